@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,6 +24,7 @@ from ledger.spec.problems import Problem, SpecError, made_of_all
 from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, evaluate, measured
 from ledger.units import spelt
 
+ALONE = re.compile(r"(?<![\w.'/])[a-z]\w*_\w+(?![\w.'/])")  # a name with several words, of no plan
 ABSENT = "–"  # in a table, what a case does not have
 
 
@@ -109,7 +111,7 @@ def _case(about: About, books: CompiledPlans) -> Case:
     for name, sought in about.figures.items():
         known = (figure for one in found for figure in one.figures if figure.name == sought.expression.text)
         figure = next(known, None) or _figure(name, sought, case.names)
-        case.figures[name] = replace(figure, name=name, title=sought.title or figure.title)
+        case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
     if not about.figures:
         case.figures.update({figure.name: figure for one in found for figure in one.figures})
     return case
@@ -128,8 +130,11 @@ def _figure(name: str, sought: Sought, names: Names) -> Figure:
     if isinstance(value, Fraction) and value.denominator == 1:
         value = int(value)
     is_name = text.replace(".", "").replace("_", "").isalnum()
-    title = sought.title or (words(text) if is_name and "." in text else name.replace("_", " "))
-    return Figure(name, title, value, sought.unit or _unit(text, quantity), "" if is_name else text)
+    formula = "" if is_name else ALONE.sub(lambda found: found[0].replace("_", " "), text)
+    title = words(text) if is_name and "." in text else name.replace("_", " ")
+    return Figure(
+        name, title if sought.title is None else sought.title, value, sought.unit or _unit(text, quantity), formula
+    )
 
 
 def _unit(text: str, quantity: Quantity) -> str:

@@ -71,7 +71,7 @@ class Sought:
 
     expression: Expression
     unit: str = ""
-    title: str = ""
+    title: str | None = None
 
 
 @dataclass(frozen=True)

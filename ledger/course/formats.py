@@ -92,7 +92,7 @@ def tensor(ask: TensorAsk) -> Found:
         form = " + ".join(f"{at}*{last.strides[last.at(name)]}" for name, at in ask.element.items())
         figures.append(Figure("offset", "place of the element, in elements", place, "1", form))
         figures.append(Figure("address", "bytes from the start of the storage", place * dtypes.size(last.dtype), "B"))
-    figures.append(Figure("flops", "FLOPs", 0, "FLOP"))
+    figures.append(Figure("flops", "", 0, "FLOP"))
     return Found(tuple(figures), _table(ask, states) if ask.moves else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ledger.course.asked import (
     A_PLAN,
@@ -71,11 +72,11 @@ LEVEL: Asked = {
     "whole": ("peak + free", "", "to plan for"),
 }
 SEGMENT: Asked = {
-    "segment": ("recompute.segment", "", "layers rebuilt together"),
-    "peak": ("memory.peak", "", "memory at the peak"),
-    "activations": ("memory.activations", "", "activations at the peak"),
-    "redone": ("flops.recompute", "", "FLOPs repeated in a step"),
-    "forward": ("flops.forward", "", "FLOPs of a forward pass"),
+    "segment": ("recompute.segment", "", "layers at once"),
+    "peak": ("memory.peak", "", "peak"),
+    "activations": ("memory.activations", "", "activations then"),
+    "redone": ("flops.recompute", "", "repeated"),
+    "forward": ("flops.forward", "", "forward pass"),
     "time": ("time.step", "", "time of a step"),
 }
 SEGMENTS: Asked = {
@@ -83,7 +84,7 @@ SEGMENTS: Asked = {
     "forwards": ("1 + (best.redone - none.redone) / none.forward", "1", "forward passes in a step, with that segment"),
 }
 OFFER: Asked = {
-    "device": ("accelerator.title", "", "device"),
+    "device": ("accelerator.title", "", ""),
     "price": ("price", "USD", "an hour"),
     "asked": ("date", "", "asked"),
     "hours": ("dollars / price", "", "device-hours"),
@@ -94,7 +95,7 @@ OFFER: Asked = {
     "memory": ("accelerator.memory_labelled", "", "memory"),
 }
 BOUGHT: Asked = {
-    "device": ("title", "", "device"),
+    "device": ("title", "", ""),
     "price": ("assumptions.price.per_device_hour", "USD", "an hour"),
     "hours": ("dollars / price", "", "device-hours"),
     "parameters": ("parameters", "", "parameters"),
@@ -136,7 +137,7 @@ def _budget(of: Values) -> Values:
         }
         for offer in of["offers"]
     }
-    cases |= {one["plan"].name: {**one, "figures": sought(BOUGHT)} for one in of.get("plans", ())}
+    cases |= {Path(one["plan"].name).stem: {**one, "figures": sought(BOUGHT)} for one in of.get("plans", ())}
     return {"cases": cases, "with": known, "most": "flops"}
 
 

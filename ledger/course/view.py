@@ -128,8 +128,8 @@ def article(answer: Answer) -> Article:
 
 def lines(answer: Answer) -> tuple[Line, ...]:
     """The figures a question shows, those without a title being for expectations alone."""
-    show = answer.question.show
-    return tuple(line(f) for f in answer.found.figures if f.title and (not show or f.name in show))
+    titled = {figure.name: figure for figure in answer.found.figures if figure.title}
+    return tuple(line(titled[name]) for name in answer.question.show or titled if name in titled)
 
 
 def line(found: Figure) -> Line:
@@ -185,5 +185,5 @@ def chart(found: Plot) -> Chart:
 
 def bit_chart(found: Bits) -> Chart:
     """The bits of a number format."""
-    title = f"Bits of {found.name}: {', '.join(f'{part} {count}' for part, count in found.parts)}"
-    return draw_chart(title, "", lambda width: bits.chart(found.parts, found.beside, title, width))
+    said = f"Bits of {found.name}: {', '.join(f'{part} {count}' for part, count in found.parts)}"
+    return draw_chart(f"Bits of {found.name}", "", lambda width: bits.chart(found.parts, found.beside, said, width))
