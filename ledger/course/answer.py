@@ -132,9 +132,8 @@ def _figure(name: str, sought: Sought, names: Names) -> Figure:
     is_name = text.replace(".", "").replace("_", "").isalnum()
     formula = "" if is_name else ALONE.sub(lambda found: found[0].replace("_", " "), text)
     title = words(text) if is_name and "." in text else name.replace("_", " ")
-    return Figure(
-        name, title if sought.title is None else sought.title, value, sought.unit or _unit(text, quantity), formula
-    )
+    title = title if sought.title is None else sought.title
+    return Figure(name, title, value, sought.unit or _unit(text, quantity), formula)
 
 
 def _unit(text: str, quantity: Quantity) -> str:

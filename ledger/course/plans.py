@@ -186,7 +186,9 @@ def moments(plans: Mapping[str, Compiled]) -> Found:
         phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in rows if moment.parts[part] > least))
         figures.append(Figure(f"alive.{part}", f"{ALIVE.get(part, part)} are alive in", ", ".join(phases)))
     columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))
-    cells = tuple((moment.title, *(moment.parts[part] for part in present), moment.total) for moment in rows)
+    cells: tuple[Row, ...] = tuple(
+        (moment.title, *(moment.parts[part] for part in present), moment.total) for moment in rows
+    )
     return Found(tuple(figures), Grid("What is alive when", columns, cells))
 
 

@@ -86,7 +86,12 @@ def summary(answers: Sequence[Answer]) -> str:
 def corrections(answers: Sequence[Answer]) -> Table:
     """What the notes print where that differs, beside what is right."""
     rows = tuple(
-        (Cell(answer.question.asks), Cell(answer.question.printed), Cell(right(answer)), Cell(answer.question.why))
+        (
+            Cell(answer.question.asks),
+            Cell(answer.question.printed),
+            Cell(right(answer)),
+            Cell(answer.question.why.replace("`", "")),
+        )
         for answer in answers
         if answer.question.printed
     )

@@ -72,7 +72,7 @@ def same(x: Strided, y: torch.Tensor) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_moves_of_tensors_are_those_of_pytorch(seed: int) -> None:
     """Random rows of moves: the same strides after each, the same storage or a new one, the same refusals of a view."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - draws cases, keeps no secret
     for _ in range(WALKS):
         shape = {f"d{at}": rng.choice([1, 2, 3, 4, 6]) for at in range(rng.randint(1, 4))}
         x, y = fresh(shape, "fp32"), torch.zeros(tuple(shape.values()))
@@ -118,7 +118,7 @@ def test_an_element_lies_where_its_strides_say() -> None:
     ],
 )
 def test_flops_of_an_einsum_are_the_fewest_that_pytorch_runs(einsum: str, sizes: dict[str, int]) -> None:
-    """Of every order of products, run by PyTorch two at a time, none is counted with fewer FLOPs than the answer has."""
+    """Of every order of products, run by PyTorch two at a time, none has fewer FLOPs than the answer."""
     parsed = parse(einsum)
     counted = [flops_in_pytorch(parsed, order, sizes) for order in orders(len(parsed.operands))]
     figures = {figure.name: figure.value for figure in operation(OperationAsk((AskedStep(einsum),), sizes)).figures}
