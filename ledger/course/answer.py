@@ -240,6 +240,9 @@ def _amount(figure: Figure | None, first: Figure | None = None) -> Value | Amoun
 
 
 def _curve(question: Question, cases: Mapping[str, Case]) -> Plot:
+    for name in question.curve:
+        if any(name not in case.figures for case in cases.values()):
+            raise ExpressionError(f"not every case has a figure `{name}`", "a curve is drawn over figures of all cases")
     across, up = (next(iter(cases.values())).figures[name] for name in question.curve)
     points: Sequence[tuple[float, float, str]] = [
         (float(case.figures[across.name].value), float(case.figures[up.name].value), name)

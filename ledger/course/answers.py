@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ledger.model.number_bits import Bits
 from ledger.spec.quantity_expressions import Value
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ class Plot:
     across: tuple[str, str]
     up: tuple[str, str]
     points: tuple[tuple[float, float, str], ...]
-
-
-@dataclass(frozen=True)
-class Bits:
-    """The bits of one value of a number format, by part from the left, and what stands `beside` a block of values."""
-
-    name: str
-    parts: tuple[tuple[str, int], ...]
-    beside: str = ""
 
 
 @dataclass(frozen=True)

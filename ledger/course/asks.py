@@ -19,6 +19,7 @@ from ledger.course.asked import (
     WORDS,
 )
 from ledger.model import strides
+from ledger.model.dtypes import FLOATS
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
 from ledger.spec.faults import Fault, Written, fault_at
 from ledger.spec.parts import At, PartHeader
@@ -89,6 +90,9 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
             )
             continue
         here = place.inner(keys[0], node.fields[keys[0]])
+        if step.activation and values.get("dtype", "bf16") not in FLOATS:
+            dtype = Written(node.fields["activation"], (*place.path, "activation"))
+            yield fault_at(dtype, f" is not computed in {values['dtype']}", f"a dtype of {', '.join(FLOATS)}")
         try:
             names = names_of(step, sizes)
             used.update(names)

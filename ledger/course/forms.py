@@ -17,10 +17,10 @@ from ledger.course.asked import (
     TEXTS,
     Expression,
     Sought,
-    Stated,
 )
 from ledger.course.asks import Find, StateAsk
 from ledger.spec.headroom import POLICIES
+from ledger.spec.named_parts import Stated
 from ledger.spec.plan import DATE
 from ledger.spec.structures import NEEDED, SOURCED, Fields, ListOf, Row, Values, quantity
 from ledger.spec.values import Constant

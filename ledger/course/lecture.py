@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ledger.course.asked import Reader, Sought
+from ledger.course.asked import Sought
 from ledger.course.asks import Find
 from ledger.course.expected import Expected, expected
 from ledger.course.forms import FORMS
 from ledger.course.questions import ABOUT, LECTURE, SUBJECTS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
+from ledger.spec.named_parts import Reader
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import Location, Problem, SpecError, made_of_all
 from ledger.spec.reader import Node, read

@@ -12,59 +12,35 @@ from ledger.books.evaluate import exact
 from ledger.books.notation import text
 from ledger.course.answers import Figure, Found, Grid
 from ledger.course.asks import AskedStep, OperationAsk
-from ledger.model import dtypes, strides
+from ledger.model import dtypes
 from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
-from ledger.model.dims import Dim
+from ledger.model.einsum_kernels import SizedDims, einsum_kernels
 from ledger.model.einsums import (
-    Einsum,
     Names,
-    best_order,
     cost,
     orders,
     pairwise,
     parse,
     rest_of,
-    root,
     written,
 )
 from ledger.model.elementwise import Pointwise
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
 from ledger.spec.expressions import ExpressionError
-from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION, matmul
+from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION
 from ledger.spec.plan import Accelerator, Kernels, Precision
 from ledger.spec.precision import WeightFormats
 
 Form = tuple[str, str, str, sympy.Expr]  # name, title, unit, closed form
 
 
-def letter(name: str) -> sympy.Symbol:
-    """The symbol of a dim of a question."""
-    return sympy.Symbol(name, positive=True, integer=True)
-
-
-@dataclass(frozen=True)
-class Sized:
-    """What operations are written with: sizes by dim, and the dtype of their tensors."""
-
-    ask: OperationAsk
-
-    def number(self, name: str) -> int:
-        """The size of a dim."""
-        return int(self.ask.sizes[root(name, self.ask.sizes)])
-
-    def tensor(self, name: str, names: Sequence[str], role: str = "activation") -> Tensor:
-        """A tensor of these dims; one that has the size of another has its symbol."""
-        dims = tuple(Dim(one, letter(root(one, self.ask.sizes))) for one in names)
-        return Tensor(name, dims, self.ask.dtype, role)
-
-    def value(self, form: sympy.Expr) -> int | Fraction | float:
-        """A closed form at the sizes."""
-        found: int | Fraction | float = exact({one: int(self.ask.sizes[one.name]) for one in form.free_symbols})(form)
-        return found
+def value(sized: SizedDims, form: sympy.Expr) -> int | Fraction | float:
+    """A closed form at the sizes."""
+    found: int | Fraction | float = exact({one: sized.number(one.name) for one in form.free_symbols})(form)
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,11 +54,11 @@ class Step:
 
 def operation(ask: OperationAsk) -> Found:
     """FLOPs forward and backward, the exact count, bytes, and intensity against the ridge."""
-    sized = Sized(ask)
+    sized = SizedDims(ask.sizes, ask.dtype)
     steps = tuple(_written(step, f"{index}", sized) for index, step in enumerate(ask.steps))
     kernels = [kernel for step in steps for kernel in step.kernels]
     forms = [*_work(kernels), *_traffic(kernels)]
-    found = [Figure(name, title, sized.value(form), unit, text(form)) for name, title, unit, form in forms]
+    found = [Figure(name, title, value(sized, form), unit, text(form)) for name, title, unit, form in forms]
     if ask.accelerator and found[-1].name == "intensity":
         found += against(ask.accelerator, ask.dtype, Fraction(found[-1].value))
     return Found(tuple(found), _table(ask, steps, sized))
@@ -134,7 +110,7 @@ def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Fi
     yield Figure("reached", "of the peak, at best", min(Fraction(1), intensity / ridge), "%", "min(1, intensity/ridge)")
 
 
-def _table(ask: OperationAsk, steps: Sequence[Step], sized: Sized) -> Grid | None:
+def _table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims) -> Grid | None:
     """Of several steps each with its result; of one with three operands or more, every order of it."""
     if len(steps) > 1:
         columns = (("step", ""), ("result", ""), ("FLOPs", "FLOP"), ("bytes", "B"))
@@ -142,8 +118,8 @@ def _table(ask: OperationAsk, steps: Sequence[Step], sized: Sized) -> Grid | Non
             (
                 step.title,
                 " x ".join(f"{name} {sized.number(name)}" for name in step.result),
-                sized.value(_spent(step.kernels)),
-                sized.value(total(kernel.traffic() for kernel in step.kernels)),
+                value(sized, _spent(step.kernels)),
+                value(sized, total(kernel.traffic() for kernel in step.kernels)),
             )
             for step in steps
         )
@@ -166,21 +142,17 @@ def _table(ask: OperationAsk, steps: Sequence[Step], sized: Sized) -> Grid | Non
 # --- as they are written ------------------------------------------------------------------------
 
 
-def _written(step: AskedStep, name: str, sized: Sized) -> Step:
-    rest = rest_of(sized.ask.sizes)
+def _written(step: AskedStep, name: str, sized: SizedDims) -> Step:
+    rest = rest_of(sized.sizes)
     if step.over:
         return _elementwise(step, name, sized)
     einsum = parse(step.pattern, rest)
-    if len(einsum.operands) > 1:
-        kernels = tuple(_products(einsum, step, name, sized))
-    elif einsum.summed:
-        kernels = (_reduction(einsum, step, name, sized),)
-    else:
-        kernels = tuple(_moved(einsum, name, sized))
+    roles = (step.left, *[step.right] * (len(einsum.operands) - 1))
+    kernels = tuple(einsum_kernels(einsum, name, sized, roles, step.by))
     return Step(step.name or step.pattern, einsum.result.names, kernels)
 
 
-def _elementwise(step: AskedStep, name: str, sized: Sized) -> Step:
+def _elementwise(step: AskedStep, name: str, sized: SizedDims) -> Step:
     x, made = sized.tensor(f"{name}.x", step.over), sized.tensor(f"{name}.result", step.into or step.over)
     if not step.activation:
         return Step(
@@ -188,52 +160,8 @@ def _elementwise(step: AskedStep, name: str, sized: Sized) -> Step:
             step.into or step.over,
             (Pointwise(step.name or name, ELEMENTWISE, (x,), (made,), flops=step.flops),),
         )
-    dtype = sized.ask.dtype
+    dtype = sized.dtype
     precision = Precision(dtype, WeightFormats.alike(dtype), dtype, None, dtype, dtype, dtype, dtype)
     tape = Tape(precision, WHOLE, Kernels(activation=step.kernel))
     activation(tape, name, x, step.activation)
     return Step(step.name or step.activation, step.over, tuple(tape.operations))
-
-
-def _products(einsum: Einsum, step: AskedStep, name: str, sized: Sized) -> Iterator[Operation]:
-    """Two operands at a time in the cheapest order; what only one of them has is summed before."""
-    sizes = {one: sized.number(one) for one in einsum.names}
-    roles = (step.left, *[step.right] * (len(einsum.operands) - 1))
-    left = [sized.tensor(f"{name}.{at}", term.names, role) for at, (term, role) in
-            enumerate(zip(einsum.operands, roles, strict=True))]  # fmt: skip
-    for index, (pair, a, b, made) in enumerate(pairwise(einsum, best_order(einsum, sizes))):
-        operands = []
-        for at, (names, others) in zip(pair, ((a, b), (b, a)), strict=True):
-            kept = tuple(one for one in names if one in others or one in made)
-            if kept != names:
-                part = sized.tensor(f"{name}.{index}.{at}.part", kept)
-                yield Pointwise(f"{name}.{index}.sum", REDUCTION, (left[at],), (part,))
-            operands.append(part if kept != names else left[at])
-        result = sized.tensor(f"{name}.{index}.result", made)
-        text_of = f"{', '.join(written([dim.name for dim in one.dims]) for one in operands)} -> {written(made)}"
-        yield Contraction(f"{name}.{index}", matmul(sized.ask.dtype), tuple(operands), (result,), einsum=text_of)
-        left = [*(one for at, one in enumerate(left) if at not in pair), result]
-
-
-def _reduction(einsum: Einsum, step: AskedStep, name: str, sized: Sized) -> Operation:
-    """One operation for each element that is read."""
-    x, made = sized.tensor(f"{name}.x", einsum.operands[0].names), sized.tensor(f"{name}.result", einsum.result.names)
-    return Pointwise(f"{name}.{step.by}", REDUCTION, (x,), (made,))
-
-
-def _moved(einsum: Einsum, name: str, sized: Sized) -> Iterator[Operation]:
-    """A copy where the strides of a contiguous tensor do not allow the other order as a view; else nothing runs."""
-    source, target = einsum.operands[0], einsum.result
-    x = strides.fresh({one: sized.number(one) for one in source.names}, sized.ask.dtype)
-    merged = {"_".join(dim): x_size(dim, sized) for dim in target.dims}
-    if strides.viewed(strides.permute(x, target.names), merged) is None:
-        yield Pointwise(name, COPY, (sized.tensor(f"{name}.x", source.names),),
-                        (sized.tensor(f"{name}.result", target.names),), flops=0)  # fmt: skip
-
-
-def x_size(dim: Names, sized: Sized) -> int:
-    """The size of a dim, or of several that are merged."""
-    size = 1
-    for name in dim:
-        size *= sized.number(name)
-    return size

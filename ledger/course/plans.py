@@ -24,6 +24,7 @@ from ledger.spec.load import plan_of
 from ledger.spec.near import nearest
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.plan import Accelerator, Plan
+from ledger.spec.problems import SpecError
 from ledger.spec.quantity_expressions import Quantity, Value, measured
 from ledger.units import spelt
 
@@ -157,7 +158,10 @@ def found(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
     given = plan.reading
     if given is None:
         raise ExpressionError("only a plan that was read from a file is solved", "name a plan")
-    solution = solve(plan, ask.path, ask.subject_to, maximize=ask.maximize, minimize=ask.minimize, keep=ask.keep)
+    try:
+        solution = solve(plan, ask.path, ask.subject_to, maximize=ask.maximize, minimize=ask.minimize, keep=ask.keep)
+    except SpecError as error:
+        raise ExpressionError(error.problems[0].message, error.problems[0].help) from error
     if solution.value is None:
         raise ExpressionError(f"no value of `{ask.path}` meets the conditions", "; ".join(solution.notes))
     changes = tuple(f"{path}={json.dumps(value, default=str)}" for path, value in solution.changes.items())
@@ -172,6 +176,10 @@ def found(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
 
 def moments(plans: Mapping[str, Compiled]) -> Found:
     """The peak, which is a maximum over moments; what adding up each stock's own maximum would give instead."""
+    if len(plans) != 1:
+        raise ExpressionError(
+            f"moments are those of one plan, not of {len(plans)}", "name one `plan:`, without `cases:`"
+        )
     (compiled,) = plans.values()
     role = max(compiled.roles, key=lambda role: role.peak.total)
     rows = role.moments

@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.course import formats, operations, serving, states
 from ledger.course.answers import Found
-from ledger.course.asked import A_PLAN, ACCELERATOR, PLAN, SET, TEXTS, AskOf, ExpressionText, Sought
+from ledger.course.asked import A_PLAN, ACCELERATOR, PLAN, SET, TEXTS, ExpressionText, Sought
 from ledger.course.asks import (
     DtypeAsk,
     Find,
@@ -21,6 +21,7 @@ from ledger.course.asks import (
     step_faults,
 )
 from ledger.course.forms import FORMS
+from ledger.spec.named_parts import AskOf
 from ledger.spec.parts import NAME, SPEC, TITLED, PartOf, header_of
 from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, Made, MappingOf, Row
 from ledger.spec.values import Choice, Flag, Label, String

@@ -11,9 +11,9 @@ from ledger.books.notation import text
 from ledger.course.answers import Figure, Found
 from ledger.course.asks import OptimizerAsk, StateAsk
 from ledger.course.formats import fitting
-from ledger.course.operations import letter
 from ledger.model import dtypes, optimizers
 from ledger.model.dims import Dim
+from ledger.model.einsum_kernels import letter
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Optimizer, Precision
 from ledger.spec.precision import WeightFormats

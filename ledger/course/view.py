@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.course.answers import Amount, Answer, Bits, Figure, Grid, Outcome, Plot
+from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot
 from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
+from ledger.model.number_bits import Bits
 from ledger.report.charts import bits, curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 from ledger.spec.quantity_expressions import Value
 
+WHOLE_TO = 10**27  # more digits than that are not printed
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}
 
@@ -141,7 +143,12 @@ def line(found: Figure) -> Line:
     """One figure; a whole number in every digit, beside its rounded form where it is long."""
     value, unit = found.value, found.unit
     spelt = ""
-    if unit in NAMES and not isinstance(value, str | bool) and value == int(value) and abs(float(value)) >= WHOLE_FROM:
+    if (
+        unit in NAMES
+        and not isinstance(value, str | bool)
+        and value == int(value)
+        and WHOLE_FROM <= abs(float(value)) < WHOLE_TO
+    ):
         spelt = f"{numbers.integer(value)}{numbers.THIN}{NAMES[unit]}"
     short = spelt and abs(float(value)) < ROUNDED_FROM and unit != "B"
     plain = found.formula.replace(".", "").replace("_", "").isidentifier() or found.formula.isdigit()
