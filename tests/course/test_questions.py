@@ -281,3 +281,40 @@ def test_every_format_has_bits_and_a_size(tmp_path: Path, dtype: str) -> None:
     block, scale = BLOCKS.get(dtype, (1, ""))
     stored = {"tf32": 32, "bool": 8, "e5m6": 12}.get(dtype, bits)  # 19 bits in a word of 32, and 1 in a byte
     assert Fraction(stored, 8) + (DTYPES[scale].size / block if scale else 0) == DTYPES[dtype].size
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("operation: {steps: [{activation: silu, over: a}], sizes: {a: 2}, dtype: int8}", "is not computed in int8"),
+        ("operation: {steps: [{activation: silu}], sizes: {a: 2}}", "has no operation"),
+        ("plan: gpt2", "asks nothing of its plan"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, against: y", "there is no case `y`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, curve: [a, b]", "not every case has a figure `b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, most: b", "no case has a figure `b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, then: {c: x.b}", "no case has `x.b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: [run.micro_batch=0]}", "must be at least 1"),
+        ("plan: gpt2, cases: {x: [], y: []}, table: moments", "moments are those of one plan"),
+        ("plan: gpt2, find: {for: nothing}, figures: {a: found}", "`nothing` is nothing to solve for"),
+        ("plan: gpt2, find: {for: run.seq_len, subject_to: [memory.peak <= 1 B]}, figures: {a: found}", "no value of"),
+        ("totals: {plan: gpt2, totals: {a: memory.peak}}", "`plan:` and `figures: {name: total}`"),
+    ],
+)
+def test_what_has_no_answer_is_told_in_its_place(tmp_path: Path, question: str, said: str) -> None:
+    """Between fields that are sound by themselves too; what a lecture once said is told with what stands for it now."""
+    told = unanswered(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n")
+    assert said in told
+    assert "mine.yaml:5" in told
+
+
+def test_what_is_solved_for_is_what_the_plan_then_has(tmp_path: Path) -> None:
+    """The largest micro-batch under a limit: its totals meet the limit, and are those of the plan with that batch."""
+    find = "find: {for: run.micro_batch, subject_to: [memory.peak <= 40 GB]}"
+    question = f"plan: gpt2, {find}, figures: {{a: found, b: memory.peak}}"
+    (answer,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n")))
+    found, peak = (figure.value for figure in answer.found.figures)
+    assert isinstance(found, int)
+    again = f"plan: gpt2, set: [run.micro_batch={found}], figures: {{b: memory.peak}}"
+    (same,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {again}}}\n")))
+    assert same.found.figures[0].value == peak
+    assert float(peak) <= 40e9
