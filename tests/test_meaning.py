@@ -33,6 +33,8 @@ READ: dict[str, str] = {
     "books/notation.py: _rank": "sympy's symbols, which keep nothing but a name",
     "books/meanings.py: re": "keys of totals as users type them, held against the table of meanings",
     "books/meanings.py: known": "paths of a plan, as the table of meanings and `--set` write them",
+    "books/plan_quantities.py: re": "totals of transfers as authors of questions write them",
+    "books/plan_quantities.py: __call__": "inputs of plans and devices as authors of questions write them",
     "books/what_if/conditions.py: re": "conditions as users type them",
     "books/what_if/conditions.py: condition": "conditions as users type them: a limit in per cent",
     "evidence/citations.py: re": "sources of prices, which name a file of evidence",

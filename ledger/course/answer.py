@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
 from ledger.books.results import Compiled
 from ledger.course import plans
 from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Plot, compared
-from ledger.course.asked import Sought
-from ledger.course.expected import number
-from ledger.course.lecture import About, Cases, Lecture, Question
-from ledger.course.plans import CompiledPlans, Device, PlanNames, words
-from ledger.course.questions import SUBJECTS
+from ledger.course.cases import Case, case_of, figure_of, quantity
+from ledger.course.lecture import Cases, Lecture, Question
+from ledger.course.plans import CompiledPlans
 from ledger.model.einsums import EinsumError
 from ledger.model.strides import MoveError
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.problems import Problem, SpecError, made_of_all
-from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, evaluate, measured
-from ledger.units import spelt
+from ledger.spec.quantity_expressions import Names, Quantity, Value
 
-ALONE = re.compile(r"(?<![\w.'/])[a-z]\w*_\w+(?![\w.'/])")  # a name with several words, of no plan
 ABSENT = "–"  # in a table, what a case does not have
 
 
@@ -49,98 +44,6 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
     return Answer(question, found, outcomes)
 
 
-@dataclass(frozen=True)
-class Case:
-    """What one case gives: its compiled plan, what is found of its records, its figures by name."""
-
-    about: About
-    compiled: Compiled | None
-    found: tuple[Found, ...]
-    figures: dict[str, Figure] = field(default_factory=dict)
-
-    def lookup(self, name: str) -> Quantity:
-        """A quantity: a figure above, a number of `with`, of a record, of the device, of the plan; KeyError else."""
-        if name in self.figures:
-            return _quantity(self.figures[name])
-        if name in self.about.values:
-            return number(self.about.values[name])
-        for found in self.found:
-            for figure in found.figures:
-                if figure.name == name:
-                    return _quantity(figure)
-        if name.startswith("accelerator.") and self.about.accelerator:
-            return Device(self.about.accelerator)(name)
-        if self.compiled is None:
-            raise KeyError(name)
-        return PlanNames(self.compiled)(name)
-
-    @property
-    def names(self) -> Names:
-        """What its expressions may name."""
-        if self.compiled is None:
-            known = [
-                *self.figures,
-                *self.about.values,
-                *(figure.name for found in self.found for figure in found.figures),
-            ]
-            return Names(
-                self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, known))
-            )
-        plan = PlanNames(self.compiled)
-        functions: dict[str, Sum] = {
-            "sum": plan.totals,
-            **{when: partial(plan.spent, when) for when in ("forward", "backward")},
-        }
-        return Names(self.lookup, functions, plan.unknown)
-
-
-def _quantity(figure: Figure) -> Quantity:
-    return measured(figure.value, figure.unit)
-
-
-def _case(about: About, books: CompiledPlans) -> Case:
-    """A case with its figures: those that are asked for, else all that is found of its records."""
-    compiled, found = None, [SUBJECTS[kind].found(record) for kind, record in about.records.items()]
-    plan = about.plan
-    if plan is not None and about.find:
-        plan, figure = plans.found(plan, about.find)
-        found.append(Found((figure,)))
-    if plan is not None:
-        compiled = books(plan)
-    case = Case(about, compiled, tuple(found))
-    for name, sought in about.figures.items():
-        known = (figure for one in found for figure in one.figures if figure.name == sought.expression.text)
-        figure = next(known, None) or _figure(name, sought, case.names)
-        case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
-    if not about.figures:
-        case.figures.update({figure.name: figure for one in found for figure in one.figures})
-    return case
-
-
-def _figure(name: str, sought: Sought, names: Names) -> Figure:
-    """A figure of an expression; what goes wrong with it is told where it stands."""
-    text = sought.expression.text.strip()
-    try:
-        quantity = evaluate(text, names)
-    except ExpressionError as error:
-        if sought.expression.where is None:
-            raise
-        raise SpecError([Problem(sought.expression.where, error.message, error.help)]) from error
-    value: Value = quantity.value
-    if isinstance(value, Fraction) and value.denominator == 1:
-        value = int(value)
-    is_name = text.replace(".", "").replace("_", "").isalnum()
-    formula = "" if is_name else ALONE.sub(lambda found: found[0].replace("_", " "), text)
-    title = words(text) if is_name and "." in text else name.replace("_", " ")
-    title = title if sought.title is None else sought.title
-    return Figure(name, title, value, sought.unit or _unit(text, quantity), formula)
-
-
-def _unit(text: str, quantity: Quantity) -> str:
-    """The unit of a quantity; a total that is a share stays one."""
-    return spelt(text) if spelt(text) == "%" else quantity.unit
-
-
 # --- the whole answer -----------------------------------------------------------------------------
 
 
@@ -149,10 +52,10 @@ def _found(question: Question, books: CompiledPlans) -> Found:
         tabled = _compiled(question, books)
         return plans.moments(tabled) if question.table == "moments" else plans.checks(tabled, question.only)
     if question.cases is None:
-        case = _case(question.about, books)
+        case = case_of(question.about, books)
         first = case.found[0] if case.found else Found(())
         return replace(first, figures=tuple(case.figures.values()))
-    makers = {name: partial(_case, about, books) for name, about in question.cases.by_name.items()}
+    makers = {name: partial(case_of, about, books) for name, about in question.cases.by_name.items()}
     cases = dict(zip(makers, made_of_all(makers.values()), strict=True))
     figures = [*_named(cases, question.cases.against), *_over(question.cases, cases)]
     curve = _curve(question, cases) if question.curve else None
@@ -185,20 +88,20 @@ def _over(asked: Cases, cases: Mapping[str, Case]) -> Iterator[Figure]:
         if not able:
             raise ExpressionError(f"no case has a figure `{asked.best}`", "name one of `figures`")
         choose: Callable[..., str] = max if asked.most else min
-        best = choose(able, key=lambda name: _quantity(able[name].figures[asked.best]))
+        best = choose(able, key=lambda name: quantity(able[name].figures[asked.best]))
         title = able[best].figures[asked.best].title
         yield Figure("best", f"{'most' if asked.most else 'least'} {title}", best.replace("_", " "))
         yield from able[best].figures.values()
 
     def lookup(name: str) -> Quantity:
         case, _, figure = name.partition(".")
-        return cases[case].lookup(figure) if figure else _quantity(made[name])
+        return cases[case].lookup(figure) if figure else quantity(made[name])
 
     made: dict[str, Figure] = {}
     known = [f"{case}.{figure}" for case, one in cases.items() for figure in one.figures]
     names = Names(lookup, {}, lambda name: ExpressionError(f"no case has `{name}`", nearest(name, known)))
     for name, sought in asked.then.items():
-        made[name] = replace(_figure(name, sought, names), formula="", title=sought.title or name.replace("_", " "))
+        made[name] = replace(figure_of(name, sought, names), formula="", title=sought.title or name.replace("_", " "))
     yield from made.values()
 
 

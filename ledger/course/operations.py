@@ -15,7 +15,7 @@ from ledger.course.asks import AskedStep, OperationAsk
 from ledger.model import dtypes
 from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
-from ledger.model.einsum_kernels import SizedDims, einsum_kernels
+from ledger.model.einsum_kernels import SizedDims, Sum, einsum_kernels
 from ledger.model.einsums import (
     Names,
     cost,
@@ -30,7 +30,7 @@ from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
 from ledger.model.tape import Tape
 from ledger.spec.expressions import ExpressionError
-from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION
+from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Accelerator, Kernels, Precision
 from ledger.spec.precision import WeightFormats
 
@@ -88,7 +88,7 @@ def _spent(kernels: Sequence[Operation]) -> sympy.Expr:
 
 def _exactly(kernel: Operation) -> sympy.Expr:
     """The first term of a sum is added to nothing: one addition less for each element of the result."""
-    sums = isinstance(kernel, Contraction) or (kernel.kernel is REDUCTION and kernel.name.endswith(".sum"))
+    sums = isinstance(kernel, Contraction | Sum)
     return kernel.useful() + kernel.vector() - (kernel.output.elements() if sums else 0)
 
 

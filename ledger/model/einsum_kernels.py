@@ -40,6 +40,10 @@ class SizedDims:
         return Tensor(name, dims, self.dtype, role)
 
 
+class Sum(Pointwise):
+    """A sum over dims, or the largest or least of them: the first element of each is joined to nothing."""
+
+
 def einsum_kernels(
     einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str], by: str = "sum"
 ) -> Iterator[Operation]:
@@ -47,8 +51,9 @@ def einsum_kernels(
     if len(einsum.operands) > 1:
         yield from _products(einsum, name, sized, roles)
     elif einsum.summed:
-        x = sized.tensor(f"{name}.x", einsum.operands[0].names, roles[0])
-        yield Pointwise(f"{name}.{by}", REDUCTION, (x,), (sized.tensor(f"{name}.result", einsum.result.names),))
+        x, result = (sized.tensor(f"{name}.{what}", term.names) for what, term in
+                     (("x", einsum.operands[0]), ("result", einsum.result)))  # fmt: skip
+        yield (Pointwise if by == "mean" else Sum)(f"{name}.{by}", REDUCTION, (x,), (result,))
     else:
         yield from _moved(einsum, name, sized)
 
@@ -64,7 +69,7 @@ def _products(einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str])
             kept = tuple(one for one in names if one in others or one in made)
             if kept != names:
                 part = sized.tensor(f"{name}.{index}.{at}.part", kept)
-                yield Pointwise(f"{name}.{index}.sum", REDUCTION, (left[at],), (part,))
+                yield Sum(f"{name}.{index}.sum", REDUCTION, (left[at],), (part,))
             operands.append(part if kept != names else left[at])
         result = sized.tensor(f"{name}.{index}.result", made)
         text_of = f"{', '.join(written([dim.name for dim in one.dims]) for one in operands)} -> {written(made)}"
