@@ -77,6 +77,7 @@ SENT = re.compile(rf"comm\.({'|'.join((*COLLECTIVES, 'send'))})\.({'|'.join(AXES
 OF_PLANS: Mapping[str, Callable[[Compiled], Quantity]] = {
     "headroom": lambda compiled: measured(headroom(compiled.plan), "B"),
     "failures": lambda compiled: measured(calendar.failures(compiled.plan), "/s"),
+    "restart": lambda compiled: measured(compiled.plan.operations.restart_time or 0, "s"),
     "fits": lambda compiled: Quantity(compiled.verdict.fits),
     "bottleneck": lambda compiled: Quantity(compiled.verdict.bottleneck),
     "title": lambda compiled: Quantity(compiled.plan.title),

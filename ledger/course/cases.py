@@ -107,7 +107,7 @@ def figure_of(name: str, sought: Sought, names: Names) -> Figure:
     if isinstance(value, Fraction) and value.denominator == 1:
         value = int(value)
     is_name = text.replace(".", "").replace("_", "").isalnum()
-    formula = "" if is_name else ALONE.sub(lambda name: name[0].replace("_", " "), text)
+    formula = "" if is_name else ALONE.sub(lambda name: name[0].replace("_", " "), text.partition(" if ")[0])
     title = words(text) if is_name and "." in text else name.replace("_", " ")
     title = title if sought.title is None else sought.title
     return Figure(name, title, value, sought.unit or _unit(text, found), formula)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ledger.course.asked import (
@@ -23,6 +24,7 @@ from ledger.spec.headroom import POLICIES
 from ledger.spec.named_parts import Stated
 from ledger.spec.plan import DATE
 from ledger.spec.structures import NEEDED, SOURCED, Fields, ListOf, Row, Values, quantity
+from ledger.spec.value_types import ValueType
 from ledger.spec.values import Constant
 
 Asked = Mapping[str, tuple[str, str, str]]  # name: expression, unit, title
@@ -34,9 +36,9 @@ def sought(figures: Asked) -> dict[str, Sought]:
     return {name: Sought(Expression(text), unit, title) for name, (text, unit, title) in figures.items()}
 
 
-def needed(key: str, kind: object, meaning: str) -> Row:
+def needed(key: str, kind: ValueType, meaning: str) -> Row:
     """A field that a form cannot do without."""
-    return Row(key, kind, meaning, key, NEEDED)  # type: ignore[arg-type]  # one of a table's types
+    return Row(key, kind, meaning, key, NEEDED)
 
 
 RIDGE: Asked = {
@@ -60,9 +62,9 @@ STORAGE: Asked = {
     ),
     "interval": ("sqrt(2 * seconds / failures) if failures > 0 else 'as seldom as one likes'", "s", "best interval"),
     "goodput": (
-        "1 - seconds / interval - failures * interval / 2 if failures > 0 else 1",
+        "1 - seconds / interval - failures * (interval / 2 + restart) if failures > 0 else 1",
         "%",
-        "share of the time that is neither saved nor lost, at that interval",
+        "share of the time that trains, at that interval",
     ),
 }
 LEVEL: Asked = {
@@ -104,6 +106,14 @@ BOUGHT: Asked = {
 }
 
 
+def _ridge(of: Values) -> Values:
+    return {"accelerator": of["accelerator"], "with": {"dtype": of["dtype"]}, "figures": sought(RIDGE)}
+
+
+def _storage(of: Values) -> Values:
+    return {**of, "with": {"bandwidth": f"{of.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)}
+
+
 def _largest(of: Values) -> Values:
     state = Stated(StateAsk, {"precision": of["precision"], "optimizer": of["optimizer"]})
     about = {"state": state, "accelerator": of["accelerator"], "with": {"devices": str(of["devices"])}}
@@ -141,71 +151,53 @@ def _budget(of: Values) -> Values:
     return {"cases": cases, "with": known, "most": "flops"}
 
 
-OFFERED = Fields(
-    (
+FIELDS: Mapping[str, Row] = {
+    row.key: row
+    for row in (
+        needed("plan", PLAN, A_PLAN),
+        SET,
         needed("accelerator", ACCELERATOR, "The device."),
+        needed("dtype", FORMAT, "What it multiplies."),
+        needed("precision", PRECISION, "The number formats."),
+        needed("optimizer", OPTIMIZER, "What updates the weights."),
+        needed("devices", COUNT, "How many devices there are."),
+        needed("bandwidth", quantity("B/s"), "What storage takes in: `100 GB/s`."),
         needed("price", quantity("USD"), "Of one device for an hour."),
         needed("date", DATE, "Date of the offer: `2026-05-18`."),
-        Row(SOURCED.key, SOURCED.type, SOURCED.meaning, "source", NEEDED),
+        replace(SOURCED, attribute="source", needed=NEEDED),
+        needed("dollars", quantity("USD"), "What there is to spend."),
+        needed("mfu", quantity("1", greatest=1), "The utilisation that is assumed."),
+        needed("tokens_per_parameter", COUNT, "How long the model is trained."),
     )
-)
-A_STATE = (
-    needed("precision", PRECISION, "The number formats."),
-    needed("optimizer", OPTIMIZER, "What updates the weights."),
-)
-OF_PLAN = (needed("plan", PLAN, A_PLAN), SET)
-LEVEL_ROWS = tuple(Row(name, TEXTS, "Overrides of the plan that is to leave so much free.", name) for name in POLICIES)
+}
 
+
+def form(keys: str, make: Callable[[Values], Values] = dict, *more: Row) -> Fields:
+    """A mapping with these fields, and `more`, of which a question is made."""
+    return Fields((*(FIELDS[key] for key in keys.split()), *more), make)
+
+
+FOR = Row("for", Constant("parameters"), "What is looked for.", needed=NEEDED)
+OFFERS = needed("offers", ListOf(form("accelerator price date source"), 1), "Devices and what they cost.")
+PLANS = Row("plans", ListOf(form("plan set")), "Plans to be compared with.", "plans")
+LEVEL_ROWS = tuple(Row(name, TEXTS, "Overrides of the plan that is to leave so much free.", name) for name in POLICIES)
+LEVELS = needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")
+
+# Each with what it is about, and with its fields.
 FORMS: Mapping[str, tuple[str, Fields]] = {
-    "ridge": (
-        "Rate over bandwidth of a device.",
-        Fields(
-            (needed("accelerator", ACCELERATOR, "The device."), needed("dtype", FORMAT, "What it multiplies.")),
-            lambda of: {"accelerator": of["accelerator"], "with": {"dtype": of["dtype"]}, "figures": sought(RIDGE)},
-        ),
-    ),
+    "ridge": ("Rate over bandwidth of a device.", form("accelerator dtype", _ridge)),
     "solve": (
         "The largest model whose state fits: memory <= devices x capacity.",
-        Fields(
-            (
-                Row("for", Constant("parameters"), "What is looked for.", needed=NEEDED),
-                *A_STATE,
-                needed("devices", COUNT, "How many devices there are."),
-                needed("accelerator", ACCELERATOR, "The device."),
-            ),
-            _largest,
-        ),
+        form("precision optimizer devices accelerator", _largest, FOR),
     ),
-    "storage": (
-        "Weights and states written to storage, and how often.",
-        Fields(
-            (*OF_PLAN, needed("bandwidth", quantity("B/s"), "What storage takes in: `100 GB/s`.")),
-            lambda of: {**of, "with": {"bandwidth": f"{of.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)},
-        ),
-    ),
-    "levels": (
-        "The peak and what a headroom policy keeps free.",
-        Fields(
-            (*OF_PLAN, needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")),
-            _levels,
-        ),
-    ),
+    "storage": ("Weights and states written to storage, and how often.", form("plan set bandwidth", _storage)),
+    "levels": ("The peak and what a headroom policy keeps free.", form("plan set", _levels, LEVELS)),
     "segments": (
         "Layers recomputed in segments: none, of one layer, and of the best whole length.",
-        Fields(OF_PLAN, _segments),
+        form("plan set", _segments),
     ),
     "budget": (
         "What an amount of money trains: the model for which so many tokens a parameter are just paid for.",
-        Fields(
-            (
-                needed("dollars", quantity("USD"), "What there is to spend."),
-                needed("mfu", quantity("1", greatest=1), "The utilisation that is assumed."),
-                needed("tokens_per_parameter", COUNT, "How long the model is trained."),
-                *A_STATE,
-                needed("offers", ListOf(OFFERED, 1), "Devices and what they cost."),
-                Row("plans", ListOf(Fields(OF_PLAN)), "Plans to be compared with.", "plans"),
-            ),
-            _budget,
-        ),
+        form("dollars mfu tokens_per_parameter precision optimizer", _budget, OFFERS, PLANS),
     ),
 }
