@@ -16,6 +16,7 @@ from ledger.model.number_bits import CODES, UNSIGNED, bits
 from ledger.model.tensors import Tensor
 
 SAID_IN_GIBIBYTES = 2**26  # bytes; below, GiB say nothing
+POWERS = "e8m0"  # powers of two alone, none of them normal or not; the last code is no number (OCP MX 1.0, table 7)
 TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
 
 
@@ -30,13 +31,20 @@ def dtype(ask: DtypeAsk) -> Found:
         figures.append(
             Figure("smallest", "smallest value", 0 if ask.name in UNSIGNED else -(2**row.mantissa_bits), "plain")
         )
+    elif ask.name == POWERS:
+        bias = 2 ** (row.exponent_bits - 1) - 1
+        figures += (
+            Figure("largest", "largest finite value", 2.0**bias, "plain"),
+            Figure("smallest", "smallest positive value", 2.0**-bias, "plain"),
+        )
     elif ask.name not in CODES:
         figures += (
             Figure("largest", "largest finite value", row.largest, "plain"),
             Figure("smallest_normal", "smallest normal value", row.smallest_normal, "plain"),
             Figure("smallest", "smallest positive value", row.smallest_subnormal, "plain"),
         )
-    figures.append(Figure("holds_1e_8", "1e-8 survives", not whole and row.holds(TINY)))
+    if ask.name not in CODES:  # whose values are as small as their scale makes them
+        figures.append(Figure("holds_1e_8", "1e-8 survives", not whole and row.holds(TINY)))
     return Found(tuple(figures), bits=bits(ask.name))
 
 
