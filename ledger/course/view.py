@@ -81,7 +81,7 @@ def summary(answers: Sequence[Answer]) -> str:
     agree = f"all {held}" if held == len(outcomes) else f"{held} of {len(outcomes)}"
     return (
         f"{len(answers)} questions; {agree} expected values come out; "
-        f"in {printed} places the notes print something else, or in other words."
+        f"in {printed} {'place' if printed == 1 else 'places'} the notes print something else, or in other words."
     )
 
 
