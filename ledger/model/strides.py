@@ -10,6 +10,8 @@ from typing import Any
 
 from ledger.model import dtypes
 
+DEVICE = "device"  # where a copy goes that changes no dtype
+
 
 class MoveError(ValueError):
     """An operation that the tensor does not allow; `help` says what to write instead."""
@@ -60,8 +62,7 @@ class Strided:
 
     def place(self, index: Mapping[str, int]) -> int:
         """The place of an element in the storage, in elements."""
-        steps = (index.get(name, 0) * stride for name, stride in zip(self.dims, self.strides, strict=True))
-        return self.offset + sum(steps)
+        return self.offset + sum(index.get(name, 0) * step for name, step in zip(self.dims, self.strides, strict=True))
 
     def at(self, name: str) -> int:
         """The position of a dim; raises MoveError."""
@@ -77,8 +78,7 @@ def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def fresh(shape: Mapping[str, int], dtype: str) -> Strided:
     """A new tensor, its last dim fastest."""
-    sizes = tuple(shape.values())
-    return Strided(tuple(shape), sizes, row_major(sizes), dtype, extent=math.prod(sizes))
+    return Strided(tuple(shape), (sizes := tuple(shape.values())), row_major(sizes), dtype, extent=math.prod(sizes))
 
 
 # --- views --------------------------------------------------------------------------------------
@@ -94,12 +94,8 @@ def permute(x: Strided, names: Sequence[str]) -> Strided:
 
 def transpose(x: Strided, names: Sequence[str]) -> Strided:
     """Two dims change places."""
-    if len(names) != 2:
-        raise MoveError("a transpose changes two dims", "name two: `[rows, columns]`")
-    first, second = (x.at(name) for name in names)
-    order = list(x.dims)
-    order[first], order[second] = order[second], order[first]
-    return permute(x, order)
+    first, second = (x.dims[x.at(name)] for name in names)
+    return permute(x, [{first: second, second: first}.get(name, name) for name in x.dims])
 
 
 def cut(x: Strided, parts: Mapping[str, str]) -> Strided:
@@ -190,8 +186,8 @@ def copied(x: Strided, strides: Sequence[int], dtype: str = "") -> Strided:
 
 def reshape(x: Strided, shape: Mapping[str, int]) -> Strided:
     """A view where the strides allow one, else a copy."""
-    found = viewed(x, shape)
-    return found or copied(replace(x, dims=tuple(shape), sizes=tuple(shape.values())), row_major(tuple(shape.values())))
+    sizes = tuple(shape.values())
+    return viewed(x, shape) or copied(replace(x, dims=tuple(shape), sizes=sizes), row_major(sizes))
 
 
 def contiguous(x: Strided, _: object) -> Strided:
@@ -233,7 +229,6 @@ def kept_order(x: Strided) -> tuple[int, ...]:
     return tuple(dense[order.index(at)] for at in range(len(order)))
 
 
-DEVICE = "device"
 Move = Callable[[Strided, Any], Strided]
 MOVES: Mapping[str, Move] = {
     "permute": permute,
