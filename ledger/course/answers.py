@@ -1,4 +1,4 @@
-"""What an answer is made of: figures with units and closed forms, tables, a curve."""
+"""What an answer is made of: figures with units and closed forms, tables, a curve, the bits of a format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ledger.model.number_bits import Bits
+from ledger.spec.quantity_expressions import Value
+
 if TYPE_CHECKING:
-    from ledger.course.lecture import Expected, Question
+    from ledger.course.expected import Expected
+    from ledger.course.lecture import Question
 
 
 @dataclass(frozen=True)
@@ -17,9 +21,6 @@ class Amount:
     value: int | Fraction | float
     unit: str
     change: int | Fraction | float | None = None
-
-
-Value = int | Fraction | float | str | bool
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Found:
     figures: tuple[Figure, ...]
     grid: Grid | None = None
     curve: Plot | None = None
+    bits: Bits | None = None
 
 
 @dataclass(frozen=True)

@@ -1,51 +1,60 @@
-"""What a question of a lecture may ask for: a frozen record for each kind, everything it names being read."""
+"""What a question of a lecture may be about: a frozen record for each kind, everything it names being read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ledger.course.asked import (
     A_PLAN,
     ACCELERATOR,
-    CHANGES,
     COUNT,
-    FIGURES,
-    LISTS,
+    FORMAT,
     OPTIMIZER,
     PLAN,
     PRECISION,
     SET,
     TEXTS,
     WORDS,
-    AskOf,
-    Changes,
 )
-from ledger.spec.parts import DTYPE, At, PartHeader
-from ledger.spec.plan import DATE, Accelerator, Optimizer, Plan, Precision
-from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, MappingOf, Row, quantity
-from ledger.spec.values import Choice, Constant, Integer, Quantity, String
+from ledger.model import strides
+from ledger.model.dtypes import FLOATS
+from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
+from ledger.spec.faults import Fault, Written, fault_at
+from ledger.spec.parts import At, PartHeader
+from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
+from ledger.spec.structures import AnyOf, Fields, ListOf, MappingOf, Row, Values, quantity
+from ledger.spec.values import Choice, Integer, Quantity, String
 
 MEMORY = "Memory of a device, to be compared with."
 ROLE = Choice("activation", "data", "weight")
-TOTALS = "Figures and the totals they show; a key may hold a `*`, for the sum of all that match."
-CHANGED = "Names, each with the `key=value` overrides that make its plan."
+SIZE = Integer(1)
 
-# --- operations and tensors ---------------------------------------------------------------------
+# --- operations ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AskedStep:
-    """One operation: an einsum of `left` and `right` (roles), or `flops` for each element `over` some dims."""
+    """One operation: an einsum of one operand or several, or `flops` for each element `over` some dims."""
 
-    einsum: Annotated[str, "`m k, k n -> m n`"] = ""
+    einsum: Annotated[str, "`m k, k n -> m n`; of one operand a sum, or another order."] = ""
+    rearrange: Annotated[str, "Dims in another order, split or merged: `seq (heads dim) -> heads seq dim`."] = ""
+    reduce: Annotated[str, "Dims that are left: `batch seq hidden -> batch seq`."] = ""
+    by: Annotated[str, Choice("sum", "mean", "max", "min"), "How a reduction joins elements."] = "sum"
     name: Annotated[str, "What the operation goes by."] = ""
     over: Annotated[tuple[str, ...], WORDS, "Dims of an elementwise operation."] = ()
     into: Annotated[tuple[str, ...], WORDS, "Dims of its result, where it is a reduction."] = ()
     flops: Annotated[int, Integer(0), "For each element."] = 1
+    activation: Annotated[str, Choice("gelu_tanh", "silu"), "A nonlinearity over those dims."] = ""
+    kernel: Annotated[str, Choice("fused", "eager"), "As one kernel, or one for each operator."] = "fused"
     left: Annotated[str, ROLE, "What the first operand is: data needs no gradient."] = "activation"
-    right: Annotated[str, ROLE, "What the second operand is."] = "weight"
+    right: Annotated[str, ROLE, "What the other operands are."] = "weight"
+
+    @property
+    def pattern(self) -> str:
+        """The einsum, the rearrangement or the reduction."""
+        return self.einsum or self.rearrange or self.reduce
 
 
 @dataclass(frozen=True)
@@ -57,35 +66,115 @@ class OperationAsk:
     steps: Annotated[tuple[AskedStep, ...], "The operations, in order."]
     sizes: Annotated[
         Mapping[str, int | str],
-        MappingOf(AnyOf((Integer(), String()))),
-        "Sizes by dim; a name stands for the size of that dim.",
+        MappingOf(AnyOf((SIZE, String()))),
+        "Sizes by dim; a name stands for the size of that dim, and `...` for dims by name.",
     ]
-    dtype: Annotated[str, DTYPE, "A number format."] = "bf16"
+    dtype: Annotated[str, FORMAT, "A number format."] = "bf16"
     accelerator: Annotated[Accelerator | None, ACCELERATOR, "The device that runs them."] = None
 
 
-@dataclass(frozen=True)
-class ActivationAsk:
-    """A nonlinearity over (rows x columns), spelt out in its operators and as the one kernel that runs them."""
+def step_faults(written: Written, values: Values) -> Iterator[Fault]:
+    """Steps that are no operation, dims without a size, sizes of no dim."""
+    sizes: Mapping[str, int | str] = values["sizes"]
+    sized = written.node.fields["sizes"]
+    items = written.node.fields["steps"].items
+    if not items:
+        yield fault_at(written.inner("steps", written.node.fields["steps"]), " is empty", "an einsum, or an operation")
+    used = {name for size in sizes.values() if isinstance(size, str) for name in size.split()} | {REST}
+    for index, (node, step) in enumerate(zip(items, values["steps"], strict=True)):
+        place = written.inner("steps", written.node.fields["steps"]).inner(index, node)
+        keys = [key for key in ("einsum", "rearrange", "reduce", "over") if key in node.fields]
+        if len(keys) != 1:
+            yield fault_at(
+                place, f" has {' and '.join(keys) or 'no operation'}", "one of einsum, rearrange, reduce, over"
+            )
+            continue
+        here = place.inner(keys[0], node.fields[keys[0]])
+        if step.activation and values.get("dtype", "bf16") not in FLOATS:
+            dtype = Written(node.fields["activation"], (*place.path, "activation"))
+            yield fault_at(dtype, f" is not computed in {values['dtype']}", f"a dtype of {', '.join(FLOATS)}")
+        try:
+            names = names_of(step, sizes)
+            used.update(names)
+            for name in names:
+                root(name, sizes)
+        except EinsumError as error:
+            yield fault_at(here, f": {error.message}", error.help)
+    for name in sizes:
+        if name not in used:
+            where = Written(sized.fields[name], (*written.path, "sizes", name))
+            yield fault_at(where, " is the size of no dim", f"the dims are {', '.join(sorted(used - {REST}))}")
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="A nonlinearity, as one kernel and spelt out.")
 
-    kind: Annotated[str, Choice("gelu_tanh", "silu"), "Which one."]
-    elements: Annotated[int, COUNT, "Elements that it is applied to."]
-    precision: Annotated[Precision, PRECISION, "The number formats."]
-    accelerator: Annotated[Accelerator, ACCELERATOR, "The device that runs it."]
+def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]:
+    """The dims of a step; raises EinsumError."""
+    if step.over:
+        for name in step.into:
+            if name not in step.over:
+                raise EinsumError(
+                    f"`{name}` of the result is not among `{' '.join(step.over)}`", "a sum leaves dims out"
+                )
+        return step.over
+    einsum = parse(step.pattern, rest_of(sizes))
+    if (step.rearrange or step.reduce) and len(einsum.operands) > 1:
+        raise EinsumError("this has one operand", "products are written as `einsum:`")
+    if step.rearrange and einsum.summed:
+        raise EinsumError(f"`{einsum.summed[0]}` is gone in the result", "`reduce:` leaves dims out")
+    return einsum.names
+
+
+# --- tensors and number formats -----------------------------------------------------------------
+
+MOVE_TYPES = {
+    "permute": (ListOf(String(), 1), "All dims in another order."),
+    "transpose": (ListOf(String(), 2, 2), "Two dims change places."),
+    "slice": (MappingOf(String(), 1), "`{rows: 0:2}` of some dims."),
+    "select": (MappingOf(Integer(0), 1), "One index of some dims."),
+    "expand": (MappingOf(SIZE, 1), "Dims of size 1, or new ones, as if they were larger."),
+    "view": (MappingOf(SIZE), "The same memory in other sizes."),
+    "reshape": (MappingOf(SIZE), "Other sizes, copied where they allow no view."),
+    "contiguous": (Choice(True), "In order: a copy where it is not."),
+    "clone": (Choice(True), "A copy."),
+    "to": (String(), "Another dtype, or `device` for another device."),
+}
+MOVE = Fields(tuple(Row(name, kind, said, name) for name, (kind, said) in MOVE_TYPES.items()), least=1, most=1)
 
 
 @dataclass(frozen=True)
 class TensorAsk:
-    """So many tensors of one shape; `memory` is a device's, to be compared with."""
+    """So many tensors of one shape; `memory` is a device's, to be compared with; `moves` are made on one of them."""
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Bytes of a tensor.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Bytes of a tensor, and what views and copies of it take.")
 
     shape: Annotated[Mapping[str, int], MappingOf(COUNT, 1), "Its sizes by dim."]
-    dtype: Annotated[str, DTYPE, "A number format."]
+    dtype: Annotated[str, FORMAT, "A number format."]
     copies: Annotated[int, COUNT, "How many there are."] = 1
     memory: Annotated[int | None, quantity("B"), MEMORY] = None
+    moves: Annotated[tuple[Mapping[str, Any], ...], ListOf(MOVE), "What is done with it, in order."] = ()
+    element: Annotated[Mapping[str, int], MappingOf(Integer(0)), "An element in the end, by its indices."] = field(
+        default_factory=dict
+    )
+
+
+def move_faults(written: Written, values: Values) -> Iterator[Fault]:
+    """The first move that the tensor does not allow, and an element that it does not have."""
+    x = strides.fresh(values["shape"], values["dtype"])
+    for index, move in enumerate(values.get("moves", ())):
+        ((name, given),) = move.items()
+        node = written.node.fields["moves"].items[index]
+        try:
+            x = strides.MOVES[name](x, given)
+        except strides.MoveError as error:
+            yield fault_at(
+                Written(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help
+            )
+            return
+    sizes = dict(zip(x.dims, x.sizes, strict=True))
+    for name, at in values.get("element", {}).items():
+        if at >= sizes.get(name, 0):
+            node = written.node.fields["element"].fields[name]
+            wrong = f" is {at}, and there are {sizes[name]}" if name in sizes else " is no dim of the tensor in the end"
+            yield fault_at(Written(node, (*written.path, "element", name)), wrong, f"it has {', '.join(x.dims)}")
 
 
 @dataclass(frozen=True)
@@ -94,17 +183,7 @@ class DtypeAsk:
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="A number format.")
 
-    name: Annotated[str, DTYPE, "Its name."]
-
-
-@dataclass(frozen=True)
-class RidgeAsk:
-    """An accelerator's rate in a dtype over its bandwidth."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Rate over bandwidth of a device.")
-
-    accelerator: Annotated[Accelerator, ACCELERATOR, "The device."]
-    dtype: Annotated[str, DTYPE, "The number format it multiplies."]
+    name: Annotated[str, FORMAT, "Its name."]
 
 
 # --- state --------------------------------------------------------------------------------------
@@ -114,27 +193,17 @@ class RidgeAsk:
 class StateAsk:
     """Bytes of state of so many parameters; `memory` is a device's, to be compared with `parts` of the state."""
 
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="Bytes of weights, gradients and optimizer states.",
-        extra=(Row("accelerator", ACCELERATOR, "The device whose memory it is."),),
-    )
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Bytes of weights, gradients and optimizer states.")
 
     precision: Annotated[Precision, PRECISION, "The number formats."]
     optimizer: Annotated[Optimizer, OPTIMIZER, "What updates the weights."]
     parameters: Annotated[int, Quantity("parameters"), "How many there are: `70e9`."] = 1
-    parts: Annotated[tuple[str, ...], TEXTS, "Parts of the state that memory is compared with."] = ()
+    parts: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("weights", "gradients", "master", "optimizer")),
+        "Parts of the state that memory is compared with.",
+    ] = ()
     memory: Annotated[int | None, quantity("B"), MEMORY] = None
-
-
-@dataclass(frozen=True)
-class OffloadAsk(StateAsk):
-    """Optimizer states in host memory: what that frees, and what the host link then carries each step."""
-
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="Bytes of weights, gradients and states, with the states in host memory."
-    )
-
-    accelerator: Annotated[Accelerator, ACCELERATOR, "The device whose link to the host it is."] = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -144,123 +213,12 @@ class OptimizerAsk:
     spec: ClassVar[PartHeader] = PartHeader(meaning="What an optimizer keeps for a matrix.")
 
     rule: Annotated[Optimizer, At("name"), OPTIMIZER, "The optimizer."]
-    dtype: Annotated[str, DTYPE, "The dtype of the matrix."]
+    dtype: Annotated[str, FORMAT, "The dtype of the matrix."]
     rows: Annotated[int, COUNT, "Rows of the matrix."]
     columns: Annotated[int, COUNT, "Columns of the matrix."]
 
 
-@dataclass(frozen=True)
-class SolveAsk:
-    """The largest model whose state fits `devices` of a kind: the closed form, inverted."""
-
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="The largest model whose state fits: memory <= devices x capacity.",
-        extra=(Row("for", Constant("parameters"), "What is looked for.", needed=NEEDED),),
-    )
-
-    precision: Annotated[Precision, PRECISION, "The number formats."]
-    optimizer: Annotated[Optimizer, OPTIMIZER, "What updates the weights."]
-    devices: Annotated[int, COUNT, "How many devices there are."]
-    accelerator: Annotated[Accelerator, ACCELERATOR, "The device."]
-
-
 # --- plans --------------------------------------------------------------------------------------
-
-OF_PLANS = (Row("plan", PLAN, A_PLAN, "plan", NEEDED), SET)  # of records that keep only what is made of the plan
-LEVEL = "Overrides of the plan that is to leave so much free."
-LEVELS = Fields(tuple(Row(name, TEXTS, LEVEL, name) for name in ("minimum", "typical", "production", "cloud")), Changes)
-
-
-@dataclass(frozen=True)
-class PlanAsk:
-    """Totals of a compiled plan by the names they go by here, and ratios of two."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Totals of a compiled plan.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-    totals: Annotated[Mapping[str, str], FIGURES, TOTALS] = field(default_factory=dict)
-    ratios: Annotated[Mapping[str, tuple[str, str]], MappingOf(ListOf(String(), 2, 2)), "One total over another."] = (
-        field(default_factory=dict)
-    )
-
-
-@dataclass(frozen=True)
-class LevelsAsk:
-    """Plans by the headroom policy that each is to leave free."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="The peak and what a headroom policy keeps free.", extra=OF_PLANS)
-
-    plans: Annotated[Mapping[str, Plan], At("levels"), LEVELS, "Headroom policies, each with its plan."]
-
-
-@dataclass(frozen=True)
-class CompareAsk:
-    """Totals of a plan, and of the same plan with something changed."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Totals of a plan with and without a change.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-    changed: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
-    totals: Annotated[Mapping[str, str], FIGURES, TOTALS]
-
-
-@dataclass(frozen=True)
-class AccountsAsk:
-    """Matmul FLOPs of the forward pass per token and occurrence, summed over accounts."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Forward matmul FLOPs a token of some accounts.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-    sums: Annotated[Mapping[str, tuple[str, ...]], LISTS, "Figures, each with the accounts it sums."]
-    totals: Annotated[Mapping[str, str], FIGURES, TOTALS] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class MomentsAsk:
-    """What is alive at each moment of a step."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="What is alive at each moment of a step.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-
-
-@dataclass(frozen=True)
-class ChecksAsk:
-    """Lines of plans' checklists whose names begin with `only`."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Lines of a checklist.", extra=OF_PLANS)
-
-    plans: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
-    only: Annotated[str, "How the lines to show begin."] = ""
-
-
-@dataclass(frozen=True)
-class FitAsk:
-    """The largest model of one shape that really fits, by depth, beside the bound that counts only state."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="The deepest model of a shape that really fits.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-    others: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
-
-
-@dataclass(frozen=True)
-class SegmentsAsk:
-    """Layers recomputed in segments: what is kept and what is run again, by the length of a segment."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Layers recomputed in segments of each length.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-
-
-@dataclass(frozen=True)
-class StorageAsk:
-    """Weights and states written to storage at so many bytes per second; `restart` in seconds."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="Weights and states written to storage.", extra=(SET,))
-
-    plan: Annotated[Plan, PLAN, A_PLAN]
-    bandwidth: Annotated[float, quantity("B/s"), "What storage takes in: `100 GB/s`."]
 
 
 @dataclass(frozen=True)
@@ -275,49 +233,13 @@ class InferenceAsk:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """An accelerator with the price of an hour of it, and where and when that was asked."""
+class Find:
+    """The best value of an input of the plan, which it then has, as `ledger solve` finds it."""
 
-    accelerator: Annotated[Accelerator, ACCELERATOR, "The device."]
-    price: Annotated[float, quantity("USD"), "Of one device for an hour."]
-    date: Annotated[str, DATE, "Date of the offer: `2026-05-18`."]
-    source: Annotated[str, SOURCED.type, SOURCED.meaning]
+    spec: ClassVar[PartHeader] = PartHeader(meaning="An input of the plan that is solved for.")
 
-
-@dataclass(frozen=True)
-class BudgetAsk:
-    """What an amount of money trains: the model for which `tokens_per_parameter` tokens are just paid for."""
-
-    spec: ClassVar[PartHeader] = PartHeader(meaning="What an amount of money trains.")
-
-    dollars: Annotated[float, quantity("USD"), "What there is to spend."]
-    mfu: Annotated[float, quantity("1", greatest=1), "The utilisation that is assumed."]
-    tokens_per_parameter: Annotated[int, COUNT, "How long the model is trained."]
-    precision: Annotated[Precision, PRECISION, "The number formats."]
-    optimizer: Annotated[Optimizer, OPTIMIZER, "What updates the weights."]
-    offers: Annotated[tuple[Offer, ...], ListOf(AskOf(Offer), 1), "Devices and what they cost."]
-    plans: Annotated[tuple[MomentsAsk, ...], ListOf(AskOf(MomentsAsk)), "Plans to be compared with."] = ()
-
-
-ASKS: Mapping[str, type] = {
-    "operation": OperationAsk,
-    "activation": ActivationAsk,
-    "tensor": TensorAsk,
-    "dtype": DtypeAsk,
-    "ridge": RidgeAsk,
-    "state": StateAsk,
-    "offload": OffloadAsk,
-    "optimizer": OptimizerAsk,
-    "solve": SolveAsk,
-    "totals": PlanAsk,
-    "compare": CompareAsk,
-    "levels": LevelsAsk,
-    "accounts": AccountsAsk,
-    "moments": MomentsAsk,
-    "segments": SegmentsAsk,
-    "checks": ChecksAsk,
-    "fit": FitAsk,
-    "storage": StorageAsk,
-    "inference": InferenceAsk,
-    "budget": BudgetAsk,
-}
+    path: Annotated[str, At("for"), String(1), "The input: `run.seq_len`."]
+    subject_to: Annotated[tuple[str, ...], TEXTS, "Conditions: `memory.peak <= 70 GB`; that it fits where none."] = ()
+    maximize: Annotated[str, "The total that makes one value better than another."] = ""
+    minimize: Annotated[str, "The same, the less the better."] = ""
+    keep: Annotated[str, Choice("shape", "widths"), "What stays in proportion."] = ""

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
-from ledger.course.asked import Reader
-from ledger.course.asks import ASKS
-from ledger.course.questions import LECTURE
-from ledger.spec.expressions import ExpressionError, ratio
+from ledger.course.asked import Sought
+from ledger.course.asks import Find
+from ledger.course.expected import Expected, expected
+from ledger.course.forms import FORMS
+from ledger.course.questions import ABOUT, LECTURE, SUBJECTS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
-from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.quantities import NUMBER, QuantityError, parse_any
+from ledger.spec.named_parts import Reader
+from ledger.spec.plan import Accelerator, Plan
+from ledger.spec.problems import Location, Problem, SpecError, made_of_all
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import Values
 
-LARGEST = 10**60  # of any part of a formula
-CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
+
+@dataclass(frozen=True)
+class About:
+    """What figures are taken from: a plan, with an input that is solved for, a device, records of subjects, numbers.
+
+    Without `figures` all that is found of its record is shown.
+    """
+
+    plan: Plan | None
+    find: Find | None
+    accelerator: Accelerator | None
+    records: Mapping[str, object]
+    values: Mapping[str, str]
+    figures: Mapping[str, Sought]
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false."""
+class Cases:
+    """What a question is about more than once, by name, and what becomes of the figures of all of them.
 
-    figure: str
-    value: Fraction | str | bool
-    text: str
-    tolerance: Fraction = Fraction(0)
+    `best` is the figure that chooses one, the largest where `most`; `then` are figures over those of all cases.
+    """
+
+    by_name: Mapping[str, About]
+    against: str
+    best: str
+    most: bool
+    then: Mapping[str, Sought]
 
 
 @dataclass(frozen=True)
@@ -38,12 +56,16 @@ class Question:
     """A question and what is known of its answer.
 
     `formulas` are what one would write by hand, by figure; `printed` is what the notes print where that differs, `why`
-    how it comes to differ. `ask` is one of the records of `ledger.course.asks`.
+    how it comes to differ. `table`: moments, or checks whose lines begin with one of `only`; `curve`: two figures.
     """
 
     name: str
     asks: str
-    ask: object
+    about: About
+    cases: Cases | None
+    table: str
+    only: tuple[str, ...]
+    curve: tuple[str, ...]
     expected: tuple[Expected, ...]
     formulas: Mapping[str, str]
     values: Mapping[str, str]  # of the letters in the formulas, as written
@@ -136,15 +158,17 @@ def _chapter(source: Source) -> Chapter:
 
 
 def _question(node: Node, given: Values, reader: Reader, source: str) -> Question:
-    kinds = [kind for kind in ASKS if kind in given]
-    if len(kinds) != 1:
-        message = f"`{given['id']}` asks for {' and '.join(kinds) or 'nothing'}"
-        raise SpecError([Problem(node.where, message, f"one of {', '.join(ASKS)}")])
+    general = _general(node, given)
+    about = _about(reader, {}, general)
     return Question(
         name=given["id"],
         asks=given["asks"],
-        ask=reader.ask(given[kinds[0]]),
-        expected=tuple(_expected(node)),
+        about=about,
+        cases=_cases(node, general, reader),
+        table=general.get("table", ""),
+        only=general.get("only", ()),
+        curve=general.get("curve", ()),
+        expected=tuple(expected(node)),
         formulas=given.get("is", {}),
         values=given.get("with", {}),
         printed=given.get("printed", ""),
@@ -155,50 +179,48 @@ def _question(node: Node, given: Values, reader: Reader, source: str) -> Questio
     )
 
 
+def _general(node: Node, given: Values) -> Values:
+    """A question in its general form; one that asks for nothing, or for two things at once, is a problem."""
+    forms = [name for name in FORMS if name in given]
+    about = [*forms, *(name for name in (*SUBJECTS, "plan") if name in given)]
+    counted = {"figures", "table", "cases"} & {*given}
+    if (not about and not counted) or (len(about) > 1 and (forms or not counted)):
+        message = f"`{given['id']}` asks for {' and '.join(about) or 'nothing'}"
+        raise SpecError([Problem(node.where, message, f"one of {', '.join((*SUBJECTS, *FORMS, 'plan'))}")])
+    if about == ["plan"] and not counted:
+        message = f"`{given['id']}` asks nothing of its plan"
+        raise SpecError([Problem(node.where, message, "name totals: `figures: {days: napkin.days}`")])
+    made = given[forms[0]] if forms else {}
+    return {**given, **made, "with": {**given.get("with", {}), **made.get("with", {})}}
+
+
+def _cases(node: Node, given: Values, reader: Reader) -> Cases | None:
+    if "cases" not in given:
+        return None
+    names, best = tuple(given["cases"]), given.get("most") or given.get("least") or ""
+    if (against := given.get("against", "")) and against not in names:
+        raise SpecError(
+            [Problem(node.fields["against"].where, f"there is no case `{against}`", f"one of {', '.join(names)}")]
+        )
+    makers = (partial(_about, reader, given, case) for case in given["cases"].values())
+    made = dict(zip(names, made_of_all(makers), strict=True))
+    return Cases(made, against, best, "most" in given, given.get("then", {}))
+
+
+def _about(reader: Reader, whole: Values, given: Values) -> About:
+    """What a question, or one of its cases, is about; a case has what the `whole` question states beside its own."""
+    stated = {row.attribute: whole[row.attribute] for row in ABOUT if row.attribute in whole} | given
+    changes = (*whole.get("set", ()), *given.get("set", ()))
+    records = {name: reader.loaded(stated[name]) for name in SUBJECTS if name in stated}
+    return About(
+        plan=reader.plan(stated["plan"], changes) if "plan" in stated else None,
+        find=stated.get("find"),
+        accelerator=reader.loaded(stated.get("accelerator")),
+        records=records,
+        values={**whole.get("with", {}), **given.get("with", {})},
+        figures=stated.get("figures", {}),
+    )
+
+
 def _items(node: Node, key: str) -> tuple[Node, ...]:
     return node.fields[key].items if key in node.fields else ()
-
-
-def _entries(node: Node, key: str) -> Mapping[str, Node]:
-    return node.fields[key].fields if key in node.fields else {}
-
-
-def _expected(question: Node) -> Iterator[Expected]:
-    for figure, node in _entries(question, "expect").items():
-        yield stated(figure, node)
-    known = {name: _number(node) for name, node in _entries(question, "with").items()}
-    for figure, node in _entries(question, "is").items():
-        text = str(node.value)
-        try:
-            value = ratio(text, known.__getitem__, lambda: list(known), LARGEST)
-        except ExpressionError as error:
-            raise SpecError([Problem(node.where, error.message, error.help)]) from error
-        yield Expected(figure, value, text, abs(value) * CLOSE)
-
-
-def _number(node: Node) -> Fraction:
-    try:
-        return parse_any(str(node.value))[0]
-    except QuantityError as error:
-        raise SpecError([Problem(node.where, error.message, error.help)]) from error
-
-
-def stated(figure: str, node: Node) -> Expected:
-    """A value as written. A number with decimals holds to half its last digit, one without exactly."""
-    text = str(node.value)
-    if isinstance(node.value, bool):
-        return Expected(figure, node.value, text)
-    try:
-        value, _ = parse_any(text)
-    except QuantityError:
-        return Expected(figure, text, text)
-    return Expected(figure, value, text, last_digit(text) / 2)
-
-
-def last_digit(text: str) -> Fraction:
-    """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
-    match = NUMBER.fullmatch(text)
-    digits, unit = match.groups() if match else ("", "")
-    mantissa, _, power = digits.lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    return parse_any(f"1e{int(power or 0) - decimals} {unit}")[0] if decimals else Fraction(0)

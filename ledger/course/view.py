@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot, Value
+from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot
 from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
-from ledger.report.charts import curve
+from ledger.model.number_bits import Bits
+from ledger.report.charts import bits, curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
+from ledger.spec.quantity_expressions import Value
 
+WHOLE_TO = 10**27  # more digits than that are not printed
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}
 
@@ -78,14 +81,19 @@ def summary(answers: Sequence[Answer]) -> str:
     agree = f"all {held}" if held == len(outcomes) else f"{held} of {len(outcomes)}"
     return (
         f"{len(answers)} questions; {agree} expected values come out; "
-        f"in {printed} places the notes print something else, or in other words."
+        f"in {printed} {'place' if printed == 1 else 'places'} the notes print something else, or in other words."
     )
 
 
 def corrections(answers: Sequence[Answer]) -> Table:
     """What the notes print where that differs, beside what is right."""
     rows = tuple(
-        (Cell(answer.question.asks), Cell(answer.question.printed), Cell(right(answer)), Cell(answer.question.why))
+        (
+            Cell(answer.question.asks),
+            Cell(answer.question.printed),
+            Cell(right(answer)),
+            Cell(answer.question.why.replace("`", "")),
+        )
         for answer in answers
         if answer.question.printed
     )
@@ -118,7 +126,7 @@ def article(answer: Answer) -> Article:
         question,
         lines(answer),
         table(found.grid) if found.grid and (drawn or not question.show) else None,
-        chart(drawn) if drawn else None,
+        chart(drawn) if drawn else bit_chart(found.bits) if found.bits else None,
         tuple(by_hand(question)),
         checked(answer.outcomes),
         answer.holds,
@@ -127,15 +135,20 @@ def article(answer: Answer) -> Article:
 
 def lines(answer: Answer) -> tuple[Line, ...]:
     """The figures a question shows, those without a title being for expectations alone."""
-    show = answer.question.show
-    return tuple(line(f) for f in answer.found.figures if f.title and (not show or f.name in show))
+    titled = {figure.name: figure for figure in answer.found.figures if figure.title}
+    return tuple(line(titled[name]) for name in answer.question.show or titled if name in titled)
 
 
 def line(found: Figure) -> Line:
     """One figure; a whole number in every digit, beside its rounded form where it is long."""
     value, unit = found.value, found.unit
     spelt = ""
-    if unit in NAMES and not isinstance(value, str | bool) and value == int(value) and abs(float(value)) >= WHOLE_FROM:
+    if (
+        unit in NAMES
+        and not isinstance(value, str | bool)
+        and value == int(value)
+        and WHOLE_FROM <= abs(float(value)) < WHOLE_TO
+    ):
         spelt = f"{numbers.integer(value)}{numbers.THIN}{NAMES[unit]}"
     short = spelt and abs(float(value)) < ROUNDED_FROM and unit != "B"
     plain = found.formula.replace(".", "").replace("_", "").isidentifier() or found.formula.isdigit()
@@ -180,3 +193,9 @@ def chart(found: Plot) -> Chart:
     places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
     across, up = (curve.Axis(*axis) for axis in (found.across, found.up))
     return draw_chart(found.title, "", lambda width: curve.chart(places, across, up, found.title, width))
+
+
+def bit_chart(found: Bits) -> Chart:
+    """The bits of a number format."""
+    said = f"Bits of {found.name}: {', '.join(f'{part} {count}' for part, count in found.parts)}"
+    return draw_chart(f"Bits of {found.name}", "", lambda width: bits.chart(found.parts, found.beside, said, width))

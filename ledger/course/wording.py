@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ledger import numbers
-from ledger.course.answers import Amount, Value
+from ledger.course.answers import Amount
+from ledger.spec.quantity_expressions import Value
 
 DIGITS = 6
 SPELT_OUT = 1e-3, 1e6  # numbers between these are written without a power of ten

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import jsonschema
 import pytest
 
 from ledger.course import asks
-from ledger.course.asks import ASKS
-from ledger.course.lecture import is_lecture, last_digit, load_lecture
-from ledger.course.questions import LECTURE
+from ledger.course.answer import answers
+from ledger.course.expected import last_digit
+from ledger.course.forms import FORMS
+from ledger.course.lecture import is_lecture, load_lecture
+from ledger.course.questions import LECTURE, SUBJECTS
+from ledger.model.dtypes import DTYPES
+from ledger.model.number_bits import BLOCKS
 from ledger.spec.kinds import published
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
@@ -43,7 +48,7 @@ def test_a_question_becomes_a_record(tmp_path: Path) -> None:
     """What is asked for is read into its kind's record; the source of the chapter is that of its questions."""
     (chapter,) = load_lecture(written(tmp_path, QUESTION)).chapters
     (question,) = chapter.questions
-    assert question.ask == asks.TensorAsk({"rows": 3, "columns": 5}, "bf16")
+    assert question.about.records == {"tensor": asks.TensorAsk({"rows": 3, "columns": 5}, "bf16")}
     assert question.source == "a course"
 
 
@@ -80,7 +85,7 @@ def test_a_name_that_a_formula_lacks_is_told_with_its_place(tmp_path: Path) -> N
 
 def test_an_unknown_plan_is_told_where_it_is_named(tmp_path: Path) -> None:
     """A question about a plan that does not exist points into the lecture."""
-    said = refused(tmp_path, "questions:\n  - {id: a, asks: What is it?, moments: {plan: plans/none.yaml}}\n")
+    said = refused(tmp_path, "questions:\n  - {id: a, asks: What is it?, plan: plans/none.yaml, table: moments}\n")
     assert "mine.yaml:5" in said
     assert "no such file" in said
 
@@ -94,7 +99,7 @@ def test_every_kind_of_question_is_in_the_schema() -> None:
     """Editors know each kind that the reader knows, and have nothing against the lectures of the library."""
     schema = published(LECTURE)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert set(ASKS) <= set(schema["properties"]["questions"]["items"]["properties"])
+    assert {*SUBJECTS, *FORMS} <= set(schema["properties"]["questions"]["items"]["properties"])
     for path in (ROOT / "specs" / "lecture").glob("*.yaml"):
         jsonschema.validate(read(path.read_text("utf-8"), path.name).plain(), schema)
 
@@ -113,3 +118,203 @@ def test_a_chapter_stands_alone() -> None:
     chapters = load_lecture(ROOT / "specs" / "lecture" / "lecture.yaml").chapters
     alone = load_lecture(ROOT / "specs" / "lecture" / "flops.yaml").chapters
     assert next(chapter for chapter in chapters if chapter.name == "flops").title == alone[0].title
+
+
+# --- operations and tensors that are none ---------------------------------------------------------
+
+STEP = "questions:\n  - {id: a, asks: What is it?, operation: {steps: [%s], sizes: {%s}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("step", "sizes", "said"),
+    [
+        ('{einsum: "a b, b c"}', "a: 2, b: 3, c: 5", "has no `->`"),
+        ('{einsum: "a b -> b -> a"}', "a: 2, b: 3", "more than one `->`"),
+        ('{einsum: "a b, b c -> a d"}', "a: 2, b: 3, c: 5", "`d` is in the result and in no operand"),
+        ('{einsum: "a b, b c -> a c"}', "a: 2, b: 3", "`c` has no size"),
+        ('{einsum: "a b, b c -> a c"}', "a: b, b: a, c: 2", "`a` has the size of itself"),
+        ('{einsum: "a b, b c -> a c"}', "a: q, b: 3, c: 2", "`q` has no size"),
+        ('{einsum: "a b, b c -> a c"}', "a: 2, b: 0, c: 2", "sizes.b"),
+        (
+            '{einsum: "a b, b c -> a c"}',
+            "a: 2, b: 3, c: 5, z: 7",
+            "sizes.z` is the size of no dim",
+        ),
+        ('{einsum: "i i -> i"}', "i: 3", "`i` stands twice"),
+        ('{einsum: "a b, b c -> a+c"}', "a: 2, b: 3, c: 5", "is no name of a dim"),
+        ('{einsum: "a (b c -> a b c"}', "a: 2, b: 3, c: 5", "a parenthesis that does not end"),
+        ('{einsum: "(a b), b c -> a c"}', "a: 2, b: 3, c: 5", "merges dims"),
+        ('{einsum: "... b, b c -> ... c"}', "b: 3, c: 5", "`...` stands for no dims"),
+        ('{rearrange: "a b -> a"}', "a: 2, b: 3", "`b` is gone in the result"),
+        ('{reduce: "a b, b -> a"}', "a: 2, b: 3", "this has one operand"),
+        ("{over: a b, into: c}", "a: 2, b: 3, c: 5", "`c` of the result is not among"),
+        ("{name: nothing}", "a: 2", "has no operation"),
+        ('{einsum: "a -> a", over: a}', "a: 2", "has einsum and over"),
+        ("", "a: 2", "is empty"),
+    ],
+)
+def test_what_is_no_operation_is_told_in_its_place(tmp_path: Path, step: str, sizes: str, said: str) -> None:
+    """Every odd einsum is a problem with a line and a column, none a failure of ours."""
+    told = refused(tmp_path, STEP % (step, sizes))
+    assert said in told
+    assert re.search(r"mine\.yaml:5:\d+", told)
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ("{transpose: [rows, depth]}", "no dim `depth`"),
+        ("{permute: [rows]}", "`rows` is no order of rows, columns"),
+        ('{slice: {rows: "2:1"}}', "leaves nothing of the 3"),
+        ("{slice: {rows: all}}", "`all` is no part of `rows`"),
+        ("{select: {rows: 3}}", "`rows` has no index 3"),
+        ("{expand: {rows: 9}}", "`rows` has 3 elements"),
+        ("{view: {all: 14}}", "14 are not the tensor's 15 elements"),
+        ("{transpose: [rows, columns]}, {view: {all: 15}}", "these strides allow no view"),
+        ("{to: fp7}", "`fp7` is neither a dtype nor `device`"),
+        ("{contiguous: true, clone: true}", "contiguous` and `clone"),
+    ],
+)
+def test_what_a_tensor_does_not_allow_is_told_in_its_place(tmp_path: Path, moves: str, said: str) -> None:
+    """A move that PyTorch would refuse is refused here, where it is written."""
+    tensor = f"{{shape: {{rows: 3, columns: 5}}, dtype: fp32, moves: [{moves}]}}"
+    told = refused(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, tensor: {tensor}}}\n")
+    assert said in told
+    assert "mine.yaml:5" in told
+
+
+def test_an_element_is_one_of_the_tensor(tmp_path: Path) -> None:
+    """An index past the end, and one of a dim that is not there, are no places in memory."""
+    tensor = "{shape: {rows: 3, columns: 5}, dtype: fp32, element: {%s}}"
+    for element, said in (("rows: 3", "is 3, and there are 3"), ("depth: 0", "is no dim of the tensor")):
+        text = f"questions:\n  - {{id: a, asks: What is it?, tensor: {tensor % element}}}\n"
+        assert said in refused(tmp_path, text)
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def unanswered(folder: Path, text: str) -> str:
+    """What is said about a lecture whose questions have no answer."""
+    with pytest.raises(SpecError) as caught:
+        list(answers(load_lecture(written(folder, text))))
+    return "\n".join(f"{problem} {problem.help}" for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        ("memory.peek", "did you mean `memory.peak`"),
+        ("memory.peak + time.step", "holds B against s"),
+        ("memory.peak / 0", "divides by zero"),
+        ("memory.peak ** 0.5", "an exponent that is not a whole number"),
+        ("accelerator.title + 1", "is no number"),
+        ("open('x')", "there is no `open`"),
+        ("(1).real", "is no name"),
+        ("forward('decoder/none')", "no product of matrices"),
+        ("9**64 * 9**64", "is beyond reason"),
+        ("1 +", "is no expression"),
+    ],
+)
+def test_a_figure_without_a_value_is_told_where_it_stands(tmp_path: Path, figure: str, said: str) -> None:
+    """Names, units and forms of expressions are held to what a plan has, with file, line and column."""
+    text = f'questions:\n  - id: a\n    asks: What is it?\n    plan: gpt2\n    figures:\n      one: "{figure}"\n'
+    told = unanswered(tmp_path, text)
+    assert said in told
+    assert "mine.yaml:9:12" in told
+
+
+def test_every_question_without_an_answer_is_told_at_once(tmp_path: Path) -> None:
+    """Two questions that have none are two problems, not the first of them."""
+    operation = "{steps: [{over: n}], sizes: {n: 2}, dtype: %s, accelerator: a100-sxm-80gb}"
+    one = f"  - {{id: %s, asks: What is it?, operation: {operation}}}\n"
+    told = unanswered(tmp_path, "questions:\n" + one % ("a", "nvfp4") + one % ("b", "fp8_e4m3"))
+    assert "mine.yaml:5" in told
+    assert "mine.yaml:6" in told
+    assert "does not multiply nvfp4" in told
+
+
+FORMS_OF_A_PLAN = (
+    "storage: {plan: %s, bandwidth: 10 GB/s}",
+    "segments: {plan: %s}",
+    "levels: {plan: %s, levels: {typical: []}}",
+)
+
+
+@pytest.mark.parametrize("form", FORMS_OF_A_PLAN)
+@pytest.mark.parametrize("plan", ["gpt2", "mixtral-8x7b", "70b"])
+def test_forms_of_questions_answer_for_any_plan(tmp_path: Path, form: str, plan: str) -> None:
+    """One group of layers, experts, tensor parallelism, no failures stated: each has an answer."""
+    question = f"questions:\n  - {{id: a, asks: What is it?, {form % plan}}}\n"
+    (answer,) = answers(load_lecture(written(tmp_path, question)))
+    assert answer.found.figures
+
+
+@pytest.mark.parametrize("form", FORMS_OF_A_PLAN[1:])
+def test_what_a_bare_count_of_parameters_cannot_say_is_told(tmp_path: Path, form: str) -> None:
+    """A plan without a shape has no memory over a step: that is a problem in the place of the question."""
+    plan = ROOT / "specs" / "lecture" / "plans" / "70b.yaml"
+    (tmp_path / "bare.yaml").write_text(plan.read_text("utf-8"), encoding="utf-8")
+    told = unanswered(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {form % 'bare.yaml'}}}\n")
+    assert re.search(r"(mine|bare)\.yaml:\d+:\d+", told)
+
+
+def test_a_budget_buys_tokens_of_a_plan_too(tmp_path: Path) -> None:
+    """Dollars over the price of a token, as the compiled plan has it; without a price of its own the library's."""
+    budget = (
+        "budget: {dollars: 1000 USD, mfu: 0.35, tokens_per_parameter: 20, precision: bf16-mixed, optimizer: adamw, "
+        "offers: [{accelerator: l40s, price: 0.86 USD, date: 2026-01, source: own offer}], plans: [{plan: gpt2}]}"
+    )
+    (answer,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {budget}}}\n")))
+    found = {figure.name: figure.value for figure in answer.found.figures}
+    assert found["best"] == "l40s"
+    assert float(found["gpt2.tokens"]) / 124439808 == pytest.approx(float(found["gpt2.per_parameter"]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_format_has_bits_and_a_size(tmp_path: Path, dtype: str) -> None:
+    """The bits that are drawn, and the scales beside them, are the bytes that the books hold a value in."""
+    text = f"questions:\n  - {{id: a, asks: What is it?, dtype: {{name: {dtype}}}}}\n"
+    (answer,) = answers(load_lecture(written(tmp_path, text)))
+    assert answer.found.bits is not None
+    bits = Fraction(sum(count for _, count in answer.found.bits.parts))
+    block, scale = BLOCKS.get(dtype, (1, ""))
+    stored = {"tf32": 32, "bool": 8, "e5m6": 12}.get(dtype, bits)  # 19 bits in a word of 32, and 1 in a byte
+    assert Fraction(stored, 8) + (DTYPES[scale].size / block if scale else 0) == DTYPES[dtype].size
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("operation: {steps: [{activation: silu, over: a}], sizes: {a: 2}, dtype: int8}", "is not computed in int8"),
+        ("operation: {steps: [{activation: silu}], sizes: {a: 2}}", "has no operation"),
+        ("plan: gpt2", "asks nothing of its plan"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, against: y", "there is no case `y`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, curve: [a, b]", "not every case has a figure `b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, most: b", "no case has a figure `b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, then: {c: x.b}", "no case has `x.b`"),
+        ("plan: gpt2, figures: {a: memory.peak}, cases: {x: [run.micro_batch=0]}", "must be at least 1"),
+        ("plan: gpt2, cases: {x: [], y: []}, table: moments", "moments are those of one plan"),
+        ("plan: gpt2, find: {for: nothing}, figures: {a: found}", "`nothing` is nothing to solve for"),
+        ("plan: gpt2, find: {for: run.seq_len, subject_to: [memory.peak <= 1 B]}, figures: {a: found}", "no value of"),
+        ("totals: {plan: gpt2, totals: {a: memory.peak}}", "`plan:` and `figures: {name: total}`"),
+    ],
+)
+def test_what_has_no_answer_is_told_in_its_place(tmp_path: Path, question: str, said: str) -> None:
+    """Between fields that are sound by themselves too; what a lecture once said is told with what stands for it now."""
+    told = unanswered(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n")
+    assert said in told
+    assert "mine.yaml:5" in told
+
+
+def test_what_is_solved_for_is_what_the_plan_then_has(tmp_path: Path) -> None:
+    """The largest micro-batch under a limit: its totals meet the limit, and are those of the plan with that batch."""
+    find = "find: {for: run.micro_batch, subject_to: [memory.peak <= 40 GB]}"
+    question = f"plan: gpt2, {find}, figures: {{a: found, b: memory.peak}}"
+    (answer,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n")))
+    found, peak = (figure.value for figure in answer.found.figures)
+    assert isinstance(found, int)
+    again = f"plan: gpt2, set: [run.micro_batch={found}], figures: {{b: memory.peak}}"
+    (same,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {again}}}\n")))
+    assert same.found.figures[0].value == peak
+    assert float(peak) <= 40e9

@@ -1,0 +1,77 @@
+"""What a lecture expects of an answer: values as written, and formulas by hand over the numbers of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ledger.spec.expressions import ExpressionError
+from ledger.spec.near import nearest
+from ledger.spec.problems import Problem, SpecError
+from ledger.spec.quantities import NUMBER, QuantityError, parse_any
+from ledger.spec.quantity_expressions import Names, Quantity, evaluate, measured
+from ledger.spec.reader import Node
+
+CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false."""
+
+    figure: str
+    value: Fraction | str | bool
+    text: str
+    tolerance: Fraction = Fraction(0)
+
+
+def _entries(node: Node, key: str) -> Mapping[str, Node]:
+    return node.fields[key].fields if key in node.fields else {}
+
+
+def expected(question: Node) -> Iterator[Expected]:
+    """The values that a question states, and what its formulas give; raises SpecError."""
+    for figure, node in _entries(question, "expect").items():
+        yield stated(figure, node)
+    known = {name: number(str(node.value)) for name, node in _entries(question, "with").items()}
+    for figure, node in _entries(question, "is").items():
+        text = str(node.value)
+        try:
+            value = Fraction(evaluate(text, Names(known.__getitem__, unknown=_unnamed(known))).number)
+        except ExpressionError as error:
+            raise SpecError([Problem(node.where, error.message, error.help)]) from error
+        yield Expected(figure, value, text, abs(value) * CLOSE)
+
+
+def number(text: str) -> Quantity:
+    """A number of `with`, in its base unit; a text that is none is a word."""
+    try:
+        return measured(*parse_any(text))
+    except QuantityError:
+        return Quantity(text)
+
+
+def _unnamed(known: Mapping[str, Quantity]) -> Callable[[str], ExpressionError]:
+    return lambda name: ExpressionError(f"`{name}` is no number of `with`", nearest(name, list(known)))
+
+
+def stated(figure: str, node: Node) -> Expected:
+    """A value as written. A number with decimals holds to half its last digit, one without exactly."""
+    text = str(node.value)
+    if isinstance(node.value, bool):
+        return Expected(figure, node.value, text)
+    try:
+        value, _ = parse_any(text)
+    except QuantityError:
+        return Expected(figure, text, text)
+    return Expected(figure, value, text, last_digit(text) / 2)
+
+
+def last_digit(text: str) -> Fraction:
+    """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
+    match = NUMBER.fullmatch(text)
+    digits, unit = match.groups() if match else ("", "")
+    mantissa, _, power = digits.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return parse_any(f"1e{int(power or 0) - decimals} {unit}")[0] if decimals else Fraction(0)

@@ -1,0 +1,87 @@
+"""The kernels that run an einsum: products two at a time, a sum, a copy, or none where a view does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.model import strides
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim
+from ledger.model.einsums import Einsum, Sizes, best_order, pairwise, root, written
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation
+from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import COPY, REDUCTION, matmul
+
+
+def letter(name: str) -> sympy.Symbol:
+    """The symbol of a dim that goes by its own name."""
+    return sympy.Symbol(name, positive=True, integer=True)
+
+
+@dataclass(frozen=True)
+class SizedDims:
+    """Sizes by dim, numbers or names of dims of the same size, and the dtype of tensors over them."""
+
+    sizes: Sizes
+    dtype: str
+
+    def number(self, name: str) -> int:
+        """The size of a dim; EinsumError where none is stated."""
+        return int(self.sizes[root(name, self.sizes)])
+
+    def tensor(self, name: str, names: Sequence[str], role: str = "activation") -> Tensor:
+        """A tensor of these dims; one that has the size of another has its symbol."""
+        dims = tuple(Dim(one, letter(root(one, self.sizes))) for one in names)
+        return Tensor(name, dims, self.dtype, role)
+
+
+class Sum(Pointwise):
+    """A sum over dims, or the largest or least of them: the first element of each is joined to nothing."""
+
+
+def einsum_kernels(
+    einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str], by: str = "sum"
+) -> Iterator[Operation]:
+    """The kernels of an einsum whose operands have these roles; of one operand, `by` says how elements are joined."""
+    if len(einsum.operands) > 1:
+        yield from _products(einsum, name, sized, roles)
+    elif einsum.summed:
+        x, result = (sized.tensor(f"{name}.{what}", term.names) for what, term in
+                     (("x", einsum.operands[0]), ("result", einsum.result)))  # fmt: skip
+        yield (Pointwise if by == "mean" else Sum)(f"{name}.{by}", REDUCTION, (x,), (result,))
+    else:
+        yield from _moved(einsum, name, sized)
+
+
+def _products(einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str]) -> Iterator[Operation]:
+    """Two operands at a time in the cheapest order; what only one of them has is summed before."""
+    sizes = {one: sized.number(one) for one in einsum.names}
+    left = [sized.tensor(f"{name}.{at}", term.names, role) for at, (term, role) in
+            enumerate(zip(einsum.operands, roles, strict=True))]  # fmt: skip
+    for index, (pair, a, b, made) in enumerate(pairwise(einsum, best_order(einsum, sizes))):
+        operands = []
+        for at, (names, others) in zip(pair, ((a, b), (b, a)), strict=True):
+            kept = tuple(one for one in names if one in others or one in made)
+            if kept != names:
+                part = sized.tensor(f"{name}.{index}.{at}.part", kept)
+                yield Sum(f"{name}.{index}.sum", REDUCTION, (left[at],), (part,))
+            operands.append(part if kept != names else left[at])
+        result = sized.tensor(f"{name}.{index}.result", made)
+        text_of = f"{', '.join(written([dim.name for dim in one.dims]) for one in operands)} -> {written(made)}"
+        yield Contraction(f"{name}.{index}", matmul(sized.dtype), tuple(operands), (result,), einsum=text_of)
+        left = [*(one for at, one in enumerate(left) if at not in pair), result]
+
+
+def _moved(einsum: Einsum, name: str, sized: SizedDims) -> Iterator[Operation]:
+    """A copy where the strides of a contiguous tensor do not allow the other order as a view; else nothing runs."""
+    source, target = einsum.operands[0], einsum.result
+    x = strides.fresh({one: sized.number(one) for one in source.names}, sized.dtype)
+    merged = {"_".join(dim): math.prod(sized.number(one) for one in dim) for dim in target.dims}
+    if strides.viewed(strides.permute(x, target.names), merged) is None:
+        yield Pointwise(name, COPY, (sized.tensor(f"{name}.x", source.names),),
+                        (sized.tensor(f"{name}.result", target.names),), flops=0)  # fmt: skip

@@ -1,0 +1,112 @@
+"""Records whose values name parts of the library: read as names with their places, and loaded once a file is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ledger.spec import load
+from ledger.spec.faults import Fault, Faults, Written
+from ledger.spec.parts import PartOf, ValuesOf
+from ledger.spec.plan import Plan
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
+from ledger.spec.structures import Values
+from ledger.spec.values import String
+
+LOADERS: Mapping[str, Callable[[str], Any]] = {
+    "accelerator": load.load_accelerator,
+    "optimizer": load.load_optimizer,
+    "precision": load.load_precision,
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A part of the library, or a plan, by its name, and where it is named."""
+
+    kind: str
+    name: str
+    where: Location
+
+
+@dataclass(frozen=True)
+class LibraryName(String):
+    """The name of a part of the library, or of a plan; a path is relative to the file that has it."""
+
+    least: int | None = 1
+    kind: str = ""
+
+    def value(self, written: Written, faults: Faults) -> Any:
+        """The name with its place."""
+        return Named(self.kind, super().value(written, faults), written.node.where)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A record as written: its class, and the values that a question gives it."""
+
+    cls: type
+    values: Values
+
+
+@dataclass(frozen=True)
+class AskOf(PartOf):
+    """A record whose values name parts of the library, which are loaded once the whole file is sound.
+
+    `check` finds what is wrong between values that are sound by themselves.
+    """
+
+    check: Callable[[Written, Values], Iterable[Fault]] = lambda written, values: ()  # noqa: ARG005
+
+    def value(self, written: Written, faults: Faults) -> Stated:
+        """The class and its values."""
+        before = len(faults)
+        values = ValuesOf(self.cls).value(written, faults)
+        if len(faults) == before:
+            faults.extend(self.check(written, values))
+        return Stated(self.cls, values)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Loads what a question names; `folder` is that of its file."""
+
+    folder: Path
+    plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
+
+    def loaded(self, value: Any) -> Any:
+        """The part that a name stands for, the record of what is written; any other value as it is."""
+        if isinstance(value, tuple):
+            return tuple(self.loaded(one) for one in value)
+        if isinstance(value, Stated):
+            known = {one.name for one in fields(value.cls)}
+            given = {key: self.loaded(one) for key, one in value.values.items() if key in known}
+            if isinstance(plan := value.values.get("plan"), Named):
+                given["plan"] = self.plan(plan, value.values.get("set", ()))
+            return value.cls(**given)
+        return located(LOADERS[value.kind], value) if isinstance(value, Named) and value.kind in LOADERS else value
+
+    def plan(self, named: Named, changes: tuple[str, ...]) -> Plan:
+        """The plan of a name with overrides; each is read once."""
+        key = (named.name, *changes)
+        if key not in self.plans:
+            is_path = named.name.endswith((".yaml", ".yml"))
+            path = str(self.folder / named.name) if is_path else named.name
+            self.plans[key] = located(lambda name: load.load_plan(name, changes), replace(named, name=path))
+        return self.plans[key]
+
+
+def located(read: Callable[[str], Any], named: Named) -> Any:
+    """What `read` gives; a name that it does not know is a problem in the place that names it."""
+    try:
+        return read(named.name)
+    except SpecError as error:
+        moved = (
+            Problem(named.where, one.message, one.help)
+            if one.where.file == named.name or one.where.file.startswith(FLAG)
+            else one
+            for one in error.problems
+        )
+        raise SpecError(moved, error.sources) from error

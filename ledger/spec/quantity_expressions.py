@@ -1,0 +1,201 @@
+"""Expressions over named quantities (`16 * parameters / devices`): exact where their numbers are, with units."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ledger.spec.expressions import ExpressionError
+
+LONGEST = 500  # characters
+LARGEST = 10**60  # of any part of an expression
+COUNTED = ("tokens", "parameters")  # units that are left out where they stand beside others
+FORMS = "numbers, names, + - * / // ** ( ), comparisons, `a if b else c`, sqrt, min, max, ceil, floor, sum"
+Powers = Mapping[str, int]
+Value = int | Fraction | float | str | bool
+Arithmetic = Callable[[Fraction | float, Fraction | float], Fraction | float]
+SUMS: Mapping[type[ast.operator], Arithmetic] = {ast.Add: operator.add, ast.Sub: operator.sub}
+PRODUCTS: Mapping[type[ast.operator], tuple[Arithmetic, int]] = {
+    ast.Mult: (operator.mul, 1),
+    ast.Div: (operator.truediv, -1),
+    ast.FloorDiv: (operator.floordiv, -1),
+}
+COMPARED: Mapping[type[ast.cmpop], Callable[[Fraction | float, Fraction | float], bool]] = {
+    ast.LtE: operator.le,
+    ast.Lt: operator.lt,
+    ast.GtE: operator.ge,
+    ast.Gt: operator.gt,
+}
+ROUNDED: Mapping[str, Callable[[Fraction | float], int]] = {"ceil": math.ceil, "floor": math.floor}
+CHOSEN: Mapping[str, Callable[..., Quantity]] = {"min": min, "max": max}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number in the SI base unit that is made of these powers, a word, or true or false."""
+
+    value: Value
+    powers: Powers = field(default_factory=dict)
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.number < other.number
+
+    @property
+    def number(self) -> Fraction | float:
+        """The number; ExpressionError of a word."""
+        if isinstance(self.value, str | bool):
+            raise ExpressionError(f"`{self.value}` is no number", FORMS)
+        return self.value if isinstance(self.value, float) else Fraction(self.value)
+
+    @property
+    def unit(self) -> str:
+        """The unit as text: `FLOP/B`; what is counted is named where it stands alone or over a time."""
+        powers = {name: power for name, power in self.powers.items() if power}
+        if not set(powers) <= {*COUNTED, "s"} or sum(map(abs, powers.values())) > 2 or len({*COUNTED} & {*powers}) > 1:
+            powers = {name: power for name, power in powers.items() if name not in COUNTED}
+        above = "*".join(name if power == 1 else f"{name}**{power}" for name, power in powers.items() if power > 0)
+        below = "".join(f"/{name}" * -power for name, power in powers.items() if power < 0)
+        return f"{above}{below}" or "1"
+
+
+def measured(value: Value, unit: str) -> Quantity:
+    """A quantity in a unit as text; what is a share or a number of times has none."""
+    above, *below = ("" if unit in ("1", "%", "x", "plain") else unit.removesuffix(" each")).split("/")
+    powers: dict[str, int] = {name: 1 for name in (above,) if name}
+    for name in below:
+        powers[name] = powers.get(name, 0) - 1
+    return Quantity(value, powers)
+
+
+Lookup = Callable[[str], Quantity]  # raises KeyError
+Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that patterns match
+
+
+@dataclass(frozen=True)
+class Names:
+    """What an expression may name: quantities, and functions of patterns with a `*`."""
+
+    lookup: Lookup
+    functions: Mapping[str, Sum] = field(default_factory=dict)
+    unknown: Callable[[str], ExpressionError] = lambda name: ExpressionError(f"nothing here is called `{name}`", FORMS)
+
+
+def evaluate(text: str, names: Names) -> Quantity:
+    """The quantity that an expression gives; raises ExpressionError, which says what may be written instead."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"`{text}` is no expression", FORMS) from error
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of more than {LONGEST} characters", FORMS)
+    return _Evaluator(text, names).value(tree.body)
+
+
+@dataclass(frozen=True)
+class _Evaluator:
+    """Evaluates one expression over names."""
+
+    text: str
+    names: Names
+
+    def value(self, node: ast.expr) -> Quantity:
+        match node:
+            case ast.Constant(value=int() | float() | str() as constant) if not isinstance(constant, bool):
+                return Quantity(constant if isinstance(constant, str) else Fraction(str(constant)))
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self.named(self.path(node))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.value(operand)
+                return Quantity(-inner.number, inner.powers)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.joined(op, self.value(left), self.value(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return Quantity(self.compared(op, self.value(left), self.value(right)))
+            case ast.IfExp(test=test, body=body, orelse=otherwise):
+                return self.value(body if self.value(test).value else otherwise)
+            case ast.Call(func=ast.Name(id=name), args=inputs, keywords=[]) if inputs:
+                return self.called(name, inputs)
+        raise ExpressionError(f"`{ast.unparse(node)}` has no place in an expression", FORMS)
+
+    def path(self, node: ast.expr) -> str:
+        """The dotted name; what stands in brackets is a word that is looked up."""
+        match node:
+            case ast.Name(id=name):
+                return name
+            case ast.Attribute(value=value, attr=name):
+                return f"{self.path(value)}.{name}"
+            case ast.Subscript(value=value, slice=key):
+                return f"{self.path(value)}.{self.value(key).value}"
+        raise ExpressionError(f"`{ast.unparse(node)}` is no name", FORMS)
+
+    def named(self, name: str) -> Quantity:
+        try:
+            return self.names.lookup(name)
+        except KeyError:
+            raise self.names.unknown(name) from None
+
+    def compared(self, op: ast.cmpop, left: Quantity, right: Quantity) -> bool:
+        """Words are equal or not; numbers of one unit have an order."""
+        if isinstance(op, ast.Eq):
+            return left.value == right.value
+        if type(op) not in COMPARED:
+            raise ExpressionError(f"`{self.text}` compares in a way that is not known here", FORMS)
+        self.alike(left, right)
+        return COMPARED[type(op)](left.number, right.number)
+
+    def alike(self, left: Quantity, right: Quantity) -> None:
+        """ExpressionError for quantities of two units."""
+        if 0 not in (left.value, right.value) and _counts(left.powers) != _counts(right.powers):
+            raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
+
+    def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
+        """Two quantities by an operator; unlike ones are not added."""
+        if type(op) in SUMS:
+            self.alike(left, right)
+            return Quantity(self.bounded(SUMS[type(op)](left.number, right.number)), left.powers or right.powers)
+        if isinstance(op, ast.Pow):
+            return self.power(left, right.number)
+        if type(op) not in PRODUCTS:
+            raise ExpressionError(f"`{self.text}` has an operator that is not known here", FORMS)
+        function, sign = PRODUCTS[type(op)]
+        if sign < 0 and not right.number:
+            raise ExpressionError(f"`{self.text}` divides by zero", FORMS)
+        powers = dict(left.powers)
+        for name, power in right.powers.items():
+            powers[name] = powers.get(name, 0) + sign * power
+        return Quantity(self.bounded(function(left.number, right.number)), powers)
+
+    def power(self, base: Quantity, exponent: Fraction | float) -> Quantity:
+        if exponent != int(exponent) or not 0 <= exponent <= 64:
+            raise ExpressionError(f"`{self.text}` has an exponent that is not a whole number from 0 to 64", FORMS)
+        raised = self.bounded(base.number ** int(exponent))
+        return Quantity(raised, {name: power * int(exponent) for name, power in base.powers.items()})
+
+    def called(self, name: str, inputs: Sequence[ast.expr]) -> Quantity:
+        """A function of quantities, or the sum over all that patterns match."""
+        if name in self.names.functions:
+            terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
+            added: Fraction | float = sum((term.number for term in terms), Fraction(0))
+            return Quantity(added, terms[0].powers if terms else {})
+        given = [self.value(one) for one in inputs]
+        if name in CHOSEN:
+            return CHOSEN[name](given)
+        if name in ROUNDED and len(given) == 1:
+            return Quantity(Fraction(ROUNDED[name](given[0].number)), given[0].powers)
+        if name == "sqrt" and len(given) == 1 and given[0].number >= 0:
+            halves: Powers = {unit: power // 2 for unit, power in given[0].powers.items() if power % 2 == 0}
+            return Quantity(math.sqrt(given[0].number), halves)
+        raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(given)} such values", FORMS)
+
+    def bounded(self, value: Fraction | float) -> Fraction | float:
+        if not -LARGEST <= value <= LARGEST:
+            raise ExpressionError(f"`{self.text}` is beyond reason", FORMS)
+        return value
+
+
+def _counts(powers: Powers) -> Powers:
+    return {name: power for name, power in powers.items() if power and name not in COUNTED}
