@@ -16,9 +16,10 @@ STORED = {
 }
 
 
-STORED_ONLY = ("nf4", "nf4_double", "int8")  # formats that matrices are brought back from to be multiplied
+STORED_ONLY = ("nf4", "nf4_double", "int8", "int4")  # formats that matrices are brought back from to be multiplied
 PARTS = ("adapters", "norms", "embedding", "head")  # of a model, beside the matrices of its layers
 LAYER_FORMAT = Choice(*DTYPE.options, *STORED_ONLY)
+CACHE_FORMAT = Choice(*DTYPE.options, "int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class WeightFormats:
         str,
         LAYER_FORMAT,
         "Matrices of the layers. nf4: 4 bits and an fp32 scale for 64 of them; nf4_double: those scales in 8 bits, "
-        "with an fp32 scale for 256 of them; int8: a byte, and an fp32 scale a row.",
+        "with an fp32 scale for 256 of them; int8: a byte, and an fp32 scale a row; int4: 4 bits, with an fp16 scale "
+        "and a zero point for 128 of them (AWQ, GPTQ).",
     ]
     adapters: Annotated[str, DTYPE, "Low-rank adapters.", OPTIONAL] = ""
     norms: Annotated[str, DTYPE, "Norms, biases and whatever else of a layer is no matrix.", OPTIONAL] = ""
@@ -108,6 +110,12 @@ class Precision:
     autocast: Annotated[
         bool, "Whether weights are cast to `compute` where a matmul uses them, as torch.autocast does."
     ] = False
+    cache: Annotated[
+        str,
+        CACHE_FORMAT,
+        "Serving: what keys and values wait in for later tokens; what matmuls write, where not given.",
+        OPTIONAL,
+    ] = ""
     matmul: Annotated[Recipe | None, OPTIONAL] = None
     stored: Annotated[
         tuple[Stored, ...],

@@ -1,0 +1,136 @@
+"""From a plan that serves to closed books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import sympy
+
+from ledger.books.bindings import described
+from ledger.books.entries import Entry
+from ledger.books.evaluate import Value
+from ledger.books.notation import text
+from ledger.books.resources import stock
+from ledger.books.results import Account, Compiled, KernelTime, RoleResult, Symbol, WaterfallPart
+from ledger.books.serving.memory import Held, held
+from ledger.books.serving.passes import Phase, ServedRole, Shape, mean_prompt_shape, served_roles
+from ledger.books.serving.steady import Service, steady_shape
+from ledger.books.serving.totals import totals
+from ledger.books.serving.verdict import verdict
+from ledger.model.causes import Cause
+from ledger.model.dims import BY_NAME, symbol
+from ledger.spec.plan import Plan
+
+HELD_WEIGHTS = "weights in their formats, each storage once, with their scales"
+HELD_CACHE = "keys and values, or latents, of all sequences of a replica at the end of their outputs"
+# What limits the kernels of a pass, and what a part of its seconds is called.
+LIMITS = {
+    "memory": "decoding: kernels that memory limits",
+    "compute": "decoding: kernels that compute limits",
+    "network": "decoding: transfers between devices",
+}
+
+
+def compile_serving(plan: Plan) -> Compiled:
+    """Passes, sequences in flight, memory, totals, verdict."""
+    service = Service(plan, served_roles(plan))
+    found = totals(service)
+    devices = held(service.roles, service.stated.concurrency)
+    shape = steady_shape(service)
+    results = tuple(_result(one, service, shape) for one in devices)
+    rows = max((result.kernels for result in results), key=_seconds)
+    return Compiled(
+        plan=plan,
+        totals=found,
+        accounts=tuple(account for one in devices for account in _accounts(one, service, shape)),
+        roles=results,
+        waterfall=tuple(_waterfall(rows)),
+        verdict=verdict(plan, found, devices, rows),
+        symbols=_symbols(service, shape),
+        service=service,
+    )
+
+
+def compile_serving_totals(plan: Plan) -> dict[str, object]:
+    """The totals of `compile_serving` alone."""
+    return dict(totals(Service(plan, served_roles(plan))))
+
+
+def _seconds(rows: Sequence[KernelTime]) -> float:
+    return sum(float(row.seconds) * row.times for row in rows)
+
+
+def _result(one: Held, service: Service, shape: Shape) -> RoleResult:
+    role, served = one.served.role, one.served
+    prompt = mean_prompt_shape(service.serve)
+    rows = (*served.rows(served.decode, shape), *served.rows(served.prefill, prompt))
+    return RoleResult(role.name, role.stages, role.devices, one.moments, one.peak, one.reserved, rows, one.outside)
+
+
+def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
+    for limit, title in LIMITS.items():
+        seconds = sum(float(row.seconds) * row.times for row in rows if row.bound == limit and row.when == "decode")
+        if seconds:
+            yield WaterfallPart(f"decode.{limit}", title, seconds, transfer=limit == "network")
+
+
+def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
+    """Every entry of both passes with its value, and what the device holds."""
+    served = one.served
+    phases: tuple[tuple[Phase, Shape], ...] = (
+        (served.prefill, mean_prompt_shape(service.serve)),
+        (served.decode, shape),
+    )
+    for phase, sizes in phases:
+        values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
+        for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
+            yield from (_account(entry, served, value) for entry in ledger.entries)
+    for category, amounts, basis in (
+        ("weights", one.weights, HELD_WEIGHTS),
+        ("cache", one.cache(Fraction(1)), HELD_CACHE),
+    ):
+        for name, amount in amounts.items():
+            yield _stock(name, category, amount, basis, served)
+
+
+def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
+    return Account(
+        cause=entry.cause,
+        role=served.role.name,
+        resource=entry.resource,
+        when=str(entry.when),
+        amount=value(entry.amount),
+        times=int(value(entry.times)),
+        formula=text(entry.amount),
+        basis=entry.basis,
+        expression=entry.amount,
+    )
+
+
+def _stock(name: str, category: str, amount: int, basis: str, served: ServedRole) -> Account:
+    unit, _, rest = name.partition("/")
+    expression = sympy.Integer(amount)
+    cause = Cause(unit, rest)
+    return Account(cause, served.role.name, stock(category), "serving", amount, 1, str(amount), basis, expression)
+
+
+def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
+    """Every symbol of the formulas as a pass that decodes has it; the first role's."""
+    served = service.roles[0]
+    found = dict(described(service.plan, served.role))
+    paths = {symbol("batch").name: "serve.concurrency", symbol("seq").name: "serve.prompt"}
+    meanings = {
+        symbol("batch").name: "sequences of one device in a pass: 1 in prefill",
+        symbol("seq").name: "new tokens of a sequence in a pass: 1 in decoding, a chunk in prefill",
+        symbol("micro_batches").name: "passes: 1",
+    }
+    for sign, value in served.sizes(shape).items():
+        known = found.get(sign.name)
+        letter = sign.name.partition("_")[0]
+        row = next((one for one in BY_NAME.values() if one.letter == letter), None)
+        meaning = meanings.get(sign.name) or (known.meaning if known else row.meaning if row else "")
+        path = paths.get(sign.name) or (known.path if known else row.path if row else "")
+        number = float(value) if isinstance(value, Fraction) and value.denominator != 1 else value
+        found[sign.name] = Symbol(sign.name, meaning, number, path)
+    return found
