@@ -9,10 +9,10 @@ import sympy
 
 from ledger.books.bindings import described
 from ledger.books.entries import Entry
-from ledger.books.evaluate import Value
+from ledger.books.evaluate import Exact, Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
-from ledger.books.results import Account, Compiled, KernelTime, RoleResult, Symbol, WaterfallPart
+from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
 from ledger.books.serving.memory import Held, held
 from ledger.books.serving.passes import Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
@@ -90,8 +90,8 @@ def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
         ("weights", one.weights, HELD_WEIGHTS),
         ("cache", one.cache(Fraction(1)), HELD_CACHE),
     ):
-        for name, amount in amounts.items():
-            yield _stock(name, category, amount, basis, served)
+        for cause, amount in amounts.items():
+            yield _stock(cause, category, amount, basis, served)
 
 
 def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
@@ -108,29 +108,36 @@ def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
     )
 
 
-def _stock(name: str, category: str, amount: int, basis: str, served: ServedRole) -> Account:
-    unit, _, rest = name.partition("/")
+def _stock(cause: Cause, category: str, amount: int, basis: str, served: ServedRole) -> Account:
     expression = sympy.Integer(amount)
-    cause = Cause(unit, rest)
     return Account(cause, served.role.name, stock(category), "serving", amount, 1, str(amount), basis, expression)
+
+
+# Sizes of a pass, which a plan does not state as it is: what they are of one that decodes, and where they are from.
+OF_A_PASS = {
+    "batch": ("sequences of one device in a pass that decodes; 1 in prefill", "serve.concurrency"),
+    "seq": ("new tokens of a sequence in a pass: 1 in decoding, those of a chunk in prefill", "serve.chunk"),
+    "micro_batches": ("passes", "serve"),
+    "attended": (BY_NAME["attended"].meaning, "serve.prompt"),
+    "read": (BY_NAME["read"].meaning, "serve.prompt"),
+    "hit": (BY_NAME["hit"].meaning, "serve.concurrency"),
+}
 
 
 def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
     """Every symbol of the formulas as a pass that decodes has it; the first role's."""
     served = service.roles[0]
+    sizes = served.sizes(shape)
     found = dict(described(service.plan, served.role))
-    paths = {symbol("batch").name: "serve.concurrency", symbol("seq").name: "serve.prompt"}
-    meanings = {
-        symbol("batch").name: "sequences of one device in a pass: 1 in prefill",
-        symbol("seq").name: "new tokens of a sequence in a pass: 1 in decoding, a chunk in prefill",
-        symbol("micro_batches").name: "passes: 1",
-    }
-    for sign, value in served.sizes(shape).items():
-        known = found.get(sign.name)
-        letter = sign.name.partition("_")[0]
-        row = next((one for one in BY_NAME.values() if one.letter == letter), None)
-        meaning = meanings.get(sign.name) or (known.meaning if known else row.meaning if row else "")
-        path = paths.get(sign.name) or (known.path if known else row.path if row else "")
-        number = float(value) if isinstance(value, Fraction) and value.denominator != 1 else value
-        found[sign.name] = Symbol(sign.name, meaning, number, path)
+    groups = service.plan.model.groups
+    for suffix in {group.name for group in groups} if len(groups) > 1 else {""}:
+        for name, (meaning, path) in OF_A_PASS.items():
+            sign = symbol(name, suffix)
+            if sign in sizes:
+                found[sign.name] = Symbol(sign.name, meaning, _plain(sizes[sign]), path)
     return found
+
+
+def _plain(value: Exact) -> Number:
+    """A whole number as it is, any other as the nearest that floating point has."""
+    return int(value) if value == int(value) else float(value)

@@ -13,6 +13,7 @@ from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY
 from ledger.books.results import Moment, Outside
 from ledger.books.serving import lengths
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
+from ledger.model.causes import Cause
 from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import ENDS, OUTPUT
 from ledger.model.operations import Operation
@@ -24,6 +25,7 @@ from ledger.spec.plan import Attention, Plan, Serve
 WHOLE = Sharding(0, (), False, False, frozenset(), False)
 CACHE = "attention/cache"  # the operation that writes to it
 CATEGORIES = ("weights", "cache", "activations", "logits")
+LARGEST = 12  # that are listed of each moment
 MORE = 10**9  # sequences in flight that no memory holds
 
 
@@ -40,24 +42,24 @@ class Held:
         return self.served.plan
 
     @cached_property
-    def weights(self) -> Mapping[str, int]:
-        """Weights by account, each storage once; a layer's as often as the device has the layer."""
-        value, found = self.served.value(_one(self.plan)), dict[str, int]()
+    def weights(self) -> Mapping[Cause, int]:
+        """Weights by what they are of, each storage once; a layer's as often as the device has the layer."""
+        value, found = self.served.value(_one(self.plan)), dict[Cause, int]()
         for unit in self.served.decode.units:
             for weight in unit.weights:
-                name = weight.name if unit.name in ENDS else f"{unit.name}/{weight.name}"
+                cause = Cause("" if unit.name in ENDS else unit.name, weight.name)
                 amount = unit.count * stored_bytes(self.plan.precision, weight, WHOLE)
-                found.setdefault(name, ceil(value(amount)))
+                found.setdefault(cause, ceil(value(amount)))
         return found
 
-    def cache(self, grown: Fraction) -> dict[str, int]:
-        """The cache by account, where sequences have this share of their outputs; a shared prefix is there once."""
-        served, found = serve_of(self.plan), dict[str, int]()
+    def cache(self, grown: Fraction) -> dict[Cause, int]:
+        """The cache of each group of layers, sequences having this share of their outputs; a shared prefix is once."""
+        served, found = serve_of(self.plan), dict[Cause, int]()
         for unit, each, attention in cached_layers(self.served):
             prefix = lengths.kept_tokens(attention, served.prefix)
 
             mean = lengths.mean_kept(served, attention, grown, served.prefix)
-            found[f"{unit.name}/{CACHE}"] = ceil(each * (self.sequences * mean + prefix))
+            found[Cause(unit.name, CACHE)] = ceil(each * (self.sequences * mean + prefix))
         return found
 
     @cached_property
@@ -93,7 +95,8 @@ class Held:
     def _moment(self, name: str, title: str, grown: Fraction | None, activations: int, logits: int) -> Moment:
         cache = {} if grown is None else self.cache(grown)
         amounts = (sum(self.weights.values()), sum(cache.values()), activations, logits)
-        details = sorted([*self.weights.items(), *cache.items()], key=lambda held: (-held[1], held[0]))[:12]
+        named = [(cause.account, amount) for cause, amount in (*self.weights.items(), *cache.items())]
+        details = sorted(named, key=lambda held: (-held[1], held[0]))[:LARGEST]
         return Moment(name, title, dict(zip(CATEGORIES, amounts, strict=True)), tuple(details))
 
     @cached_property
