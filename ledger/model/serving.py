@@ -22,40 +22,62 @@ from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.model.units import Builder, Unit
 from ledger.spec.kernel_classes import REDUCTION
-from ledger.spec.plan import Model, Plan, Recompute
-
-
-def cache_format(plan: Plan) -> str:
-    """What keys and values wait in: what the plan says, else what its matmuls write."""
-    return plan.precision.cache or served_tape(plan, Cache("")).matmul_result
-
-
-def served_tape(plan: Plan, cache: Cache, suffix: str = "") -> Tape:
-    """An empty tape of a pass that serves."""
-    return replace(_builder(plan).tape(suffix), cache=cache)
+from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recompute, Stack
 
 
 def served_units(plan: Plan, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
     """What one device of a role runs in a pass: of prompts, or of sequences that are decoded."""
-    cache = Cache(cache_format(plan), decodes)
-    return tuple(_units(plan, role, cache))
+    crowded = plan.assumptions.expert_imbalance > 1
+    build = served_builder(plan.model, plan.precision, plan.kernels, plan.stack, plan.parallelism, crowded=crowded)
+    return units_of(build, role, decodes=decodes)
 
 
-def _units(plan: Plan, role: Role, cache: Cache) -> Iterator[Unit]:
-    model, build = without_dropout(plan.model), _builder(plan)
+def served_builder(  # noqa: PLR0913 - parts of a plan
+    model: Model,
+    precision: Precision,
+    kernels: Kernels,
+    stack: Stack,
+    parallelism: Parallelism | None = None,
+    *,
+    crowded: bool = False,
+) -> Builder:
+    """The builder of these parts of a plan, whose layers drop nothing out and whose experts are one kernel."""
+    mesh = parallelism or Parallelism()
+    return Builder(
+        without_dropout(model),
+        precision,
+        replace(layout(mesh), crowded=crowded),
+        replace(kernels, loss="eager", experts="grouped_mm"),
+        Recompute(),
+        staged=mesh.pipeline > 1,
+        stack=stack,
+    )
+
+
+def units_of(build: Builder, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
+    """The units of a pass of one device of a role; where no format is stated, what waits is what matmuls write."""
+    waiting = build.precision.cache or build.tape().matmul_result
+    return tuple(_units(build, role, Cache(waiting, decodes)))
+
+
+def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
+    model = build.model
+
+    def tape(suffix: str = "") -> Tape:
+        return replace(build.tape(suffix), cache=cache)
+
     if role.first:
-        tape = served_tape(plan, cache)
-        components.embedding(tape, model)
-        yield _unit(INPUT, INPUT, ONE, tape)
+        components.embedding(start := tape(), model)
+        yield _unit(INPUT, INPUT, ONE, start)
     for group, held in zip(model.groups, role.layers, strict=True):
         if held:
-            tape = served_tape(plan, cache, build.suffix(group))
-            components.layer(tape, build.entry(), group, model)
-            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), tape)
+            layer = tape(build.suffix(group))
+            components.layer(layer, build.entry(), group, model)
+            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), layer)
     if role.last:
-        tape = served_tape(plan, cache)
-        _sampled(tape, components.head(tape, build.entry(), model))
-        yield _unit(OUTPUT, OUTPUT, ONE, tape)
+        end = tape()
+        _sampled(end, components.head(end, build.entry(), model))
+        yield _unit(OUTPUT, OUTPUT, ONE, end)
 
 
 def _unit(name: str, group: str, count: sympy.Expr, tape: Tape) -> Unit:
@@ -70,19 +92,6 @@ def _sampled(tape: Tape, logits: Tensor) -> None:
         logits = moves.everywhere(tape, logits, axis)
     wide = tape.cast(logits, tape.precision.logits)
     tape.pointwise("head/sample", wide, dims=wide.dims[:2], kernel=REDUCTION, flops=5)
-
-
-def _builder(plan: Plan) -> Builder:
-    """The builder of a plan, whose layers drop nothing out and whose experts are one kernel."""
-    return Builder(
-        without_dropout(plan.model),
-        plan.precision,
-        replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
-        replace(plan.kernels, loss="eager", experts="grouped_mm"),
-        Recompute(),
-        staged=plan.parallelism.pipeline > 1,
-        stack=plan.stack,
-    )
 
 
 def without_dropout(model: Model) -> Model:

@@ -16,6 +16,7 @@ from ledger.books.kernels import price_calls
 from ledger.books.posting import of_phase, of_sends
 from ledger.books.results import KernelTime
 from ledger.books.serving import lengths
+from ledger.books.serving.floor import experts_hit
 from ledger.model.cached_attention import per_sequence
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import OUTPUT
@@ -24,7 +25,7 @@ from ledger.model.program import sends
 from ledger.model.schedule import Role, roles
 from ledger.model.serving import served_units
 from ledger.model.units import Unit
-from ledger.spec.plan import Attention, Group, Plan, Serve
+from ledger.spec.plan import Attention, Plan, Serve
 
 PREFILL, DECODE = "prefill", "decode"
 Of = Callable[[Attention], Fraction]  # tokens, by how a layer attends
@@ -123,7 +124,7 @@ class ServedRole:
             own[symbol("read", suffix)] = shape.read(group.attention)
             if group.mlp.experts:
                 shared = shape.sequences * shape.tokens * self.plan.parallelism.expert
-                own[symbol("hit", suffix)] = experts_hit(group, shared)
+                own[symbol("hit", suffix)] = Fraction(experts_hit(group, float(shared)))
         return {**bindings(self.plan, self.role), **own}
 
     def scored(self, shape: Shape) -> Shape:
@@ -152,15 +153,6 @@ class ServedRole:
 def served_roles(plan: Plan) -> tuple[ServedRole, ...]:
     """The roles of a plan's devices, from the first stage to the last."""
     return tuple(ServedRole(plan, role) for role in roles(plan))
-
-
-def experts_hit(group: Group, tokens: Fraction) -> Fraction:
-    """Experts of a layer that at least one of so many tokens is sent to, where routers choose all alike often.
-
-    X (1 - (1 - T / X)^tokens): each token leaves an expert out with the probability 1 - T / X.
-    """
-    mlp = group.mlp
-    return Fraction(mlp.experts * (1 - (1 - mlp.top_k / mlp.experts) ** float(tokens)))
 
 
 def _phase(plan: Plan, role: Role, name: str) -> Phase:

@@ -7,21 +7,18 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
-import sympy
-
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import of_model
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.books.serving import lengths
+from ledger.books.serving.floor import weight_bytes
 from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, most_sequences, serve_of
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import Service, Steady, steady_shape
-from ledger.model.elementwise import Lookup
-from ledger.model.formats import scale_bytes
 from ledger.model.fsdp_units import OUTPUT
-from ledger.model.operations import Operation, total
-from ledger.model.schedule import Role
+from ledger.model.operations import total
+from ledger.model.schedule import whole_role
 from ledger.model.tensors import BUFFER
 from ledger.model.units import Unit
 from ledger.spec.plan import Parallelism, Plan
@@ -109,8 +106,7 @@ def bytes_per_sequence(plan: Plan) -> int:
 def one_device(plan: Plan) -> ServedRole:
     """The plan as one device would run all of it."""
     alone = replace(plan, parallelism=Parallelism(), cluster=replace(plan.cluster, devices=1))
-    counts = tuple(group.repeat for group in plan.model.groups)
-    return ServedRole(alone, Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1)))
+    return ServedRole(alone, whole_role(plan.model))
 
 
 def read(service: Service) -> Totals:
@@ -134,15 +130,6 @@ def reads(served: ServedRole, shape: Shape) -> tuple[Exact, Exact]:
             weights += Fraction(value(unit.count * weight_bytes(operation)))
             waiting += Fraction(value(unit.count * total(t.bytes() for t in operation.inputs if t.role == BUFFER)))
     return weights, waiting
-
-
-def weight_bytes(operation: Operation) -> sympy.Expr:
-    """Bytes of weights that an operation reads, with their scales; of a table, those of the rows that it looks up."""
-    if isinstance(operation, Lookup):
-        return operation.output.bytes()
-    weights = [tensor for tensor in operation.inputs if tensor.role == "weight"]
-    scales = [amount for weight in weights for amount in scale_bytes(weight.dtype, weight)]
-    return total((*(weight.bytes() for weight in weights), *scales))
 
 
 def rates(service: Service, state: Steady) -> Totals:
