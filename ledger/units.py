@@ -13,7 +13,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("serve.time_per_token", "s"),
     ("serve.residence", "s"),
     ("serve.tokens_per_second", "token/s"),
-    ("serve.requests_per_second", "request/s"),
+    ("serve.requests_per_second", "requests/s"),
     ("memory.", "B"),
     ("saved.", "B"),
     ("traffic.", "B"),
@@ -35,7 +35,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
 )
 
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
-MORE_IN = ("token/s", "request/s", "%")
+MORE_IN = ("token/s", "requests/s", "%")
 MORE = ("napkin.max_parameters", "memory.capacity", "serve.concurrency.max")
 
 
@@ -51,7 +51,7 @@ def spelt(key: str) -> str:
     if key.startswith(("parameters", "napkin.max_parameters")):
         return "parameters"
     unit = unit_of(key)
-    return {"token/s": "tokens/s", "request/s": "requests/s"}.get(unit, unit)
+    return "tokens/s" if unit == "token/s" else unit
 
 
 def is_more_better(key: str) -> bool:

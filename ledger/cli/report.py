@@ -99,7 +99,7 @@ def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool)
     with sealed(plan) as (same, seal):
         compiled = compile_plan(same)
         click.echo(compiled.verdict.headline, err=True)
-        wanted = search and bool({*SEARCHED} & {*formats})
+        wanted = search and not plan.serve and bool({*SEARCHED} & {*formats})
         found = searched(plan, whole=True) if wanted else None
         report = assemble_report(compiled, formats, found, with_books(seal, compiled, found))
         return write_report(report, out, formats, forks=True)

@@ -21,7 +21,7 @@ def assemble_report(
     `recommendations` are those of a search of the plan's layouts; None: there was none, and the report says so.
     `seal` is what the plan was read from, which the report carries.
     """
-    if not {"html", "pdf"} & set(formats):
+    if compiled.plan.serve or not {"html", "pdf"} & set(formats):
         return Report(compiled, recommendations=recommendations, seal=seal)
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearest_runs

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-import sympy
-
 from ledger.books.bindings import described
 from ledger.books.entries import Entry
 from ledger.books.evaluate import Exact, Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
-from ledger.books.serving.memory import Held, held
-from ledger.books.serving.passes import Phase, ServedRole, Shape, mean_prompt_shape, served_roles
+from ledger.books.serving.memory import Held, Stock, held
+from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
 from ledger.books.serving.verdict import verdict
@@ -57,8 +55,14 @@ def compile_serving_totals(plan: Plan) -> dict[str, object]:
     return dict(totals(Service(plan, served_roles(plan))))
 
 
+def phase_rows(compiled: Compiled, name: str) -> tuple[KernelTime, ...]:
+    """The kernels and transfers of one kind of pass, on the kind of device whose decoding takes longest."""
+    slowest = max((role.kernels for role in compiled.roles), key=_seconds)
+    return tuple(row for row in slowest if row.when == name)
+
+
 def _seconds(rows: Sequence[KernelTime]) -> float:
-    return sum(float(row.seconds) * row.times for row in rows)
+    return sum(float(row.seconds) * row.times for row in rows if row.when == DECODE)
 
 
 def _result(one: Held, service: Service, shape: Shape) -> RoleResult:
@@ -86,12 +90,12 @@ def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
         values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
         for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
             yield from (_account(entry, served, value) for entry in ledger.entries)
-    for category, amounts, basis in (
+    for category, stocks, basis in (
         ("weights", one.weights, HELD_WEIGHTS),
         ("cache", one.cache(Fraction(1)), HELD_CACHE),
     ):
-        for cause, amount in amounts.items():
-            yield _stock(cause, category, amount, basis, served)
+        for cause, held_stock in stocks.items():
+            yield _stock(cause, category, held_stock, basis, served)
 
 
 def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
@@ -108,9 +112,9 @@ def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
     )
 
 
-def _stock(cause: Cause, category: str, amount: int, basis: str, served: ServedRole) -> Account:
-    expression = sympy.Integer(amount)
-    return Account(cause, served.role.name, stock(category), "serving", amount, 1, str(amount), basis, expression)
+def _stock(cause: Cause, category: str, held: Stock, basis: str, served: ServedRole) -> Account:
+    formula, name = held.formula, served.role.name
+    return Account(cause, name, stock(category), "serving", held.bytes, 1, text(formula), basis, formula)
 
 
 # Sizes of a pass, which a plan does not state as it is: what they are of one that decodes, and where they are from.

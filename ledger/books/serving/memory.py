@@ -8,17 +8,20 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
+import sympy
+
 from ledger.books.evaluate import Value
 from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY
 from ledger.books.results import Moment, Outside
 from ledger.books.serving import lengths
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.model.causes import Cause
+from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import ENDS, OUTPUT
 from ledger.model.operations import Operation
 from ledger.model.sharding import Sharding
-from ledger.model.tensors import BUFFER, Tensor
+from ledger.model.tensors import BUFFER, Tensor, product
 from ledger.model.units import Unit
 from ledger.spec.plan import Attention, Plan, Serve
 
@@ -27,6 +30,14 @@ CACHE = "attention/cache"  # the operation that writes to it
 CATEGORIES = ("weights", "cache", "activations", "logits")
 LARGEST = 12  # that are listed of each moment
 MORE = 10**9  # sequences in flight that no memory holds
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Bytes that something takes, and their formula."""
+
+    bytes: int
+    formula: sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -42,24 +53,27 @@ class Held:
         return self.served.plan
 
     @cached_property
-    def weights(self) -> Mapping[Cause, int]:
+    def weights(self) -> Mapping[Cause, Stock]:
         """Weights by what they are of, each storage once; a layer's as often as the device has the layer."""
-        value, found = self.served.value(_one(self.plan)), dict[Cause, int]()
+        value, found = self.served.value(_one(self.plan)), dict[Cause, Stock]()
         for unit in self.served.decode.units:
             for weight in unit.weights:
                 cause = Cause("" if unit.name in ENDS else unit.name, weight.name)
                 amount = unit.count * stored_bytes(self.plan.precision, weight, WHOLE)
-                found.setdefault(cause, ceil(value(amount)))
+                found.setdefault(cause, Stock(ceil(value(amount)), amount))
         return found
 
-    def cache(self, grown: Fraction) -> dict[Cause, int]:
+    def cache(self, grown: Fraction) -> dict[Cause, Stock]:
         """The cache of each group of layers, sequences having this share of their outputs; a shared prefix is once."""
-        served, found = serve_of(self.plan), dict[Cause, int]()
+        served, found = serve_of(self.plan), dict[Cause, Stock]()
+        value = self.served.value(_one(self.plan))
         for unit, each, attention in cached_layers(self.served):
             prefix = lengths.kept_tokens(attention, served.prefix)
 
             mean = lengths.mean_kept(served, attention, grown, served.prefix)
-            found[Cause(unit.name, CACHE)] = ceil(each * (self.sequences * mean + prefix))
+            tokens = self.sequences * mean + prefix
+            formula = product(sympy.Rational(tokens.numerator, tokens.denominator), each)
+            found[Cause(unit.name, CACHE)] = Stock(ceil(value(formula)), formula)
         return found
 
     @cached_property
@@ -94,8 +108,8 @@ class Held:
 
     def _moment(self, name: str, title: str, grown: Fraction | None, activations: int, logits: int) -> Moment:
         cache = {} if grown is None else self.cache(grown)
-        amounts = (sum(self.weights.values()), sum(cache.values()), activations, logits)
-        named = [(cause.account, amount) for cause, amount in (*self.weights.items(), *cache.items())]
+        amounts = (held_bytes(self.weights), held_bytes(cache), activations, logits)
+        named = [(cause.account, stock.bytes) for cause, stock in (*self.weights.items(), *cache.items())]
         details = sorted(named, key=lambda held: (-held[1], held[0]))[:LARGEST]
         return Moment(name, title, dict(zip(CATEGORIES, amounts, strict=True)), tuple(details))
 
@@ -120,6 +134,11 @@ class Held:
     def reserved(self) -> int:
         """Bytes that the driver reports at the fullest moment."""
         return self.peak.total + sum(part.bytes for part in self.outside)
+
+
+def held_bytes(stocks: Mapping[Cause, Stock]) -> int:
+    """What stocks take together."""
+    return sum(stock.bytes for stock in stocks.values())
 
 
 def serve_of(plan: Plan) -> Serve:
@@ -151,20 +170,14 @@ def most_sequences(roles: Sequence[ServedRole]) -> int:
     return few * plan.parallelism.data
 
 
-def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, Fraction, Attention]]:
+def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
     """Of each group of layers on a device: bytes that a token takes in the cache of all of them, and its attention."""
-    value = served.value(_one(served.plan))
     groups = {group.name: group.attention for group in served.plan.model.groups}
+    sequence = symbol("batch") * symbol("seq")
     for unit in served.decode.units:
         for operation in unit.forward:
             if operation.name == CACHE:
-                yield unit, Fraction(value(unit.count * operation.output.bytes())), groups[unit.group]
-
-
-def cache_bytes(whole: ServedRole, tokens: int) -> int:
-    """Bytes in which all layers of a role keep one sequence of so many tokens."""
-    found = sum(each * lengths.kept_tokens(attention, tokens) for _, each, attention in cached_layers(whole))
-    return ceil(found)
+                yield unit, unit.count * operation.output.bytes() / sequence, groups[unit.group]
 
 
 def _one(plan: Plan) -> Shape:

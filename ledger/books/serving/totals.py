@@ -13,7 +13,7 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
-from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, most_sequences, serve_of
+from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, most_sequences, serve_of
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import Service, Steady, steady_shape
 from ledger.model.fsdp_units import OUTPUT
@@ -82,7 +82,7 @@ def _useful(roles: Sequence[ServedRole], shape: Shape, units: Callable[[ServedRo
 def memory(devices: Sequence[Held], plan: Plan) -> Totals:
     """What is alive at the fullest moment of the fullest device, and what the driver reports."""
     worst = max(devices, key=lambda one: one.reserved)
-    yield "memory.static.weights", sum(worst.weights.values())
+    yield "memory.static.weights", held_bytes(worst.weights)
     for category in CATEGORIES:
         yield f"memory.{category}", worst.peak.parts[category]
     yield "memory.peak", worst.peak.total
@@ -94,13 +94,14 @@ def cache(service: Service) -> Totals:
     """What sequences keep: one of them in all layers, and all of a replica on one device."""
     yield "serve.cache.bytes_per_sequence", bytes_per_sequence(service.plan)
     devices = held(service.roles, service.stated.concurrency)
-    yield "serve.cache.per_device", max(sum(one.cache(Fraction(1)).values()) for one in devices)
+    yield "serve.cache.per_device", max(held_bytes(one.cache(Fraction(1))) for one in devices)
 
 
 def bytes_per_sequence(plan: Plan) -> int:
     """Bytes in which the whole model keeps one sequence at the end of its output, on average; no copy counts."""
-    layers = cached_layers(one_device(plan))
-    return ceil(sum(each * lengths.mean_kept(serve_of(plan), attention) for _, each, attention in layers))
+    one, served = one_device(plan), serve_of(plan)
+    value = one.value(decode_shape(served, Fraction(1)))
+    return ceil(sum(value(each) * lengths.mean_kept(served, attention) for _, each, attention in cached_layers(one)))
 
 
 def one_device(plan: Plan) -> ServedRole:

@@ -93,7 +93,7 @@ def _keeps_up(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """Whether requests are answered as fast as they arrive, where a plan says how fast that is."""
     if plan.serve is not None and plan.serve.arrival_rate is not None:
         status = "pass" if keeps_up(plan, totals) else "fail"
-        figure = said(plan.serve.arrival_rate, "request/s")
+        figure = said(plan.serve.arrival_rate, "requests/s")
         detail = f"answered {said(totals['serve.requests_per_second'], 'request/s')}"
         yield Check("arrivals", "Requests that arrive", status, figure, detail)
 
