@@ -76,7 +76,7 @@ def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
     for limit, title in LIMITS.items():
         seconds = sum(float(row.seconds) * row.times for row in rows if row.bound == limit and row.when == "decode")
         if seconds:
-            yield WaterfallPart(f"decode.{limit}", title, seconds, transfer=limit == "network")
+            yield WaterfallPart(limit, title, seconds, transfer=limit == "network")
 
 
 def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:

@@ -101,7 +101,8 @@ def bytes_per_sequence(plan: Plan) -> int:
     """Bytes in which the whole model keeps one sequence at the end of its output, on average; no copy counts."""
     one, served = one_device(plan), serve_of(plan)
     value = one.value(decode_shape(served, Fraction(1)))
-    return ceil(sum(value(each) * lengths.mean_kept(served, attention) for _, each, attention in cached_layers(one)))
+    kept = (Fraction(value(each)) * lengths.mean_kept(served, kind) for _, each, kind in cached_layers(one))
+    return ceil(sum(kept, Fraction(0)))
 
 
 def one_device(plan: Plan) -> ServedRole:
