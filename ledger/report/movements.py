@@ -31,9 +31,8 @@ class Measure:
 
 
 DOLLARS = Measure("dollars", ("cost.run", "cost.per_million_tokens"), numbers.brief_money, numbers.signed_brief_money)
-SECONDS = Measure(
-    "seconds", (*RUN_SECONDS, "time.step", "serve.time_per_token"), numbers.duration, numbers.signed_duration
-)
+STEPS = ("time.step", "serve.time_per_token")
+SECONDS = Measure("seconds", (*RUN_SECONDS, *STEPS), numbers.duration, numbers.signed_duration)
 BYTES = Measure("bytes", ("memory.reserved",), numbers.size, numbers.signed_size)
 MEASURES = (DOLLARS, SECONDS, BYTES)
 
