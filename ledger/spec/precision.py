@@ -17,6 +17,7 @@ STORED = {
 
 
 STORED_ONLY = ("nf4", "nf4_double", "int8", "int4")  # formats that matrices are brought back from to be multiplied
+NARROW = ("fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # formats of matrices alone, where parts are stated
 PARTS = ("adapters", "norms", "embedding", "head")  # of a model, beside the matrices of its layers
 LAYER_FORMAT = Choice(*DTYPE.options, *STORED_ONLY)
 CACHE_FORMAT = Choice(*DTYPE.options, "int8", "int4")
@@ -31,7 +32,8 @@ class WeightFormats:
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What weights are kept in: one format for all of them, or one by part: {base: nf4, adapters: bf16}. "
-        "Parts that are left out are kept as `base` is; where that is only stored (nf4, int8), in `activations`."
+        "Parts that are left out are kept as `base` is; where that is only stored (nf4, int8), or has fewer than 16 "
+        "bits, in `activations`."
     )
 
     base: Annotated[
@@ -68,11 +70,11 @@ class WeightFormats:
         return self.base in STORED_ONLY
 
     def filled(self, activations: str) -> WeightFormats:
-        """The same with every part stated: as `base`, or as what flows between operations where that computes nothing.
+        """The same with every part stated: as `base`, or as what flows between operations where that is of matrices.
 
         So transformers loads what bitsandbytes leaves alone (`dtype` of from_pretrained).
         """
-        rest = activations if self.is_stored_only else self.base
+        rest = activations if self.is_stored_only or self.base in NARROW else self.base
         parts = {name: getattr(self, name) or rest for name in PARTS}
         same = {self.base, *parts.values()} == {self.base}
         return replace(self, **parts, every=self.base if same else "")

@@ -16,6 +16,8 @@ from ledger.course.answer import ANSWERS, COMPILED, answers
 from ledger.course.answers import Answer
 from ledger.course.lecture import load_lecture
 from ledger.course.limits import deep
+from ledger.course.serving import inference
+from ledger.spec.load import load_plan
 
 LECTURE = Path(__file__).resolve().parents[2] / "specs" / "lecture" / "lecture.yaml"
 H100_PEAK, H100_BANDWIDTH = 989.5e12, 3.35e12  # NVIDIA H100 data sheet, SXM, dense
@@ -398,3 +400,19 @@ def test_the_answer_follows_the_plan(answered: dict[str, Answer]) -> None:
     wider = replace(ask.plan, cluster=cluster, parallelism=replace(ask.plan.parallelism, data=2048))
     halved = Fraction(compile_plan(wider).totals["napkin.days"]) * 2
     assert float(halved) == pytest.approx(value(answered["run.days"], "days"))
+
+
+# Bytes of 8192 tokens: latents of 61 layers, windows of 52 layers of 62, windows of all 32 layers.
+CACHES = {
+    "deepseek-v3": 61 * (512 + 64) * 8192 * 2,
+    "gemma-3-27b": (52 * 1024 + 10 * 8192) * 2 * 16 * 128 * 2,
+    "mistral-7b": 32 * 4096 * 2 * 8 * 128 * 2,
+}
+
+
+@pytest.mark.parametrize("model", CACHES)
+def test_the_cache_follows_the_kind_of_attention(model: str) -> None:
+    """Latents are cached, not the keys and values of every head, and windows end what is kept."""
+    plan = load_plan(str(LECTURE.parent / "plans" / "serve-8b.yaml"), [f"model={model}"])
+    found = {figure.name: figure.value for figure in inference(asks.InferenceAsk(plan, 8192, (1,))).figures}
+    assert found["kv_cache"] == CACHES[model]
