@@ -19,6 +19,7 @@ from ledger.spec.plan import Attention
 
 CORE = "core"  # region of what each sequence does by itself: no product joins sequences here
 NAME = "attention/core"
+ENTRY = "attention/cache.entry"  # what a pass writes to the cache
 KERNELS = {"flash3": "flash3", "cudnn": "cudnn", "cudnn_grouped": "cudnn", "triton": "triton", "efficient": "efficient"}
 SCORES = "batch seq heads width, batch key heads width -> batch heads seq key"
 CONTEXT = "batch heads seq key, batch key heads values -> batch seq heads values"
@@ -54,7 +55,7 @@ def from_cache(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Atte
 def written(tape: Tape, new: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
     """A copy of what is new into the cache, in its format; what a pass then reads of it, (batch key ...)."""
     cache = cache_of(tape)
-    entry = Tensor("attention/cache.entry", dims, cache.dtype, BUFFER, new[0].split)
+    entry = Tensor(ENTRY, dims, cache.dtype, BUFFER, new[0].split)
     tape.record(Pointwise("attention/cache", COPY, tuple(new), (entry,), flops=0))
     read = (dims[0], Dim("key", symbol("read", tape.suffix)), *dims[2:])
     return Tensor("attention/cache.read", read, cache.dtype, BUFFER, new[0].split)

@@ -19,7 +19,7 @@ from ledger.model.operations import ONE
 from ledger.model.recompute import Kept
 from ledger.model.schedule import Role
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import BUFFER, Tensor
 from ledger.model.units import Builder, Unit
 from ledger.spec.kernel_classes import REDUCTION
 from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recompute, Stack
@@ -82,7 +82,8 @@ def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
 
 def _unit(name: str, group: str, count: sympy.Expr, tape: Tape) -> Unit:
     operations = tuple(executed(tape.operations))
-    run = kernels(operations, (), compiled=tape.stack.compiled)
+    cached = [tensor for one in operations for tensor in one.outputs if tensor.role == BUFFER]
+    run = kernels(operations, cached, compiled=tape.stack.compiled)
     return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
 
 

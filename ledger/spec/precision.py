@@ -116,7 +116,6 @@ class Precision:
         str,
         CACHE_FORMAT,
         "Serving: what keys and values wait in for later tokens; what matmuls write, where not given.",
-        OPTIONAL,
     ] = ""
     matmul: Annotated[Recipe | None, OPTIONAL] = None
     stored: Annotated[

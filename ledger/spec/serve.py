@@ -107,6 +107,13 @@ class Serve:
     ] = 1.0
     source: str = ""
 
+    def __str__(self) -> str:
+        """As a spec says it, without what follows."""
+        load = (
+            f"concurrency: {self.concurrency}" if self.concurrency else f"arrival_rate: {self.arrival_rate} requests/s"
+        )
+        return f"{{prompt: {self.prompt}, output: {self.output}, {load}}}"
+
     def average(self, of: Callable[[int, int], Any]) -> Any:
         """The mean over all sequences of a function of their prompt and output, whose lengths do not depend."""
         return self.prompt.average(lambda prompt: self.output.average(lambda output: of(prompt, output)))

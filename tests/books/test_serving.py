@@ -10,8 +10,12 @@ import pytest
 
 import ledger
 from ledger.books.serving import lengths
-from ledger.books.serving.passes import served_roles
+from ledger.books.serving.floor import weights_read
+from ledger.books.serving.passes import decode_shape, served_roles
+from ledger.books.serving.plans import as_served, one_prompt
 from ledger.books.serving.steady import Service
+from ledger.books.serving.totals import bytes_per_sequence, one_device, reads
+from ledger.books.totals import kv_cache
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Attention, Lengths, Serve
 
@@ -123,9 +127,6 @@ def test_experts_are_read_as_far_as_tokens_reach_them() -> None:
 
 
 def _read_by(one: Service, sequences: int) -> float:
-    from ledger.books.serving.passes import decode_shape
-    from ledger.books.serving.totals import reads
-
     weights, _ = reads(one.roles[0], decode_shape(one.serve, Fraction(sequences)))
     return float(weights)
 
@@ -146,6 +147,43 @@ def test_quantised_weights_are_read_as_they_are_stored() -> None:
     found = totals(precision="{base: bf16-true, weights: {base: int4}}")
     each = Fraction(1, 2) + Fraction(2, 128) + Fraction(1, 2) / 128
     assert found["serve.weights_read"] == 32 * LAYER * each + 2 * (32 * 2 * 4096 + 4096 + 128256 * 4096 + 4096)
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "mistral-7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b"])
+def test_plans_that_train_say_what_their_model_reads_and_keeps(model: str) -> None:
+    """`kv_cache` and the weights of `decode.time_per_token` are those of the passes of a service, for a micro-batch."""
+    run = "run={seq_len: 4096, micro_batch: 2, global_batch: 128}"
+    stated = [f"model={model}", "kernels={attention: eager}", run, "parallelism.zero=0", "precision=bf16-true"]
+    plan = load_plan("8b", stated)
+    one = one_device(as_served(plan, one_prompt(plan.run.seq_len)))
+    weights, _ = reads(one, decode_shape(one.plan.serve or Serve(*2 * (Lengths.alike(1),)), Fraction(2)))
+    assert float(weights_read(plan)) == pytest.approx(float(weights), rel=1e-12)
+    kept = bytes_per_sequence(as_served(plan, one_prompt(plan.run.seq_len - 1)))
+    assert kv_cache(plan) == 2 * kept
+
+
+def test_64_sequences_of_a_mixture_take_the_bytes_that_they_reach() -> None:
+    """Qwen3 30B-A3B at tensor 2 on H200: 11.3 ms a token at the bandwidth that kernels reach, 6000 tokens waiting."""
+    text = """
+spec: ledger/1
+plan: Qwen3 30B-A3B served by two H200
+accelerator: h200-sxm
+cluster: {devices: 2, devices_per_node: 8}
+model: qwen3-30b-a3b
+precision: bf16-true
+optimizer: sgd
+parallelism: {data: 1, tensor: 2}
+run: {seq_len: 6000, micro_batch: 64, global_batch: 64}
+"""
+    hit = 128 * (1 - (1 - 8 / 128) ** 64)
+    layer = hit * 3 * 2048 * 768 + 2048 * 128 * (32 + 4 + 4 + 32) + 2048 * 128 + 2 * 2048 + 2 * 128
+    weights = 2 * (48 * layer + 151936 * 2048 + 2048 + 64 * 2048)
+    cache = 64 * 48 * 2 * 4 * 128 * 6000 * 2
+    compiled = ledger.compile(text)
+    reached = next(c for c in compiled.plan.accelerator.calibration if str(c.what) == "elementwise").parameters["b"]
+    expected = (weights + cache) / (2 * reached * 4.8e12)
+    assert compiled.totals["decode.time_per_token"] == pytest.approx(expected, rel=1e-6)
+    assert expected == pytest.approx(11.3e-3, rel=0.01)
 
 
 # --- lengths --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY
 from ledger.books.results import Moment, Outside
 from ledger.books.serving import lengths
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
+from ledger.model.cached_attention import ENTRY
 from ledger.model.causes import Cause
 from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
@@ -26,7 +27,7 @@ from ledger.model.units import Unit
 from ledger.spec.plan import Attention, Plan, Serve
 
 WHOLE = Sharding(0, (), False, False, frozenset(), False)
-CACHE = "attention/cache"  # the operation that writes to it
+CACHE = "attention/cache"  # the account of what waits
 CATEGORIES = ("weights", "cache", "activations", "logits")
 LARGEST = 12  # that are listed of each moment
 MORE = 10**9  # sequences in flight that no memory holds
@@ -176,8 +177,8 @@ def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, sympy.Expr, Attent
     sequence = symbol("batch") * symbol("seq")
     for unit in served.decode.units:
         for operation in unit.forward:
-            if operation.name == CACHE:
-                yield unit, unit.count * operation.output.bytes() / sequence, groups[unit.group]
+            for entry in (tensor for tensor in operation.outputs if tensor.name == ENTRY):
+                yield unit, unit.count * entry.bytes() / sequence, groups[unit.group]
 
 
 def _one(plan: Plan) -> Shape:
