@@ -270,7 +270,10 @@ def test_requests_that_arrive_keep_sequences_in_flight() -> None:
 def test_more_requests_than_are_answered_are_said() -> None:
     """A service that does not keep up is no service that does, however many wait."""
     given = text().replace("concurrency: 1", "arrival_rate: 3000 requests/s")
-    assert "does not keep up" in ledger.compile(given).verdict.headline
+    compiled = ledger.compile(given)
+    assert "does not keep up" in compiled.verdict.headline
+    assert [check.status for check in compiled.verdict.checks if check.name == "arrivals"] == ["fail"]
+    assert compiled.totals["serve.requests_per_second"] < 3000
 
 
 def test_the_most_sequences_fill_the_memory() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger.books.serving.memory import most_sequences
-from ledger.books.serving.steady import Service, Steady
+from ledger.books.serving.steady import GAIN, Service, Steady
 
-GAIN = 1.005  # of throughput, below which more sequences in flight only wait
 MOST = 2**20
 
 

@@ -24,7 +24,7 @@ from ledger.books.serving.passes import (
 )
 from ledger.spec.plan import Plan, Serve
 
-MOST = 1e7  # sequences in flight, beyond which no arrival rate is looked for
+GAIN = 1.005  # of throughput, below which more sequences in flight only wait
 NEAR = 1e-6  # how near the sequences in flight are found that an arrival rate keeps
 
 
@@ -120,13 +120,13 @@ class Service:
     def kept_by(self, rate: float) -> float:
         """Sequences in flight where so many requests arrive in a second: concurrency = rate x residence (Little 1961).
 
-        As many as `MOST` where the service does not keep up however many are in flight.
+        Where the service does not keep up, those with which more would only wait.
         """
-        few, many = 0.0, 1.0
-        while self.at(many).requests_per_second < rate:
-            few, many = many, 2 * many
-            if many > MOST:
-                return MOST
+        few, many, answered = 0.0, 1.0, 0.0
+        while (found := self.at(many).requests_per_second) < rate:
+            if found < GAIN * answered:
+                return few
+            few, many, answered = many, 2 * many, found
         while many - few > NEAR * many:
             middle = (few + many) / 2
             few, many = (middle, many) if self.at(middle).requests_per_second < rate else (few, middle)
