@@ -7,6 +7,13 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("napkin.flops", "FLOP"),
     ("napkin.time", "s"),
     ("flops.", "FLOP"),
+    ("serve.cache.", "B"),
+    ("serve.weights_read", "B"),
+    ("serve.ttft", "s"),
+    ("serve.time_per_token", "s"),
+    ("serve.residence", "s"),
+    ("serve.tokens_per_second", "token/s"),
+    ("serve.requests_per_second", "requests/s"),
     ("memory.", "B"),
     ("saved.", "B"),
     ("traffic.", "B"),
@@ -28,8 +35,8 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
 )
 
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
-MORE_IN = ("token/s", "%")
-MORE = ("napkin.max_parameters", "memory.capacity")
+MORE_IN = ("token/s", "requests/s", "%")
+MORE = ("napkin.max_parameters", "memory.capacity", "serve.concurrency.max")
 
 
 def unit_of(key: str) -> str:

@@ -20,6 +20,7 @@ from ledger.spec.kernel_families import KERNEL_FAMILIES, KernelFamily, form_of, 
 from ledger.spec.kinds import definition_schema
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
+from tests.library_plans import TRAINING
 
 ROOT = Path(__file__).resolve().parent.parent
 SHEET = DataSheet(peak=1009e12, bandwidth=3.307e12, multiprocessors=131)
@@ -70,7 +71,7 @@ def test_every_class_is_priced_by_a_form_that_a_price_list_may_have() -> None:
     assert len(set(measured_classes())) == len(measured_classes())
 
 
-@pytest.mark.parametrize("plan", sorted(path.stem for path in (ROOT / "specs").glob("*.yaml")))
+@pytest.mark.parametrize("plan", [path.stem for path in TRAINING])
 def test_what_a_plan_runs_may_have_a_price(plan: str) -> None:
     """A kernel whose class no price list may name could never be calibrated."""
     kinds = {kernel.kind for role in ledger.compile(plan).roles for kernel in role.kernels}

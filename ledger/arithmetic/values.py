@@ -75,6 +75,11 @@ def share(part: Amount, of: Amount) -> Amount:
     return _computed("share", part, of)
 
 
+def power(base: Amount, exponent: Amount) -> Amount:
+    """A number to a power."""
+    return _computed("power", base, exponent)
+
+
 def square_root(value: Amount) -> Amount:
     """The root, a float."""
     return _computed("square_root", value)

@@ -213,10 +213,11 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("hfu", f"flops.step / ({DEVICE_TIME})", "Korthikanti et al. 2022: hardware FLOPs, recomputation included",
             ("flops.step", *AVAILABLE), exact=True),
     Meaning("prefill.time", "forward time of one micro-batch through all stages", "kernels as in training", SHAPE),
-    Meaning("decode.time_per_token", "(parameters.active x bytes of an element + kv_cache) /"
+    Meaning("decode.time_per_token", "(weights that a micro-batch reaches + kv_cache) /"
             " (parallelism.tensor x share of bandwidth reached x accelerator.bandwidth)",
-            "Pope et al. 2022: the weights that a token uses and the whole cache are read once for it",
-            ("parameters.active", "kv_cache", "parallelism.tensor", "accelerator.bandwidth")),
+            "Pope et al. 2022: weights are read once for all sequences, of X experts X (1 - (1 - T / X)^sequences), and"
+            " the cache of each", ("run.micro_batch", "precision.weights", "kv_cache", "parallelism.tensor",
+                                  "accelerator.bandwidth")),
     Meaning("checkpoint.bytes", "parameters.trainable x (bytes of a weight's most exact copy + of its states)",
             "each trained weight and its states once in the whole job; a master copy stands for the weights made of it",
             ("parameters.trainable", "precision.master", "precision.weights", "optimizer.name")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 
 import sympy
@@ -22,7 +21,7 @@ from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import wrapped
 from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program, program, whole_program
-from ledger.model.schedule import Role, roles
+from ledger.model.schedule import Role, roles, whole_role
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
@@ -149,6 +148,5 @@ class Whole:
 
 def whole(plan: Plan, mine: tuple[Unit, ...] | None = None) -> Whole:
     """One micro-batch of the whole model; `mine`: its units, where they are there already."""
-    counts = tuple(group.repeat for group in plan.model.groups)
-    role = Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1))
+    role = whole_role(plan.model)
     return Whole(mine or whole_program(plan, role), exact(bindings(plan, role)))

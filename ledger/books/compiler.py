@@ -18,6 +18,7 @@ from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
+from ledger.books.serving.compiler import compile_serving, compile_serving_totals
 from ledger.books.verdict import verdict
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
@@ -27,6 +28,8 @@ LARGEST = 12  # stocks listed for each moment
 
 def compile_plan(plan: Plan) -> Compiled:
     """Operations, entries, numbers, prices, verdict."""
+    if plan.serve is not None:
+        return compile_serving(plan)
     plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
@@ -55,6 +58,8 @@ def compile_plan(plan: Plan) -> Compiled:
 
 def compile_totals(plan: Plan) -> dict[str, Amount]:
     """The totals of `compile_plan` but `pace.*`, without accounts, moments and verdict: two thirds of its time."""
+    if plan.serve is not None:
+        return compile_serving_totals(plan)
     plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:

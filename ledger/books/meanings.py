@@ -8,6 +8,7 @@ from typing import Any
 
 from ledger.books.catalogue import MEANINGS, Meaning
 from ledger.books.results import Compiled
+from ledger.books.serving.catalogue import SERVED
 from ledger.model import dtypes
 from ledger.spec.paths import plan_path
 from ledger.spec.plan import Plan
@@ -20,7 +21,7 @@ def meanings(plan: Plan, key: str) -> list[Meaning]:
     """The rows of a key, its parts filled in."""
     return [
         _filled(row, found.groupdict(), plan)
-        for row in MEANINGS
+        for row in (SERVED if plan.serve else MEANINGS)
         if row.bare in {None, plan.model.bare} and (found := _pattern(row.key).fullmatch(key))
     ]
 

@@ -81,9 +81,9 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
 def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
     """What the passes of each unit compute and send: for every micro-batch."""
     for unit in units:
-        yield from _phase(unit, "forward", unit.forward, plan)
-        yield from _phase(unit, "recompute", unit.kept.again, plan)
-        yield from _phase(unit, "backward", unit.backward, plan)
+        yield from of_phase(unit, "forward", unit.forward, plan)
+        yield from of_phase(unit, "recompute", unit.kept.again, plan)
+        yield from of_phase(unit, "backward", unit.backward, plan)
 
 
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
@@ -162,7 +162,8 @@ def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:
         yield Entry(cause, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per, copy)
 
 
-def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
+def of_phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
+    """What one pass of a unit computes, moves and sends."""
     for operation in operations:
         per, count = STEP if once(operation, plan) else MICRO_BATCH, unit.count * operation.times
         cause = operation.cause(unit.name)

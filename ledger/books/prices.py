@@ -11,7 +11,7 @@ from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, mini
 from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
-from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
+from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -116,7 +116,12 @@ def _in_turn(kind: KernelClass) -> tuple[KernelClass, ...]:
 
 
 def typical(kind: KernelClass) -> Curve:
-    """What stands in for a curve that nobody measured: the data sheet, times the share that others reach of theirs."""
+    """What stands in for a curve that nobody measured: the data sheet, times the share that others reach of theirs.
+
+    Of kernels that decode, the data sheet itself: what they reach of it differs between engines more than devices.
+    """
+    if kind.pass_ == DECODE:
+        return Curve(kind, "typical", {"e": 1.0, "b": 1.0}, UNCALIBRATED_ERROR, "sustained", "data sheet")
     share = TYPICAL_ATTENTION if kind.family == ATTENTION else TYPICAL_MATMUL
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ledger.books.compiled_roles import CompiledRole
     from ledger.books.resources import Resource
+    from ledger.books.serving.steady import Service
     from ledger.model.causes import Cause, HostTransfer, Transfer
     from ledger.spec.kernel_classes import KernelClass
     from ledger.spec.plan import Plan
@@ -90,7 +91,7 @@ class Moment:
 
     name: str
     title: str
-    parts: Mapping[str, int]  # weights, master, gradients, optimizer, activations, logits, workspace, unsharded
+    parts: Mapping[str, int]  # weights, master, gradients, optimizer, cache, activations, logits, workspace, unsharded
     details: tuple[tuple[str, int], ...] = ()  # largest stocks by account
 
     @property
@@ -188,6 +189,7 @@ class Compiled:
     verdict: Verdict
     symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
     books: tuple[CompiledRole, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
+    service: Service | None = field(default=None, repr=False, compare=False)  # the same of a plan that serves
 
 
 @dataclass(frozen=True)

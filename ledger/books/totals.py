@@ -24,6 +24,7 @@ from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve
 from ledger.books.resources import stock
+from ledger.books.serving.floor import weights_read
 from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC
 from ledger.books.time import StepTime
 from ledger.model import dtypes
@@ -155,13 +156,12 @@ def _of_peak(plan: Plan, step: Amount, work: Amount) -> Amount:
 
 
 def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
-    """Seconds for one token of each sequence of a micro-batch: what it uses of weights and the whole cache, read once.
+    """Seconds for one token of each sequence of a micro-batch: the weights that one of them reaches and all that waits.
 
     A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
     the devices of one tensor-parallel group at a time.
     """
-    dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights.base
-    read = known["parameters.active"] * float(dtypes.DTYPES[dtype].average) + known["kv_cache"]
+    read = weights_read(plan) + known["kv_cache"]
     measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)

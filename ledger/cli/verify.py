@@ -75,8 +75,11 @@ def _plan(asked: Asked) -> bool:
     from ledger.evidence.verification import published
     from ledger.lab.verification.verification import Depth, verify
     from ledger.spec.load import load_plan
+    from ledger.spec.trains import require_training
 
     plan = load_plan(asked.spec, asked.overrides)
+    shown = "`ledger show SPEC serve` has its cache and passes, which are the forward operations that training verifies"
+    require_training(plan, "judges run a training step", shown)
     found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
     if asked.as_json:
         print_json(published(found, asked.spec))

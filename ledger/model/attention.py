@@ -9,6 +9,7 @@ import sympy
 from ledger.model.context import mixed
 from ledger.model.dims import Dim, symbol
 from ledger.model.latent import latent
+from ledger.model.latent_cache import latent_from_cache
 from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
@@ -20,7 +21,8 @@ from ledger.spec.plan import Attention, Norm
 
 def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """The mixing of tokens, of the kind that the model names; result (batch seq d_model)."""
-    return ATTENTIONS[spec.kind](tape, x, spec, norms)
+    kinds = {**ATTENTIONS, **OVER_A_CACHE} if tape.cache else ATTENTIONS
+    return kinds[spec.kind](tape, x, spec, norms)
 
 
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
@@ -125,3 +127,5 @@ ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
     "gated": _gated,
     "latent": latent,
 }
+# Kinds whose operations over a cache are others than those over a whole sequence.
+OVER_A_CACHE: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {"latent": latent_from_cache}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sympy
 
-from ledger.model import moves
+from ledger.model import dtypes, moves
 from ledger.model.activations import activation
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
@@ -122,7 +122,8 @@ def embedding(tape: Tape, model: Model) -> Tensor:
 def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
     rows, width = table.dims
-    result = tape.activation(name, (*index.dims, width), table.dtype, index.split)
+    dtype = table.dtype if dtypes.size(table.dtype) >= 2 else tape.precision.activations  # rows are brought back
+    result = tape.activation(name, (*index.dims, width), dtype, index.split)
     whole = tape.keeps_gathered and tape.stack.embedding == "all_rows"
     kind = WholeLookup if table.split and whole else Lookup
     result = tape.record(kind(name, EMBEDDING, (index, table), (result,), (index,)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ledger.model import moves
+from ledger.model.cached_attention import from_cache
 from ledger.model.collectives import collective
 from ledger.model.cores import CORES
 from ledger.model.tape import Tape
@@ -17,6 +18,8 @@ AXIS = "context"
 
 def mixed(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """The core of attention between the exchanges that it needs; the result is cut as the queries are."""
+    if tape.cache:
+        return from_cache(tape, query, key, value, spec)
     exchange = tape.layout.exchange if any(axis == AXIS for _, axis in query.split) else "none"
     return EXCHANGES[exchange](tape, query, key, value, spec)
 

@@ -64,6 +64,11 @@ LETTERS = (
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
     _of("attention", "window", "W", "tokens a query may look back"),
     _of("attention", "chunk", "U", "tokens of a chunk that attention does not leave"),
+    Letter("attended", "Z", "tokens that a query of a serving pass attends to, on average", "serve.prompt"),
+    Letter("read", "Zr", "tokens of a sequence that a serving pass reads from the cache", "serve.prompt"),
+    Letter(
+        "hit", "Xh", "experts of a layer that the tokens of a serving pass reach", "model.layers.{group}.mlp.experts"
+    ),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
     Letter("predictions", "Y", "further tokens that the model predicts", "model.multi_token.depth"),
     Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
@@ -85,7 +90,7 @@ LETTERS = (
     Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-COUNTED = {"layers", "redone", "segment", "hosted", "in_flight"}  # of the layers of one group
+COUNTED = {"layers", "redone", "segment", "hosted", "in_flight", "attended", "read", "hit"}  # of one group's layers
 PER_GROUP = frozenset(row.name for row in LETTERS if row.part) | COUNTED
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}

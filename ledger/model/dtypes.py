@@ -118,6 +118,15 @@ DTYPES = {
             scales=(Scales("int8", 64), Scales("fp32", 64 * 256), Scales("fp32", WHOLE), CODES, CODES_OF_SCALES),
             unpacking=3,
         ),
+        Dtype(
+            "int4",
+            0,
+            3,
+            Fraction(1, 2),
+            finite_only=True,
+            source="Lin et al. 2023, arXiv 2306.00978 (AWQ): groups of 128, each with an fp16 scale and a 4-bit zero",
+            scales=(Scales("fp16", 128), Scales("int4", 128)),
+        ),
         Dtype("int64", 0, 63, Fraction(8), source="two's complement"),
         Dtype("bool", 0, 1, Fraction(1), source="torch.bool"),
     )

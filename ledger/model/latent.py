@@ -24,14 +24,18 @@ EXPANDED = "up_projection"
 
 def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
-    query = _query(tape, x, spec, norms)
+    query = query_of(tape, x, spec, norms)
     key, value = _key_and_value(tape, x, spec, norms)
-    context = mixed(tape, query, key, value, spec)
+    return out_of(tape, mixed(tape, query, key, value, spec), spec)
+
+
+def out_of(tape: Tape, context: Tensor, spec: Attention) -> Tensor:
+    """The output projection of what heads attended to; (batch seq d_model)."""
     einsum = "batch seq heads v_head_dim, d_model heads v_head_dim -> batch seq d_model"
     return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
 
 
-def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+def query_of(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Queries, through a latent of their own where they have one, with the rotary part of each head turned."""
     source, up = "d_model", tape.inside(EXPANDED)
     if spec.q_rank:
@@ -58,22 +62,12 @@ def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 
 def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
     """Keys and values of every head from the latent; the part of the keys that is turned is one for all heads."""
-    kv_rank, rope, nope, wide = tape.dims("kv_rank rope_head_dim nope_head_dim v_head_dim")
-    both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
-    einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
-    joint = tape.linear(Module("attention", "kv_latent"), einsum, x, bias=spec.qkv_bias, sizes=(both,))
+    rope, nope, wide = tape.dims("rope_head_dim nope_head_dim v_head_dim")
+    joint = joint_latent(tape, x, spec)
     if _in_place(tape):
         return _turned_pair(tape, joint, norms)
-    narrow, turning = tape.taken(
-        joint,
-        {
-            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
-            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
-        },
-    )
+    narrow, turning = normed_latent(tape, joint, spec, norms)
     up = tape.inside(EXPANDED)
-    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
-    turning = turned(up, "attention/rotary_k", turning, spec)
     expanded = Dim("key_value", nope.symbol + wide.symbol)
     einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
     pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
@@ -89,6 +83,28 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
         turning = moves.used_by_all(up, turning, axis)
     return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel=COPY), value
+
+
+def joint_latent(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """The latent of keys and values, and beside it the part of the keys that is turned; (batch seq kv_latent)."""
+    kv_rank, rope = tape.dims("kv_rank rope_head_dim")
+    both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
+    einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
+    return tape.linear(Module("attention", "kv_latent"), einsum, x, bias=spec.qkv_bias, sizes=(both,))
+
+
+def normed_latent(tape: Tape, joint: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
+    """The latent, normed, and the part of the keys that all heads share, turned."""
+    narrow, turning = tape.taken(
+        joint,
+        {
+            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
+            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
+        },
+    )
+    up = tape.inside(EXPANDED)
+    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
+    return narrow, turned(up, "attention/rotary_k", turning, spec)
 
 
 def _in_place(tape: Tape) -> bool:

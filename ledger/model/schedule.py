@@ -91,6 +91,12 @@ def _mean(held: Sequence[Amount], layers: Sequence[int], otherwise: Amount) -> A
     return divide(sum(many * own for many, own in zip(held, layers, strict=True)), count) if count else otherwise
 
 
+def whole_role(model: Model) -> Role:
+    """One device that runs every layer."""
+    counts = tuple(group.repeat for group in model.groups)
+    return Role("all", (0,), 1, counts, first=True, last=True, in_flight=1)
+
+
 def _named(found: list[Role]) -> Iterator[Role]:
     inner = [role for role in found if not (role.first or role.last)]
     for role in found:

@@ -10,6 +10,7 @@ import sympy
 
 from ledger.model import dtypes, moves
 from ledger.model.adapters import adapted, adapts
+from ledger.model.cache import Cache, served
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped, terms
 from ledger.model.dequantised import copy_of, dequantised
@@ -35,7 +36,7 @@ class Tape:
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
-    `of_loss` as in Tensor.
+    `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in.
     """
 
     precision: Precision
@@ -51,6 +52,7 @@ class Tape:
     stored: frozenset[str] = frozenset()
     stack: Stack = UNSTATED_STACK
     of_loss: bool = False
+    cache: Cache | None = None
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -196,7 +198,8 @@ class Tape:
         name = str(module)
         first, second, out = terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
-        recipe = None if dtype or result_dtype else recipe_of(self, module, left, right)
+        as_stored = self.cache is not None and right.role == "weight"
+        recipe = None if dtype or result_dtype or as_stored else recipe_of(self, module, left, right)
         axes = set(used.values())
         narrow = recipe is not None and gathered_narrow(self, recipe) and bool(moves.clashing(self, left, axes))
         left, held = (unheld(self, left, axes) if narrow else moves.whole(self, left, axes)), left
@@ -204,9 +207,10 @@ class Tape:
         if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
-        left = left if narrow else self.cast(left, compute)
-        stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) else None
-        right = copy_of(self, right, compute) if stored else right if recipe else self.cast(right, compute)
+        left = left if narrow else self.cast(left, compute, keep=self.cache is not None)
+        stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
+        kept = recipe or as_stored
+        right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
@@ -219,7 +223,8 @@ class Tape:
         cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
         parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
         written = narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain
-        self.record(dequantised(plain, stored) if stored else written)
+        as_run = served(plain, self.cache) if self.cache else written
+        self.record(dequantised(plain, stored) if stored else as_run)
         for axis in sorted(contracted):
             result = moves.reduced(self, result, axis)
         if bias and contracted:

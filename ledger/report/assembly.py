@@ -27,7 +27,7 @@ def assemble_report(
     `seal` is what the plan was read from, which the report carries; `panel` gives the panel where it is already being
     made.
     """
-    if not {"html", "pdf"} & set(formats):
+    if compiled.plan.serve or not {"html", "pdf"} & set(formats):
         return Report(compiled, recommendations=recommendations, seal=seal)
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearest_runs

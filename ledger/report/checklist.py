@@ -62,6 +62,26 @@ DECISIONS: Mapping[str, Decision] = {
 }
 
 
+LESS_SERVED = (
+    "fewer sequences in flight, narrower `precision.weights` or `precision.cache`, or more devices in `parallelism`: "
+    "`ledger solve SPEC --for serve.concurrency` has the most that fit"
+)
+FASTER = "more replicas (`cluster.devices`, `parallelism.data`), or fewer requests"
+# The same of a plan that serves, where that is decided otherwise.
+SERVED_DECISIONS: Mapping[str, Decision] = {
+    FITS: Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
+    "state": Decision("memory", ("parallelism", "accelerator"), LESS_SERVED),
+    "concurrency": Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
+    HEADROOM: Decision(HEADROOM, ("assumptions.headroom", "serve.concurrency", "serve"), LESS_SERVED),
+    "arrivals": Decision("arrivals", ("serve.arrival_rate", "serve"), FASTER),
+}
+
+
+def decisions(plan: Plan) -> Mapping[str, Decision]:
+    """What decides each line of a plan's checklist."""
+    return {**DECISIONS, **SERVED_DECISIONS} if plan.serve else DECISIONS
+
+
 def failures(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
     """What fails a plan; `spec` is where a plan without places is."""
     return tuple(_problems(compiled, spec, "fail"))
@@ -77,7 +97,7 @@ def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = 
     """A problem for each cause of the lines that have this status, but those that the rules `said` already."""
     causes: dict[str, list[tuple[Check, Decision]]] = {}
     for check in compiled.verdict.checks:
-        decision = DECISIONS.get(line_name(check), Decision(check.name, ("plan",)))
+        decision = decisions(compiled.plan).get(line_name(check), Decision(check.name, ("plan",)))
         if check.status == status and not (decision.said_by and decision.said_by in said):
             cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
             causes.setdefault(cause, []).append((check, decision))

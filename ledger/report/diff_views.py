@@ -37,6 +37,7 @@ CAPTIONS = {
     "flops": "FLOPs",
     "host_link": "Link to the host",
     "kv_cache": "Keys and values",
+    "serve": "Serving",
     "saved": "Saved for backward",
 }
 

@@ -47,6 +47,7 @@ def render(report: Report, *, screen: bool = True) -> str:
         .get_template("report.html")
         .render(
             screen=screen,
+            kind="Serving plan" if plan.serve else "Training plan",
             title=plan.title,
             name=plan.name,
             digest=short_digest(plan.digest),

@@ -30,8 +30,9 @@ class Measure:
         return next((key for key in self.keys if key in totals), "")
 
 
-DOLLARS = Measure("dollars", ("cost.run",), numbers.brief_money, numbers.signed_brief_money)
-SECONDS = Measure("seconds", (*RUN_SECONDS, "time.step"), numbers.duration, numbers.signed_duration)
+DOLLARS = Measure("dollars", ("cost.run", "cost.per_million_tokens"), numbers.brief_money, numbers.signed_brief_money)
+STEPS = ("time.step", "serve.time_per_token")
+SECONDS = Measure("seconds", (*RUN_SECONDS, *STEPS), numbers.duration, numbers.signed_duration)
 BYTES = Measure("bytes", ("memory.reserved",), numbers.size, numbers.signed_size)
 MEASURES = (DOLLARS, SECONDS, BYTES)
 

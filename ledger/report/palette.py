@@ -40,6 +40,7 @@ COLOURS: Mapping[str, Colour] = {
     "master": Colour("#2f6ca3", "#4d8bc6", PAPER, NIGHT),
     "optimizer": Colour("#7fb0d8", "#8bbbe4", INK, NIGHT),
     "gradients": Colour("#bcd6ec", "#c5dcf0", INK, NIGHT),
+    "cache": Colour("#8fa7c7", "#a9bcd8", INK, NIGHT),
     # memory that comes and goes
     "unsharded": Colour("#8c3f10", "#ab5c28", PAPER, PAPER),
     "activations": Colour("#d9772f", "#e08a45", INK, NIGHT),
@@ -70,7 +71,10 @@ COLOURS: Mapping[str, Colour] = {
     "bubble": Colour("#c6ccd4", "#5f6a77", INK, PAPER),
 }
 
-MEMORY_ORDER = ("weights", "master", "optimizer", "gradients", "unsharded", "activations", "logits", "workspace")
+MEMORY_ORDER = (
+    *("weights", "master", "optimizer", "gradients", "cache"),
+    *("unsharded", "activations", "logits", "workspace"),
+)
 STEP_ORDER = (
     *("forward", "recompute", "backward", "slowed", "update"),
     *("tensor", "context", "expert", "data", "pipeline", "host"),

@@ -18,7 +18,10 @@ from ledger.spec.sources import Source
 from ledger.spec.trees import is_plan
 from ledger.units import unit_of
 
-SHOWN = ("memory.reserved", "time.step", "time.calendar", "cost.run", "mfu")
+SHOWN = (
+    *("memory.reserved", "time.step", "time.calendar", "cost.run", "mfu"),
+    *("serve.ttft", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
+)
 
 
 def annotated_text(path: Path) -> str:

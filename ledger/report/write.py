@@ -15,9 +15,8 @@ from ledger.report.files import replace_file
 from ledger.report.html import environment, render
 from ledger.report.pdf import paper, pdf
 from ledger.report.seals.seal import published_seal
-from ledger.report.views import brief_tables
+from ledger.report.views import brief_tables, first_page
 from ledger.report.views.parts import Report
-from ledger.report.views.verdict import verdict
 from ledger.spec.version import short_digest
 
 
@@ -46,7 +45,8 @@ def as_html(report: Report) -> bytes:
 
 def as_markdown(report: Report) -> bytes:
     """Verdict, numbers, and what sections have in brief, in a page of Markdown."""
-    plan, first = report.compiled.plan, verdict(report)
+    plan = report.compiled.plan
+    first = first_page(report)
     page = (
         environment()
         .get_template("report.md")

@@ -52,8 +52,8 @@ KEPT = (
 
 
 def may_recommend(plan: Plan) -> bool:
-    """Whether a plan has layouts, and a spec in which one could be written."""
-    return not plan.model.bare and plan.reading is not None
+    """Whether a plan trains in layouts, and has a spec in which one could be written."""
+    return not plan.model.bare and plan.serve is None and plan.reading is not None
 
 
 def recommend(

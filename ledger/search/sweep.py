@@ -32,6 +32,7 @@ from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.trains import require_training
 from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
     if plan.model.bare:
         where = plan.origins["model"].where
         raise SpecError([Problem(where, "a bare count of parameters has no layouts", "name a model with layers")])
+    tries = "`ledger solve SPEC --for parallelism.tensor --for serve.concurrency` tries every pair"
+    require_training(plan, "layouts are swept of plans that train", tries)
     own = compile_plan(plan).totals
     objective = (asked.objective or TIME, asked.largest)
     question = read_question(plan, own, objective, asked.conditions, asked.front, asked.top)

@@ -19,6 +19,7 @@ from ledger.spec.places import Places
 from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Reading, Run, Stack
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
+from ledger.spec.serve import Serve
 from ledger.spec.structures import Values
 
 UNJUDGED = (
@@ -29,7 +30,14 @@ UNJUDGED = (
     "operations",
 )  # parts of which a step of the plan is independent
 Parts = Mapping[str, Any]
-PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "decision")  # which are what is stated, or left out
+PLAIN_PARTS = (
+    "recompute",
+    "train",
+    "assumptions",
+    "operations",
+    "serve",
+    "decision",
+)  # which are what is stated, or left out
 Built = TypeVar("Built")
 
 
@@ -40,7 +48,8 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
             built[name] = derive(stated[name], *(built[need] for need in needs))
-    return built
+    served = built.get("serve")
+    return built | ({"run": _one_pass(served, built["parallelism"])} if served and "parallelism" in built else {})
 
 
 def part_of(cls: type[Built], node: Node, name: str) -> Built:
@@ -144,6 +153,12 @@ def _run(given: Values, mesh: Parallelism) -> Run:
     micro_batch = given.get("micro_batch", 1)
     left_out = {"seq_len": 1, "micro_batch": 1, "global_batch": mesh.data * micro_batch}
     return Run(**(left_out | given))
+
+
+def _one_pass(serve: Serve, mesh: Parallelism) -> Run:
+    """The sizes that a layout asks for, of a plan that trains nothing: one sequence at once on every stage."""
+    longest = serve.prompt.longest + serve.output.longest
+    return Run(seq_len=longest, micro_batch=1, global_batch=mesh.data * mesh.pipeline)
 
 
 # Parts that are made of what is stated and of other parts.

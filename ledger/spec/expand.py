@@ -17,6 +17,7 @@ from ledger.spec.variants import CHANGED, changed_model, name_of_base
 
 NAMED_PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
 DEFAULT_PARTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
+SERVING_PARTS: Mapping[str, str] = {**DEFAULT_PARTS, "stack": "serving"}  # the same of a plan that serves
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
 PRICE = ("assumptions", "price")  # where a plan states one
 LONGEST_CHAIN = 8  # parts that are based on parts
@@ -78,10 +79,11 @@ class ResolvedPart:
 def expand(node: Node, source: Source, library: Library) -> Expanded:
     """The plan with each named or based part replaced by what it stands for."""
     whole = Expanded(node, {source.file: source.text}, {}, {})
+    left_out = SERVING_PARTS if "serve" in node.fields else DEFAULT_PARTS
     for kind in NAMED_PARTS:
         given = node.fields.get(kind)
-        if given is None and kind in DEFAULT_PARTS:
-            given = Node(DEFAULT_PARTS[kind], node.where)
+        if given is None and kind in left_out:
+            given = Node(left_out[kind], node.where)
         if given is None:
             continue
         try:

@@ -17,6 +17,7 @@ from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
+from ledger.spec.serve import Lengths
 from ledger.spec.token_budget import TokensPerParameter
 from ledger.spec.variants import name_of_base
 
@@ -35,6 +36,7 @@ ATOMIC = (
     Price,
     WeightFormats,
     TokensPerParameter,
+    Lengths,
 )  # one choice, whatever it is made of
 # What a cluster is called and described with, and what a model is called that is another's with values changed.
 UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model.title", "model.name")

@@ -7,6 +7,7 @@ from functools import cache
 
 FORWARD, BACKWARD = "forward", "backward"
 PASSES = (FORWARD, BACKWARD)
+DECODE = "decode"  # a pass of serving: few tokens, each of another sequence
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class KernelClass:
     """What one curve prices: products of a dtype, one pass of an attention kernel, copies, all-reduces, ...
 
     `variant` is the dtype of matrix products, the kernel of attention, the function of an activation, the direction of
-    a copy to the host; `pass_` is `forward` or `backward`, where the two have prices of their own.
+    a copy to the host; `pass_` is `forward` or `backward`, where the two have prices of their own, or `decode`.
     """
 
     family: str
@@ -34,7 +35,7 @@ class KernelClass:
 def kernel_class(text: str) -> KernelClass:
     """The class that a price list or a record of evidence names."""
     family, *rest = text.split(".")
-    pass_ = rest.pop() if rest and rest[-1] in PASSES else ""
+    pass_ = rest.pop() if rest and rest[-1] in (*PASSES, DECODE) else ""
     return KernelClass(family, ".".join(rest), pass_)
 
 

@@ -20,10 +20,11 @@ from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
 from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
+from ledger.spec.serve import Lengths, Serve
 from ledger.spec.sources import Source
 from ledger.spec.stack import Stack
 from ledger.spec.stack_parts import Kernels, Overlap, Replay
-from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, AnyOf, Sourced, quantity
+from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, AnyOf, KeyStated, Needed, Sourced, quantity
 from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.training import Lora, Recompute, Train
 from ledger.spec.values import Quantity, Size, String
@@ -40,6 +41,7 @@ __all__ = [
     "Expectation",
     "Group",
     "Kernels",
+    "Lengths",
     "Lora",
     "Model",
     "Norm",
@@ -57,6 +59,7 @@ __all__ = [
     "Replay",
     "Router",
     "Run",
+    "Serve",
     "Shared",
     "Stack",
     "Stages",
@@ -157,11 +160,14 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """A training plan. `origins`: dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was given."""
+    """A plan of training or, where it states `serve`, of serving.
+
+    `origins`: dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was given.
+    """
 
     spec: ClassVar[PartHeader] = PartHeader(
-        title="A training plan",
-        meaning="What is trained, on what, how it is laid out, and what is assumed. Parts are named, inline, or "
+        title="A plan of training or serving",
+        meaning="What is trained or served, on what, how it is laid out, what is assumed. Parts are named, inline, or "
         "`{base: NAME, ...}`.",
         extra=(replace(SPEC, needed=NEEDED), EXPECT),
     )
@@ -179,12 +185,13 @@ class Plan:
     ]
     parallelism: Annotated[Parallelism, ValuesOf(Parallelism), OPTIONAL]
     recompute: Annotated[Recompute, Recompute.spec.meaning] = field(default=Recompute(), kw_only=True)
-    stack: Annotated[Stack, "The software and its date: `pytorch-fsdp2-2025` where not given.", OPTIONAL]
+    stack: Annotated[Stack, "The software and its date: `pytorch-fsdp2-2025`, or `serving`, where not given.", OPTIONAL]
     kernels: Annotated[Kernels, ValuesOf(Kernels), OPTIONAL]
-    run: Annotated[Run, ValuesOf(Run)]
+    run: Annotated[Run, ValuesOf(Run), Needed(unless=KeyStated("serve"))]
     assumptions: Annotated[Assumptions, Assumptions.spec.meaning] = field(default_factory=Assumptions)
     operations: Annotated[Operations, Operations.spec.meaning] = field(default_factory=Operations)
     train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
+    serve: Annotated[Serve | None, Serve.spec.meaning, OPTIONAL] = None
     decision: Annotated[
         str,
         String(1, 300, r"\S"),

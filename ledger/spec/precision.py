@@ -16,9 +16,11 @@ STORED = {
 }
 
 
-STORED_ONLY = ("nf4", "nf4_double", "int8")  # formats that matrices are brought back from to be multiplied
+STORED_ONLY = ("nf4", "nf4_double", "int8", "int4")  # formats that matrices are brought back from to be multiplied
+NARROW = ("fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # formats of matrices alone, where parts are stated
 PARTS = ("adapters", "norms", "embedding", "head")  # of a model, beside the matrices of its layers
 LAYER_FORMAT = Choice(*DTYPE.options, *STORED_ONLY)
+CACHE_FORMAT = Choice(*DTYPE.options, "int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,16 @@ class WeightFormats:
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What weights are kept in: one format for all of them, or one by part: {base: nf4, adapters: bf16}. "
-        "Parts that are left out are kept as `base` is; where that is only stored (nf4, int8), in `activations`."
+        "Parts that are left out are kept as `base` is; where that is only stored (nf4, int8), or has fewer than 16 "
+        "bits, in `activations`."
     )
 
     base: Annotated[
         str,
         LAYER_FORMAT,
         "Matrices of the layers. nf4: 4 bits and an fp32 scale for 64 of them; nf4_double: those scales in 8 bits, "
-        "with an fp32 scale for 256 of them; int8: a byte, and an fp32 scale a row.",
+        "with an fp32 scale for 256 of them; int8: a byte, and an fp32 scale a row; int4: 4 bits, with an fp16 scale "
+        "and a zero point for 128 of them (AWQ, GPTQ).",
     ]
     adapters: Annotated[str, DTYPE, "Low-rank adapters.", OPTIONAL] = ""
     norms: Annotated[str, DTYPE, "Norms, biases and whatever else of a layer is no matrix.", OPTIONAL] = ""
@@ -66,11 +70,11 @@ class WeightFormats:
         return self.base in STORED_ONLY
 
     def filled(self, activations: str) -> WeightFormats:
-        """The same with every part stated: as `base`, or as what flows between operations where that computes nothing.
+        """The same with every part stated: as `base`, or as what flows between operations where that is of matrices.
 
         So transformers loads what bitsandbytes leaves alone (`dtype` of from_pretrained).
         """
-        rest = activations if self.is_stored_only else self.base
+        rest = activations if self.is_stored_only or self.base in NARROW else self.base
         parts = {name: getattr(self, name) or rest for name in PARTS}
         same = {self.base, *parts.values()} == {self.base}
         return replace(self, **parts, every=self.base if same else "")
@@ -108,6 +112,11 @@ class Precision:
     autocast: Annotated[
         bool, "Whether weights are cast to `compute` where a matmul uses them, as torch.autocast does."
     ] = False
+    cache: Annotated[
+        str,
+        CACHE_FORMAT,
+        "Serving: what keys and values wait in for later tokens; what matmuls write, where not given.",
+    ] = ""
     matmul: Annotated[Recipe | None, OPTIONAL] = None
     stored: Annotated[
         tuple[Stored, ...],

@@ -53,6 +53,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9)),
         Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
         Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15)),
+        Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12)),
         Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), whole=True),
         Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15)),
         Dimension("1", "a ratio", "0.5 or 50 %", Fraction(10**12)),
@@ -63,7 +64,7 @@ BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei":
 COUNT_PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
 SPOKEN = {"thousand": 10**3, "million": 10**6, "billion": 10**9}  # before money alone
 SMALL_PREFIXES = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
-UNSCALED = ("kg", "kg/J", "s", "/s", "USD", "1")  # written without a prefix
+UNSCALED = ("kg", "kg/J", "s", "/s", "requests/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
 TIME_UNITS = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
 TIME_WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400, "year": TIME_UNITS["y"]}
@@ -72,6 +73,10 @@ OTHER_UNITS: tuple[tuple[str, str, int | Fraction], ...] = (
     ("B", "byte", 1),
     ("B", "bytes", 1),
     ("tokens", "token", 1),
+    ("requests/s", "requests/s", 1),
+    ("requests/s", "request/s", 1),
+    ("requests/s", "requests/min", Fraction(1, 60)),
+    ("requests/s", "requests/h", Fraction(1, 3600)),
     ("kg", "kg", 1),
     ("kg", "t", 1000),
     ("kg/J", "kg/J", 1),

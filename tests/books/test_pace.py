@@ -14,6 +14,7 @@ from ledger.books.price_changes import FASTER, FIXED, LIMITS, PRICES
 from ledger.books.results import Compiled
 from ledger.books.what_if.sensitivity import sensitivities
 from ledger.spec.load import load_plan
+from tests.library_plans import TRAINING
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 LARGE = ("llama-3.1-405b-meta", "deepseek-v3")  # which `make test-long` moves
@@ -22,14 +23,11 @@ STACKS = ("nanotron-2024", "nanotron-2025-checked", "torchtitan-2024", "fms-fsdp
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(path, marks=pytest.mark.long if path.stem in LARGE else ())
-        for path in sorted(SPECS.glob("*.yaml"))
-    ],
+    params=[pytest.param(path, marks=pytest.mark.long if path.stem in LARGE else ()) for path in TRAINING],
     ids=lambda path: path.stem,
 )
 def compiled(request: pytest.FixtureRequest) -> Compiled:
-    """Every plan of the library."""
+    """Every plan of the library that trains."""
     return ledger.compile(str(request.param))
 
 

@@ -13,7 +13,9 @@ import pytest
 from ledger.books.compiler import compile_plan
 from ledger.course.answer import answers
 from ledger.course.answers import Answer
+from ledger.course.asks import InferenceAsk
 from ledger.course.lecture import load_lecture
+from ledger.course.serving import inference
 from ledger.spec.load import load_plan
 
 LECTURE = Path(__file__).resolve().parents[2] / "specs" / "lecture" / "lecture.yaml"
@@ -519,3 +521,19 @@ def test_the_answer_follows_the_plan(answered: dict[str, Answer]) -> None:
     wider = replace(plan, cluster=cluster, parallelism=replace(plan.parallelism, data=2048))
     halved = Fraction(compile_plan(wider).totals["napkin.days"]) * 2
     assert float(halved) == pytest.approx(value(answered["run.days"], "days"))
+
+
+# Bytes of 8192 tokens: latents of 61 layers, windows of 52 layers of 62, windows of all 32 layers.
+CACHES = {
+    "deepseek-v3": 61 * (512 + 64) * 8192 * 2,
+    "gemma-3-27b": (52 * 1024 + 10 * 8192) * 2 * 16 * 128 * 2,
+    "mistral-7b": 32 * 4096 * 2 * 8 * 128 * 2,
+}
+
+
+@pytest.mark.parametrize("model", CACHES)
+def test_the_cache_follows_the_kind_of_attention(model: str) -> None:
+    """Latents are cached, not the keys and values of every head, and windows end what is kept."""
+    plan = load_plan(str(LECTURE.parent / "plans" / "serve-8b.yaml"), [f"model={model}"])
+    found = {figure.name: figure.value for figure in inference(InferenceAsk(plan, 8192, (1,))).figures}
+    assert found["kv_cache"] == CACHES[model]

@@ -202,3 +202,10 @@ def test_a_suite_takes_no_overrides(plan: Path) -> None:
     """--set is about one plan."""
     path = suite(plan.parent, {"case": "small"})
     assert run(path, "--set", "run.seq_len=41").exit_code == 2
+
+
+def test_a_service_has_no_training_step_to_judge() -> None:
+    """A plan that serves is refused at its `serve`, in a line."""
+    found = CliRunner().invoke(main, ["verify", "serve-70b"])
+    assert found.exit_code == 2
+    assert "judges run a training step" in found.stderr

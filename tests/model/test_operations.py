@@ -14,12 +14,14 @@ import sympy
 
 from ledger.books.evaluate import Exact, exact
 from ledger.model import fusion, sharding  # noqa: F401  # kinds are found as subclasses
+from ledger.model.cache import StoredProduct
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.cross_entropy import Replicated
 from ledger.model.dims import LETTERS
 from ledger.model.dispatch import Summed
 from ledger.model.elementwise import Pointwise
+from ledger.model.formats import scale_bytes
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.joining import Joined, Taken
 from ledger.model.operations import Operation, differentiable
@@ -27,6 +29,7 @@ from ledger.model.program import Program, program
 from ledger.model.quantised import PASSING, QuantisedGather
 from ledger.model.recompute import POLICIES
 from ledger.model.schedule import roles
+from ledger.model.serving import served_units
 from ledger.model.tensors import Tensor
 from ledger.model.update import update
 from ledger.spec.load import load_plan
@@ -46,6 +49,7 @@ EIGHTS = {
 }
 NARROW = {"accelerator": "b200", "run": {"seq_len": 48, "micro_batch": 2, "global_batch": 2}}
 EVEN = {"run": {"seq_len": 64, "micro_batch": 3, "global_batch": 3}}
+INT4 = {"base": "bf16-true", "weights": {"base": "int4"}}
 # Moves rows by maps, and rotates latent queries in place.
 MEGATRON = {"base": "megatron-core-2025", "accumulation": "add", "dummy_gradients": False}
 PLANS: tuple[plans.Mapped, ...] = (
@@ -201,8 +205,22 @@ def written() -> Iterator[Operation]:
             yield from unit.written
 
 
+def served() -> Iterator[Operation]:
+    """What passes of serving run: prompts, and sequences that are decoded, with weights in a format of storage."""
+    serve = {"prompt": "39 tokens", "output": "3 tokens", "concurrency": 3}
+    for model in (plans.LLAMA, plans.MIXTRAL, plans.LATENT):
+        parts = {**plans.ONE_DEVICE, "model": model, "serve": serve, "precision": INT4}
+        trained = ("run", "optimizer", "stack", "recompute")
+        text = json.dumps({key: part for key, part in parts.items() if key not in trained}, indent=1)
+        plan = load_plan(text)
+        for decodes in (False, True):
+            for unit in served_units(plan, roles(plan)[0], decodes=decodes):
+                yield from unit.forward
+
+
 def everything() -> Iterator[Operation]:
     """Every operation that runs, in any phase."""
+    yield from served()
     for plan, one in programs():
         for unit in one.units:
             yield from (*unit.written, *unit.forward, *unit.backward, *unit.kept.again)
@@ -361,6 +379,9 @@ def test_traffic_is_every_operand_once() -> None:
             scales = [scale for of in getattr(operation, "narrow", ()) for scale in of.forward[1:]]
             assert set(operation.untouched()) <= set(operation.inputs[1:]), operation.name
             moved = sum(value(tensor.bytes()) for tensor in (*operation.inputs, *operation.outputs, *scales))
+            if isinstance(operation, StoredProduct):
+                weight = operation.inputs[1]
+                moved += sum(map(value, scale_bytes(weight.dtype, weight)))
             idle = sum(value(tensor.bytes()) for tensor in operation.untouched())
             assert value(operation.traffic()) + idle == moved, operation.name
 

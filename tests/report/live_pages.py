@@ -18,9 +18,10 @@ from ledger.report import live, live_script
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from tests.layouts import TENSOR_PARALLEL
+from tests.library_plans import TRAINING
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
-LIBRARY = sorted(path.stem for path in SPECS.glob("*.yaml"))
+LIBRARY = [path.stem for path in TRAINING]
 BYTES = ("memory.peak", "memory.reserved", "memory.capacity", *(f"memory.{name}" for name in CATEGORIES))
 FLOATS = (
     *("time.step", "time.step.low", "time.step.high", "tokens_per_second", "time.run", "goodput"),

@@ -12,10 +12,11 @@ import pytest
 from jinja2 import UndefinedError
 from tinyhtml5.parser import HTMLParser as StrictParser
 
+import ledger
 from ledger.books.results import Compiled
 from ledger.report import html
 from ledger.report.recommendations import Recommendation, Recommendations
-from ledger.report.views import SECTIONS
+from ledger.report.views import SECTIONS, SERVED_SECTIONS
 from ledger.report.views.parts import Report, Table
 
 LARGEST = 1_500_000  # bytes a report may weigh, fonts included
@@ -198,8 +199,9 @@ def test_optional_sections_appear_when_there_is_something_to_say(pages: dict[str
 def test_every_section_has_its_template(variants: dict[str, Compiled]) -> None:
     """A row of the table of sections and a template belong together, but where the section is a table."""
     found = {path for path in html.environment().list_templates() if path.startswith("sections/")}
-    report = full(variants["fits"])
-    own = [section.name for section in SECTIONS if not isinstance(section.view(report), Table | None)]
+    trained, served = full(variants["fits"]), Report(ledger.compile("serve-70b"))
+    pairs = [*((section, trained) for section in SECTIONS), *((section, served) for section in SERVED_SECTIONS)]
+    own = {section.name for section, report in pairs if not isinstance(section.view(report), Table | None)}
     assert found == {f"sections/{name}.html" for name in (*own, "table")}
 
 

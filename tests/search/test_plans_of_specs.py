@@ -9,6 +9,7 @@ from ledger.cli.progress import searched
 from ledger.report.views.advice import WORTH
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
+from tests.library_plans import TRAINING
 
 EXCUSE = "# Not the fastest layout: "  # and why not
 LIBRARY = default_library()
@@ -25,7 +26,7 @@ def test_some_plan_is_held_to_the_search() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in LIBRARY.names("plan") if not excused(name)])
+@pytest.mark.parametrize("name", [path.stem for path in TRAINING if not excused(path.stem)])
 def test_a_plan_of_the_library_is_what_its_report_recommends(name: str) -> None:
     """No layout that its report looks at is faster by what is worth a word, and it keeps its own headroom."""
     plan = load_plan(name)

@@ -47,7 +47,8 @@ def test_every_plan_of_the_library_is_sound(name: str) -> None:
     """The plans that the project ships load, and every value of theirs has a place."""
     plan = load_plan(name)
     assert plan.name == name
-    assert {"run.seq_len", "model", "accelerator.bandwidth"} <= set(plan.origins)
+    lengths = "serve.prompt" if plan.serve else "run.seq_len"
+    assert {lengths, "model", "accelerator.bandwidth"} <= set(plan.origins)
 
 
 @pytest.mark.parametrize("kind", FOLDERS)

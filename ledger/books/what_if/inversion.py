@@ -92,7 +92,7 @@ def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: CompiledRole) -> sympy.
 def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> int | None:
     """The rank at which a closed form of memory is first to reach a limit; None where there is none."""
     limit = _least_limit(plan, conditions)
-    if sought.sign is None or limit is None:
+    if sought.sign is None or limit is None or plan.serve:
         return None
     if plan.model.bare:
         return sought.rank(float(limit / _bare_rate(plan, sought))) if sought.path == "model.parameters" else None
@@ -106,7 +106,7 @@ def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence
     Nothing where no condition limits memory, or where the form is not what the plan's exact books say.
     """
     limit = _least_limit(plan, conditions)
-    if sought.sign is None or limit is None:
+    if sought.sign is None or limit is None or plan.serve:
         return ""
     if plan.model.bare:
         rate = _bare_rate(plan, replace(sought, given=value))

@@ -16,7 +16,8 @@ from ledger.books.what_if.unknowns import unknown
 from ledger.spec.device_parts import cluster_warnings
 
 Note = Callable[[int, int], None]  # combinations that were tried, of about so many
-DEFAULT_OBJECTIVES = ("time.calendar", "time.step")  # the first that the plan has
+# The first that the plan has: the time of a run or of a step, and of a service its price or its pace.
+DEFAULT_OBJECTIVES = ("time.calendar", "time.step", "cost.per_million_tokens", "serve.time_per_token")
 REASONS = 3  # why values are refused, that a message names
 ANSWER, RUNNER_UP, WORSE, FAILS = "answer", "runner-up", "worse", "fails"
 REFUSED, SKIPPED = "refused", "skipped"

@@ -7,6 +7,7 @@ from math import gcd
 from typing import Any
 
 from ledger.books.counts import with_token_count
+from ledger.books.what_if import served_sizes
 from ledger.books.what_if.sizes import divisors, legal, multiples, sign, stated
 from ledger.books.what_if.sought import Settings, Unknown, key_fault
 from ledger.spec.inputs import value_at
@@ -89,6 +90,8 @@ def devices(plan: Plan) -> Unknown:
 
     With more replicas than micro-batches, a micro-batch is what is left of the global batch for each.
     """
+    if plan.serve:
+        return served_sizes.devices(plan)
     path, mesh, whole = "cluster.devices", plan.parallelism, plan.run.global_batch
     micro_batches, rest = whole // plan.run.micro_batch, mesh.replica
 

@@ -66,6 +66,8 @@ def with_settings(plan: Plan, settings: Settings) -> Draft:
 def totals(plan: Plan) -> Mapping[str, Number]:
     """The totals of a plan, with the state as a whole; a bare model's memory and time are what is known of them."""
     found = compile_plan(plan).totals
+    if plan.serve:
+        return found
     state = sum(found[f"memory.static.{part}"] for part in STATE)
     if not plan.model.bare:
         return {**found, "memory.static": state}

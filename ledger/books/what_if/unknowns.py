@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
-from ledger.books.what_if import run_sizes, sizes
+from ledger.books.what_if import run_sizes, served_sizes, sizes
 from ledger.books.what_if.options import degree, library_part, option
 from ledger.books.what_if.proportions import proportional
 from ledger.books.what_if.sought import Unknown, key_fault
@@ -16,7 +16,8 @@ from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.near import nearest
 from ledger.spec.options import listed_values
 from ledger.spec.paths import key_of, parent_of, part_of, spec_path, type_of
-from ledger.spec.plan import Group, Plan
+from ledger.spec.plan import Group, Lengths, Plan
+from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.synonyms import target
 from ledger.spec.token_budget import TokensPerParameter
 from ledger.spec.values import Integer, Quantity, Size
@@ -34,6 +35,7 @@ class Kind:
 
 
 KINDS = (  # the first that holds
+    Kind(lambda _, value: isinstance(value, Lengths), served_sizes.length),
     Kind(lambda path, _: path in run_sizes.OWN, lambda plan, path, _: run_sizes.OWN[path](plan)),
     Kind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
     Kind(
@@ -79,7 +81,8 @@ def in_order(plan: Plan, paths: Sequence[str]) -> list[str]:
 
 def inputs(plan: Plan) -> Mapping[str, Any]:
     """Every input of a plan by its path as specs write it, with its value; layer groups go by their names."""
-    parts = (field.name for field in fields(plan) if field.name not in UNREAD)
+    left_out = {*UNREAD, *(OF_TRAINING if plan.serve else ())}
+    parts = (field.name for field in fields(plan) if field.name not in left_out)
     found: dict[str, Any] = {}
     for path, value in (pair for part in parts for pair in _inputs(part, getattr(plan, part))):
         found.setdefault(path, value)
@@ -94,7 +97,7 @@ def _inputs(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple) and all(isinstance(one, Group) for one in value):
         for group in value:
             yield from _inputs(f"{path}.{group.name}", group)
-    elif is_dataclass(value) and not isinstance(value, TokensPerParameter):
+    elif is_dataclass(value) and not isinstance(value, TokensPerParameter | Lengths):
         for field in fields(value):
             if field.name not in {*LABELS, FITTED}:
                 yield from _inputs(f"{path}.{field.name}", getattr(value, field.name))

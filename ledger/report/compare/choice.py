@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 HEADROOM = "headroom"
 FOR = "--for "
-USUAL = ("cost.run", "time.calendar", "time.step")  # the first that every plan which may be chosen has
+# The first that every plan which may be chosen has.
+USUAL = ("cost.run", "time.calendar", "time.step", "cost.per_million_tokens", "serve.time_per_token")
 NEVER_ENDS, UNKNOWN = "its run never ends", "only a parameter count is known"
 
 OF_A_STEP = ("time.", "flops.", "comm.", "traffic.")  # totals that grow with what a step trains

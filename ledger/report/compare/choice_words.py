@@ -15,6 +15,9 @@ SUPERLATIVES: Mapping[str, str] = {
     "time.calendar": "soonest to end",
     "time.step": "fastest",
     "tokens_per_second": "fastest",
+    "cost.per_million_tokens": "cheapest",
+    "serve.time_per_token": "fastest",
+    "serve.tokens_per_second": "fastest",
 }
 MOST_RIVALS = 3  # that are named with their ranges
 

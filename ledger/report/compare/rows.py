@@ -15,6 +15,7 @@ from ledger.report.gates import free_bytes
 from ledger.report.views.advice import advice_sentence
 from ledger.report.views.glance import glance
 from ledger.report.views.parts import DASH, Report
+from ledger.report.views.served import verdict as of_verdict
 from ledger.report.views.verdict import HEADLINES
 from ledger.units import unit_of
 
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from ledger.books.results import Number, Verdict
 
 NONE = DASH.text
-FIGURES = ("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second")
+FIGURES = (
+    *("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second"),
+    *("serve.ttft", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
+)
 TOLD = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
-TITLES = {**dict(HEADLINES), "energy.run": "energy of the run"}
+TITLES = {**dict(HEADLINES), **dict(of_verdict.HEADLINES), "energy.run": "energy of the run"}
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from ledger.report.views.memory import memory
 from ledger.report.views.origin import files, origin
 from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
+from ledger.report.views.served import service as of_service
+from ledger.report.views.served import verdict as of_verdict
 from ledger.report.views.serving import serving
 from ledger.report.views.time import time
-from ledger.report.views.verdict import checklist, verdict
+from ledger.report.views.verdict import VerdictView, checklist, verdict
 from ledger.report.views.work import communication, roofline
 
 
@@ -56,9 +58,34 @@ SECTIONS = (
 )
 
 
+SERVED_SECTIONS = (
+    Section("verdict", "Verdict", of_verdict.verdict),
+    Section("plan", "The plan", plan),
+    Section("service", "How fast?", of_service.service, brief=lambda found: (found.curve, found.rates)),
+    Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
+    Section("phases", "Rooflines of both passes", of_service.phases),
+    Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
+    Section("formulas", "Formulas", formulas),
+    Section("assumptions", "Assumptions", assumptions),
+    Section("glossary", "Symbols", glossary),
+    Section("origin", "Origin", origin, brief=lambda found: (found,)),
+    Section("files", "Files", files, brief=lambda found: (found,)),
+)
+
+
+def first_page(report: Report) -> VerdictView:
+    """What a reviewer reads first."""
+    return of_verdict.verdict(report) if report.compiled.plan.serve else verdict(report)
+
+
+def sections_of(report: Report) -> tuple[Section, ...]:
+    """The sections of a plan that trains, or of one that serves."""
+    return SERVED_SECTIONS if report.compiled.plan.serve else SECTIONS
+
+
 def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Section, object], ...]:
     """The sections that have something to say, with their data; on paper without those that need a script."""
-    pairs = ((section, section.view(report)) for section in SECTIONS if screen or not section.scripted)
+    pairs = ((section, section.view(report)) for section in sections_of(report) if screen or not section.scripted)
     return tuple((section, data) for section, data in pairs if data is not None)
 
 
@@ -70,7 +97,7 @@ def section_numbers(sections: Iterable[tuple[Section, object]]) -> dict[str, int
 
 def brief_tables(report: Report) -> Iterator[Table]:
     """The tables of the sections that Markdown has."""
-    for section in SECTIONS:
+    for section in sections_of(report):
         data = section.view(report) if section.brief else None
         if section.brief and data is not None:
             yield from (table for table in section.brief(data) if table)

@@ -137,9 +137,28 @@ def region_text(curves: Sequence[Curve]) -> str:
 
 def assumptions(report: Report) -> Table:
     """What the plan takes for granted: choices and estimates that decide a figure."""
-    rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan, report.compiled.totals) if row[1])
+    plan, totals = report.compiled.plan, report.compiled.totals
+    stated = served_assumptions(plan) if plan.serve else assumption_rows(plan, totals)
+    rows = tuple(text_cells(*row) for row in stated if row[1])
     headings = (Column("assumption"), Column("value", "source"), Column("used for"))
     return Table("What the plan takes for granted", headings, rows, sortable=False)
+
+
+def served_assumptions(plan: Plan) -> tuple[tuple[str, str, str], ...]:
+    """The same of a plan that serves."""
+    stated, stack, serve = plan.assumptions, plan.stack, plan.serve
+    price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
+    yielded = f"{numbers.plain(serve.speculative)} tokens" if serve else ""
+    return (
+        ("lengths", "prompts and outputs do not depend on each other", "cache, and what attention reads"),
+        ("routing", "all experts are chosen alike often", "experts that a pass reads"),
+        ("a step of decoding yields", yielded, "drafts that are accepted, a stated factor"),
+        ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
+        ("source of the price", offer.source if price and offer else "", "cost; prices change"),
+        ("memory to keep free", headroom_words(stated.headroom), "the warning that little stays free"),
+        ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
+        ("launch of a kernel", said_or_nothing(stack.launch), "passes without CUDA graphs"),
+    )
 
 
 def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[tuple[str, str, str], ...]:

@@ -11,12 +11,14 @@ from ledger.report.views.asked import batch_line, devices_line, tokens_of
 from ledger.spec.axes import AXES
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Plan
+    from ledger.spec.plan import Plan, Serve
     from ledger.spec.precision import WeightFormats
 
 
 def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
-    """The plan in ten lines, fewer where only a parameter count is known."""
+    """The plan in ten lines, fewer where only a parameter count is known, or where it serves."""
+    if chosen.serve:
+        return glance_of_service(chosen, chosen.serve)
     rows = (
         ("model", model_line(chosen)),
         ("devices", devices_line(chosen)),
@@ -31,6 +33,23 @@ def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
         ("kernels", "" if chosen.model.bare else kernel_line(chosen)),
     )
     return tuple((name, text) for name, text in rows if text)
+
+
+def glance_of_service(chosen: Plan, serve: Serve) -> tuple[tuple[str, str], ...]:
+    """A plan that serves in a few lines."""
+    formats = [(dtype, whose) for dtype, whose in _weight_formats(chosen.precision.weights)]
+    formats += [(chosen.precision.compute, "compute"), (chosen.precision.cache or "as matmuls write", "cache")]
+    load = f"{serve.arrival_rate:g} requests a second" if serve.arrival_rate else f"{serve.concurrency} sequences"
+    chunk = f"at most {numbers.integer(serve.chunk)} tokens of prompts in a step"
+    return (
+        ("model", model_line(chosen)),
+        ("devices", devices_line(chosen)),
+        ("layout", layout_line(chosen)),
+        ("lengths", f"prompts of {serve.prompt}, outputs of {serve.output}"),
+        ("load", f"{load}, {chunk}"),
+        ("formats", "; ".join(f"{dtype}: {whose}" for dtype, whose in formats)),
+        ("software", chosen.stack.title),
+    )
 
 
 def model_line(chosen: Plan) -> str:

@@ -36,14 +36,16 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "master": ("master weights", "the copy that the optimizer updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
     "gradients": ("gradients", "alive from the first backward to the end of the step"),
+    "cache": ("cache", "keys and values, or latents, of all sequences in flight"),
     "unsharded": (
         "gathered weights",
         "layers gathered for use, the next one ahead of its use, and buckets of transfers",
     ),
-    "activations": ("activations", "what backward reads again"),
+    "activations": ("activations", "what backward reads again; of a service, what a pass reads and writes"),
     "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
     "workspace": ("workspace", "what kernels and the optimizer hold while they run"),
 }
+PERSISTING = ("weights", "master", "optimizer", "gradients")
 ENDS = ("memory.reserved.low", "memory.reserved.high")
 OVERHEAD = (
     "overhead",
@@ -96,13 +98,13 @@ def memory(report: Report) -> MemoryView | None:
         total(compiled, "memory.capacity"),
         numbers.size(max(spare, -spare)),
         role_figure(compiled),
-        timeline_figure(role, float(capacity)),
+        timeline_figure(role, float(capacity), "as answers grow" if compiled.plan.serve else "over a step"),
         category_table(compiled, role),
         outside_table(role),
-        state_table(report),
+        None if compiled.plan.serve else state_table(report),
         host_table(compiled),
         largest_table(role.peak),
-        lever_table(compiled, role),
+        None if compiled.plan.serve else lever_table(compiled, role),
     )
 
 
@@ -145,18 +147,18 @@ def role_figure(compiled: Compiled) -> Chart:
     )
 
 
-def timeline_figure(role: RoleResult, capacity: float) -> Chart:
-    """The moments of a step in their order."""
+def timeline_figure(role: RoleResult, capacity: float, over: str) -> Chart:
+    """The moments of a step, or of a service that fills, in their order."""
     peak = role.peak.name
     stacks = [
         charts.StackedBar(label, stack_parts(moment), moment.name == peak, group)
         for moment in role.moments
         for group, label in [pass_and_label(moment)]
     ]
-    alt = f"Memory over a step on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
+    alt = f"Memory {over} on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
     return draw_chart(
-        "Memory over a step",
-        "Tensors on the fullest device at each moment of a step that may be its peak, in order; the peak is bold.",
+        f"Memory {over}",
+        "Tensors on the fullest device at each moment that may be its peak, in order; the peak is bold.",
         lambda width: charts.timeline(stacks, capacity, alt, width),
     )
 
@@ -170,11 +172,11 @@ def pass_and_label(moment: Moment) -> tuple[str, str]:
 
 def category_table(compiled: Compiled, role: RoleResult) -> Table:
     """What persists, and what is alive at the peak, by category; the parts sum to what the driver shows."""
-    parts = [(key, *CATEGORIES[key], role.peak.parts.get(key, 0)) for key in MEMORY_ORDER]
+    parts = [(key, *CATEGORIES[key], role.peak.parts.get(key, 0)) for key in MEMORY_ORDER if key in role.peak.parts]
     rows = tuple(
         (
             Cell(name, colour=key, note=meaning),
-            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in MEMORY_ORDER[:4] else DASH,
+            persisting_cell(compiled, key),
             amount(held, "B"),
             Cell(numbers.percent(share(held, role.reserved))),
         )
@@ -182,6 +184,12 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
     )
     headings = (Column("category"), *columns("number", "persists", "at the peak", "share"))
     return Table("Memory by category", headings, rows, sortable=False)
+
+
+def persisting_cell(compiled: Compiled, category: str) -> Cell:
+    """What of a category persists from step to step; a dash where nothing of it can."""
+    held = compiled.totals.get(f"memory.static.{category}", 0)
+    return amount(held, "B") if category in PERSISTING else DASH
 
 
 def outside_table(role: RoleResult) -> Table | None:

@@ -11,12 +11,24 @@ from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table, columns, text_cells
 from ledger.report.views.quantities import typed_value
 from ledger.spec.paths import part_of
+from ledger.spec.rules.table import OF_TRAINING
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Origin, Plan
 
 PARTS = (
-    *("run", "parallelism", "recompute", "optimizer", "operations", "assumptions", "cluster", "precision", "kernels"),
+    *(
+        "run",
+        "serve",
+        "parallelism",
+        "recompute",
+        "optimizer",
+        "operations",
+        "assumptions",
+        "cluster",
+        "precision",
+        "kernels",
+    ),
     *("accelerator", "model", "stack"),
 )
 # Shown on the first page, with the evidence or with the checks.
@@ -71,6 +83,7 @@ def stated_values(chosen: Plan) -> Iterator[PlanValue]:
     """Every single value that the plan's files state, part by part."""
     for path, origin in sorted(chosen.origins.items(), key=lambda pair: part_rank(pair[0])):
         shown = not path.startswith(ELSEWHERE) and not path.endswith(".value")
+        shown = shown and not (chosen.serve and part_of(path) in OF_TRAINING)
         if shown and (text := typed_value(path, chosen)):
             yield PlanValue(path, text, origin)
 

@@ -24,7 +24,8 @@ PREFIXED = ("B/s", "FLOP/s", "B", "W")
 UNITS = {"tokens": "token", "parameters": "1", "1": ""}
 COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it stands under
     **dict.fromkeys(("seq_len", "max_seq_len", "window", "chunk"), "tokens"),
-    **dict.fromkeys(("micro_batch", "global_batch"), "sequences"),
+    **dict.fromkeys(("micro_batch", "global_batch", "concurrency"), "sequences"),
+    "speculative": "tokens a step",
     **dict.fromkeys(("repeat", "every", "segment", "layers", "first", "last"), "layers"),
     **dict.fromkeys(("heads", "kv_heads"), "heads"),
     **dict.fromkeys(("d_model", "d_ff", "head_dim", "v_head_dim", "nope_head_dim", "rope_head_dim"), "wide"),

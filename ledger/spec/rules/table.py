@@ -24,13 +24,27 @@ from ledger.spec.rules import (
     offload,
     operations,
     pipeline,
+    serving,
     sharding,
     states,
     training,
 )
 
 Rule = Callable[..., Iterator[Problem]]
+# Parts that say how a model is trained: of a plan that serves, rules that read one of them have nothing to hold to.
+OF_TRAINING = ("run", "optimizer", "recompute", "train", "operations")
+# Rules on kernels of training, in whose place serving runs its own.
+OF_TRAINING_KERNELS: tuple[Rule, ...] = (attention.sinks_have_a_kernel,)
 RULES: tuple[Rule, ...] = (
+    serving.plans_train_or_serve,
+    serving.serving_has_parts_of_its_own,
+    serving.serving_has_axes_of_its_own,
+    serving.sequences_in_flight_are_stated_once,
+    serving.shares_are_of_all,
+    serving.prompts_are_longer_than_their_prefix,
+    serving.served_models_have_layers,
+    serving.served_positions_reach,
+    serving.served_formats_are_stored,
     layout.devices_are_the_product,
     layout.nodes_are_whole,
     layout.pods_hold_whole_nodes,
@@ -157,9 +171,12 @@ def rule_meanings() -> dict[str, str]:
 
 def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Iterator[Problem]:
     """What the rules of a table find, as far as the parts they read could be built."""
-    known = {**built, "at": at}
+    left_out = OF_TRAINING if built.get("serve") else ()
+    known = {**{name: part for name, part in built.items() if name not in left_out}, "at": at}
     for rule in table:
         needs = parts_read(rule)
+        if left_out and rule in OF_TRAINING_KERNELS:
+            continue
         if all(need in known for need in needs):
             for problem in rule(**{need: known[need] for need in needs}):
                 yield replace(_told(problem), rule=rule.__name__)

@@ -1,0 +1,147 @@
+"""From a plan that serves to closed books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from ledger.books.bindings import described
+from ledger.books.entries import Entry
+from ledger.books.evaluate import Exact, Value
+from ledger.books.notation import text
+from ledger.books.resources import stock
+from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
+from ledger.books.serving.memory import Held, Stock, held
+from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
+from ledger.books.serving.steady import Service, steady_shape
+from ledger.books.serving.totals import totals
+from ledger.books.serving.verdict import verdict
+from ledger.model.causes import Cause
+from ledger.model.dims import BY_NAME, symbol
+from ledger.spec.plan import Plan
+
+HELD_WEIGHTS = "weights in their formats, each storage once, with their scales"
+HELD_CACHE = "keys and values, or latents, of all sequences of a replica at the end of their outputs"
+# What limits the kernels of a pass, and what a part of its seconds is called.
+LIMITS = {
+    "memory": "decoding: kernels that memory limits",
+    "compute": "decoding: kernels that compute limits",
+    "network": "decoding: transfers between devices",
+}
+
+
+def compile_serving(plan: Plan) -> Compiled:
+    """Passes, sequences in flight, memory, totals, verdict."""
+    service = Service(plan, served_roles(plan))
+    found = totals(service)
+    devices = held(service.roles, service.stated.concurrency)
+    shape = steady_shape(service)
+    results = tuple(_result(one, service, shape) for one in devices)
+    rows = max((result.kernels for result in results), key=_seconds)
+    return Compiled(
+        plan=plan,
+        totals=found,
+        accounts=tuple(account for one in devices for account in _accounts(one, service, shape)),
+        roles=results,
+        waterfall=tuple(_waterfall(rows)),
+        verdict=verdict(plan, found, devices, rows),
+        symbols=_symbols(service, shape),
+        service=service,
+    )
+
+
+def compile_serving_totals(plan: Plan) -> dict[str, object]:
+    """The totals of `compile_serving` alone."""
+    return dict(totals(Service(plan, served_roles(plan))))
+
+
+def phase_rows(compiled: Compiled, name: str) -> tuple[KernelTime, ...]:
+    """The kernels and transfers of one kind of pass, on the kind of device whose decoding takes longest."""
+    slowest = max((role.kernels for role in compiled.roles), key=_seconds)
+    return tuple(row for row in slowest if row.when == name)
+
+
+def _seconds(rows: Sequence[KernelTime]) -> float:
+    return sum(float(row.seconds) * row.times for row in rows if row.when == DECODE)
+
+
+def _result(one: Held, service: Service, shape: Shape) -> RoleResult:
+    role, served = one.served.role, one.served
+    prompt = mean_prompt_shape(service.serve)
+    rows = (*served.rows(served.decode, shape), *served.rows(served.prefill, prompt))
+    return RoleResult(role.name, role.stages, role.devices, one.moments, one.peak, one.reserved, rows, one.outside)
+
+
+def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
+    for limit, title in LIMITS.items():
+        seconds = sum(float(row.seconds) * row.times for row in rows if row.bound == limit and row.when == "decode")
+        if seconds:
+            yield WaterfallPart(limit, title, seconds, transfer=limit == "network")
+
+
+def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
+    """Every entry of both passes with its value, and what the device holds."""
+    served = one.served
+    phases: tuple[tuple[Phase, Shape], ...] = (
+        (served.prefill, mean_prompt_shape(service.serve)),
+        (served.decode, shape),
+    )
+    for phase, sizes in phases:
+        values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
+        for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
+            yield from (_account(entry, served, value) for entry in ledger.entries)
+    for category, stocks, basis in (
+        ("weights", one.weights, HELD_WEIGHTS),
+        ("cache", one.cache(Fraction(1)), HELD_CACHE),
+    ):
+        for cause, held_stock in stocks.items():
+            yield _stock(cause, category, held_stock, basis, served)
+
+
+def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
+    return Account(
+        cause=entry.cause,
+        role=served.role.name,
+        resource=entry.resource,
+        when=str(entry.when),
+        amount=value(entry.amount),
+        times=int(value(entry.times)),
+        formula=text(entry.amount),
+        basis=entry.basis,
+        expression=entry.amount,
+    )
+
+
+def _stock(cause: Cause, category: str, held: Stock, basis: str, served: ServedRole) -> Account:
+    formula, name = held.formula, served.role.name
+    return Account(cause, name, stock(category), "serving", held.bytes, 1, text(formula), basis, formula)
+
+
+# Sizes of a pass, which a plan does not state as it is: what they are of one that decodes, and where they are from.
+OF_A_PASS = {
+    "batch": ("sequences of one device in a pass that decodes; 1 in prefill", "serve.concurrency"),
+    "seq": ("new tokens of a sequence in a pass: 1 in decoding, those of a chunk in prefill", "serve.chunk"),
+    "micro_batches": ("passes", "serve"),
+    "attended": (BY_NAME["attended"].meaning, "serve.prompt"),
+    "read": (BY_NAME["read"].meaning, "serve.prompt"),
+    "hit": (BY_NAME["hit"].meaning, "serve.concurrency"),
+}
+
+
+def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
+    """Every symbol of the formulas as a pass that decodes has it; the first role's."""
+    served = service.roles[0]
+    sizes = served.sizes(shape)
+    found = dict(described(service.plan, served.role))
+    groups = service.plan.model.groups
+    for suffix in {group.name for group in groups} if len(groups) > 1 else {""}:
+        for name, (meaning, path) in OF_A_PASS.items():
+            sign = symbol(name, suffix)
+            if sign in sizes:
+                found[sign.name] = Symbol(sign.name, meaning, _plain(sizes[sign]), path)
+    return found
+
+
+def _plain(value: Exact) -> Number:
+    """A whole number as it is, any other as the nearest that floating point has."""
+    return int(value) if value == int(value) else float(value)

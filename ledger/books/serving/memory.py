@@ -1,0 +1,200 @@
+"""What a device that serves holds: weights, the cache as outputs grow, and the tensors of its largest pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+
+import sympy
+
+from ledger.books.evaluate import Value
+from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY
+from ledger.books.results import Moment, Outside
+from ledger.books.serving import lengths
+from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
+from ledger.model.cached_attention import ENTRY
+from ledger.model.causes import Cause
+from ledger.model.dims import symbol
+from ledger.model.formats import stored_bytes
+from ledger.model.fsdp_units import ENDS, OUTPUT
+from ledger.model.operations import Operation
+from ledger.model.sharding import Sharding
+from ledger.model.tensors import BUFFER, Tensor, product
+from ledger.model.units import Unit
+from ledger.spec.plan import Attention, Plan, Serve
+
+WHOLE = Sharding(0, (), False, False, frozenset(), False)
+CACHE = "attention/cache"  # the account of what waits
+CATEGORIES = ("weights", "cache", "activations", "logits")
+LARGEST = 12  # that are listed of each moment
+MORE = 10**9  # sequences in flight that no memory holds
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Bytes that something takes, and their formula."""
+
+    bytes: int
+    formula: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that one device of a role holds for so many sequences of its replica, all as long as they get."""
+
+    served: ServedRole
+    sequences: int  # of a replica, on each of its stages
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.served.plan
+
+    @cached_property
+    def weights(self) -> Mapping[Cause, Stock]:
+        """Weights by what they are of, each storage once; a layer's as often as the device has the layer."""
+        value, found = self.served.value(_one(self.plan)), dict[Cause, Stock]()
+        for unit in self.served.decode.units:
+            for weight in unit.weights:
+                cause = Cause("" if unit.name in ENDS else unit.name, weight.name)
+                amount = unit.count * stored_bytes(self.plan.precision, weight, WHOLE)
+                found.setdefault(cause, Stock(ceil(value(amount)), amount))
+        return found
+
+    def cache(self, grown: Fraction) -> dict[Cause, Stock]:
+        """The cache of each group of layers, sequences having this share of their outputs; a shared prefix is once."""
+        served, found = serve_of(self.plan), dict[Cause, Stock]()
+        value = self.served.value(_one(self.plan))
+        for unit, each, attention in cached_layers(self.served):
+            prefix = lengths.kept_tokens(attention, served.prefix)
+
+            mean = lengths.mean_kept(served, attention, grown, served.prefix)
+            tokens = self.sequences * mean + prefix
+            formula = product(sympy.Rational(tokens.numerator, tokens.denominator), each)
+            found[Cause(unit.name, CACHE)] = Stock(ceil(value(formula)), formula)
+        return found
+
+    @cached_property
+    def activations(self) -> int:
+        """The largest sum of what one operation of a layer reads and writes, and the stream beside it."""
+        prompt = mean_prompt_shape(serve_of(self.plan))
+        tokens = prompt.tokens + Fraction(self.sequences, self.plan.parallelism.pipeline)
+        both = Shape(Fraction(1), tokens, Fraction(1), prompt.attended, prompt.read)
+        value = self.served.value(both)
+        units = [unit for unit in self.served.prefill.units if unit.name != OUTPUT]
+        return max((ceil(_largest(unit, value)) for unit in units), default=0)
+
+    @cached_property
+    def logits(self) -> int:
+        """What scoring the next token of all sequences of a pass reads and writes."""
+        shape = decode_shape(serve_of(self.plan), Fraction(self.sequences, self.plan.parallelism.pipeline))
+        value = self.served.value(shape)
+        return max((ceil(_largest(u, value)) for u in self.served.decode.units if u.name == OUTPUT), default=0)
+
+    @cached_property
+    def moments(self) -> tuple[Moment, ...]:
+        """How memory fills: weights loaded, prompts read, answers half and wholly given, the next tokens scored."""
+        half, full, none = Fraction(1, 2), Fraction(1), Fraction(0)
+        rows: Sequence[tuple[str, str, Fraction | None, int, int]] = (
+            ("loaded", "weights loaded", None, 0, 0),
+            ("prompts", "all prompts in the cache", none, self.activations, 0),
+            ("half", "answers half given", half, self.activations, 0),
+            ("full", "all answers given", full, self.activations, 0),
+            ("sampling", "next tokens scored, answers given", full, 0, self.logits),
+        )
+        return tuple(self._moment(*row) for row in rows)
+
+    def _moment(self, name: str, title: str, grown: Fraction | None, activations: int, logits: int) -> Moment:
+        cache = {} if grown is None else self.cache(grown)
+        amounts = (held_bytes(self.weights), held_bytes(cache), activations, logits)
+        named = [(cause.account, stock.bytes) for cause, stock in (*self.weights.items(), *cache.items())]
+        details = sorted(named, key=lambda held: (-held[1], held[0]))[:LARGEST]
+        return Moment(name, title, dict(zip(CATEGORIES, amounts, strict=True)), tuple(details))
+
+    @cached_property
+    def peak(self) -> Moment:
+        """The fullest moment."""
+        return max(self.moments, key=lambda moment: moment.total)
+
+    @cached_property
+    def outside(self) -> tuple[Outside, ...]:
+        """What lies beside the tensors: a workspace of the matmul library, the allocator's pool, the driver's own."""
+        library, stack = self.plan.accelerator.matmul_workspace, self.plan.stack
+        pool = int((self.peak.total + library) * (stack.fragmentation - 1))
+        found = (
+            Outside("workspace of the matmul library", library, LIBRARY),
+            Outside("pool of the allocator", pool, FRAGMENTATION),
+            Outside("context, libraries and communicators", stack.context, CONTEXT),
+        )
+        return tuple(part for part in found if part.bytes)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the driver reports at the fullest moment."""
+        return self.peak.total + sum(part.bytes for part in self.outside)
+
+
+def held_bytes(stocks: Mapping[Cause, Stock]) -> int:
+    """What stocks take together."""
+    return sum(stock.bytes for stock in stocks.values())
+
+
+def serve_of(plan: Plan) -> Serve:
+    """What a plan serves."""
+    if plan.serve is None:
+        raise ValueError("a plan that trains serves nothing")
+    return plan.serve
+
+
+def held(roles: Sequence[ServedRole], concurrency: float) -> tuple[Held, ...]:
+    """What devices of each role hold with so many sequences in flight over all replicas, the fullest replica's."""
+    replicas = roles[0].plan.parallelism.data
+    return tuple(Held(one, max(1, ceil(concurrency / replicas))) for one in roles)
+
+
+def most_sequences(roles: Sequence[ServedRole]) -> int:
+    """The most sequences in flight over all replicas for which memory is there; 0 where there is none for one."""
+    plan = roles[0].plan
+
+    def fits(each: int) -> bool:
+        return all(Held(one, each).reserved <= plan.accelerator.memory for one in roles)
+
+    few, many = 0, 1
+    while many < MORE and fits(many):
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if fits(middle) else (few, middle)
+    return few * plan.parallelism.data
+
+
+def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
+    """Of each group of layers on a device: bytes that a token takes in the cache of all of them, and its attention."""
+    groups = {group.name: group.attention for group in served.plan.model.groups}
+    sequence = symbol("batch") * symbol("seq")
+    for unit in served.decode.units:
+        for operation in unit.forward:
+            for entry in (tensor for tensor in operation.outputs if tensor.name == ENTRY):
+                yield unit, unit.count * entry.bytes() / sequence, groups[unit.group]
+
+
+def _one(plan: Plan) -> Shape:
+    return decode_shape(serve_of(plan), Fraction(1))
+
+
+def _largest(unit: Unit, value: Value) -> Fraction:
+    """Bytes of what the largest operation reads and writes beside weights and cache, and of the stream beside it."""
+    stream = unit.forward[-1].outputs[0] if unit.name not in ENDS else None
+    sizes = (sum(value(tensor.bytes()) for tensor in _distinct(operation)) for operation in unit.forward)
+    return Fraction(max(sizes, default=0)) + Fraction(value(stream.bytes()) if stream else 0)
+
+
+def _distinct(operation: Operation) -> Iterator[Tensor]:
+    known: set[str] = set()
+    for tensor in (*operation.inputs, *operation.outputs):
+        if tensor.role not in ("weight", BUFFER) and tensor.storage not in known:
+            known.add(tensor.storage)
+            yield tensor

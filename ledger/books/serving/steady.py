@@ -1,0 +1,138 @@
+"""A service in its steady state: what a step takes with so many sequences in flight, and what they get out of it.
+
+Each group of sequences that a replica's pipeline holds at once is an engine. A step of an engine decodes its sequences
+and takes one chunk of a prompt where one waits (chunked prefill, Agrawal et al. 2024, arXiv 2403.02310). Of n
+sequences in flight, each finds the n - 1 others as they are on average, in one of the K steps of its prompt or one of
+the N steps of its answer (mean value analysis, Reiser and Lavenberg 1980).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from ledger.books.serving import lengths
+from ledger.books.serving.passes import (
+    PassTime,
+    ServedRole,
+    Shape,
+    decode_shape,
+    mean_prompt_shape,
+    pass_time,
+    prompt_shape,
+)
+from ledger.spec.plan import Plan, Serve
+
+GAIN = 1.005  # of throughput, below which more sequences in flight only wait
+NEAR = 1e-6  # how near the sequences in flight are found that an arrival rate keeps
+
+
+@dataclass(frozen=True)
+class Steady:
+    """With `concurrency` sequences in flight: seconds between tokens of one, and tokens a second of all of them.
+
+    `beside` are sequences that decode beside one that does; `mixed` is the share of its steps with a chunk of a prompt.
+    `residence`: seconds from a prompt's first pass to the last token.
+    """
+
+    concurrency: float
+    time_per_token: float
+    tokens_per_second: float
+    residence: float
+    beside: float
+    mixed: float
+
+    @property
+    def requests_per_second(self) -> float:
+        """Requests that are answered, over all replicas."""
+        return self.concurrency / self.residence
+
+
+@dataclass(frozen=True)
+class Service:
+    """A plan that serves, with its roles; every figure of it follows from passes that these price."""
+
+    plan: Plan
+    roles: tuple[ServedRole, ...]
+
+    @property
+    def serve(self) -> Serve:
+        """What is served."""
+        if self.plan.serve is None:
+            raise ValueError("a plan that trains serves nothing")
+        return self.plan.serve
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that sequences are dealt out to."""
+        return self.plan.parallelism.data
+
+    @cached_property
+    def ttft(self) -> float:
+        """Seconds from a prompt's first pass to its first token, without a queue: all of its chunks, one by one."""
+        return float(self.serve.prompt.average(self._ttft))
+
+    def _ttft(self, prompt: int) -> Fraction:
+        shape = prompt_shape(self.serve, prompt)
+        passes = lengths.chunks(self.serve, prompt).count
+        return passes * Fraction(pass_time(self.roles, lambda one: one.rows(one.prefill, shape)).through)
+
+    def decoding(self, sequences: float) -> PassTime:
+        """A pass that gives each of so many sequences of an engine its next token."""
+        shape = decode_shape(self.serve, Fraction(sequences))
+        return pass_time(self.roles, lambda one: one.rows(one.decode, shape))
+
+    def mixed(self, sequences: float) -> PassTime:
+        """The same with a chunk of a prompt beside them."""
+        prompt = mean_prompt_shape(self.serve)
+        if sequences <= 0:
+            return pass_time(self.roles, lambda one: one.rows(one.prefill, prompt))
+        decoding = decode_shape(self.serve, Fraction(sequences))
+        return pass_time(self.roles, lambda one: one.mixed_rows(prompt, decoding))
+
+    def at(self, concurrency: float) -> Steady:
+        """The steady state with so many sequences in flight over all replicas."""
+        engines = self.replicas * self.plan.parallelism.pipeline
+        busy = min(float(engines), max(concurrency, 1.0))
+        at_once = max(1.0, min(float(self.plan.parallelism.pipeline), concurrency / self.replicas))
+        each = max(1.0, concurrency / busy)
+        prompt = float(lengths.mean_chunks(self.serve).count)
+        answer = max(float(lengths.decoded(self.serve)) / self.serve.speculative, 0.0)
+        # Sequences in each of the steps of another's life; an engine takes one chunk in a step, and others wait for it.
+        others = min((each - 1) / (prompt + answer), 1 / prompt)
+        beside, mixed = others * answer, others * prompt
+        alone = self.decoding(1 + beside).cycle(at_once)
+        together = self.mixed(1 + beside).cycle(at_once) if mixed else alone
+        gap = mixed * together + (1 - mixed) * alone
+        taken = self.mixed(beside).cycle(at_once)  # a step in which its own prompt is taken
+        residence = max(prompt * taken + answer * gap, each * prompt * taken)
+        rate = min(concurrency, busy * each) / residence * float(self.serve.output.mean)
+        return Steady(concurrency, gap / self.serve.speculative, rate, residence, beside, mixed)
+
+    @cached_property
+    def stated(self) -> Steady:
+        """The steady state that the plan asks for: with its sequences in flight, or those that its requests keep."""
+        if self.serve.concurrency is not None:
+            return self.at(float(self.serve.concurrency))
+        return self.at(self.kept_by(self.serve.arrival_rate or 0.0))
+
+    def kept_by(self, rate: float) -> float:
+        """Sequences in flight where so many requests arrive in a second: concurrency = rate x residence (Little 1961).
+
+        Where the service does not keep up, those with which more would only wait.
+        """
+        few, many, answered = 0.0, 1.0, 0.0
+        while (found := self.at(many).requests_per_second) < rate:
+            if found < GAIN * answered:
+                return few
+            few, many, answered = many, 2 * many, found
+        while many - few > NEAR * many:
+            middle = (few + many) / 2
+            few, many = (middle, many) if self.at(middle).requests_per_second < rate else (few, middle)
+        return many
+
+
+def steady_shape(service: Service) -> Shape:
+    """The decoding pass of an engine in the stated steady state: a sequence and those beside it."""
+    return decode_shape(service.serve, Fraction(1 + service.stated.beside))

@@ -1,0 +1,153 @@
+"""The totals of a plan that serves, in SI base units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil
+
+from ledger.books.compiled_roles import whole
+from ledger.books.counts import of_model
+from ledger.books.evaluate import Exact
+from ledger.books.results import Number
+from ledger.books.serving import lengths
+from ledger.books.serving.floor import weight_bytes
+from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, most_sequences, serve_of
+from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
+from ledger.books.serving.steady import Service, Steady, steady_shape
+from ledger.model.fsdp_units import OUTPUT
+from ledger.model.operations import total
+from ledger.model.schedule import whole_role
+from ledger.model.tensors import BUFFER
+from ledger.model.units import Unit
+from ledger.spec.plan import Parallelism, Plan
+
+Totals = Iterator[tuple[str, Number]]
+HOUR, MILLION = 3600, 10**6
+RATE = "serve.tokens_per_second"
+
+
+def totals(service: Service) -> dict[str, Number]:
+    """Every key that a plan which serves has numbers for."""
+    plan, state = service.plan, service.stated
+    found: dict[str, Number] = {}
+    found.update((key, amount) for key, amount in of_model(whole(plan)) if key != "parameters.trainable")
+    found.update(parameters_held(service))
+    found.update(flops(service))
+    found.update(memory(held(service.roles, state.concurrency), plan))
+    found.update(cache(service))
+    found.update(read(service))
+    found.update(rates(service, state))
+    found["serve.concurrency.max"] = most_sequences(service.roles)
+    found.update(cost(plan, state))
+    return found
+
+
+def parameters_held(service: Service) -> Totals:
+    """Parameters that one device holds, at most over roles."""
+    yield "parameters.per_device", max(_held(one) for one in service.roles)
+
+
+def _held(served: ServedRole) -> int:
+    value = served.value(decode_shape(serve_of(served.plan), Fraction(1)))
+    named = {
+        (unit.group if unit.suffix else "", weight.name): unit.count * weight.elements()
+        for unit in served.decode.units
+        for weight in unit.weights
+    }
+    return int(sum(value(amount) for amount in named.values()))
+
+
+def flops(service: Service) -> Totals:
+    """Matmul FLOPs of the whole model, masked scores left out: of one prompt, and of one token that is decoded."""
+    prompt = mean_prompt_shape(service.serve)
+    passes = lengths.mean_chunks(service.serve).count
+    one = decode_shape(service.serve, Fraction(1))
+    yield "flops.prefill", ceil(passes * _useful(service.roles, prompt, lambda served: served.prefill.units))
+    yield "flops.decode", ceil(_useful(service.roles, one, lambda served: served.decode.units))
+
+
+def _useful(roles: Sequence[ServedRole], shape: Shape, units: Callable[[ServedRole], Sequence[Unit]]) -> Fraction:
+    """FLOPs of a pass on all devices that share one sequence."""
+    found = Fraction(0)
+    for one in roles:
+        devices = len(one.role.stages) * one.plan.parallelism.tensor
+        for unit in units(one):
+            value = one.value(one.scored(shape) if unit.name == OUTPUT else shape)
+            found += devices * Fraction(value(unit.count * total(each.useful() * each.times for each in unit.forward)))
+    return found
+
+
+def memory(devices: Sequence[Held], plan: Plan) -> Totals:
+    """What is alive at the fullest moment of the fullest device, and what the driver reports."""
+    worst = max(devices, key=lambda one: one.reserved)
+    yield "memory.static.weights", held_bytes(worst.weights)
+    for category in CATEGORIES:
+        yield f"memory.{category}", worst.peak.parts[category]
+    yield "memory.peak", worst.peak.total
+    yield "memory.reserved", worst.reserved
+    yield "memory.capacity", plan.accelerator.memory
+
+
+def cache(service: Service) -> Totals:
+    """What sequences keep: one of them in all layers, and all of a replica on one device."""
+    yield "serve.cache.bytes_per_sequence", bytes_per_sequence(service.plan)
+    devices = held(service.roles, service.stated.concurrency)
+    yield "serve.cache.per_device", max(held_bytes(one.cache(Fraction(1))) for one in devices)
+
+
+def bytes_per_sequence(plan: Plan) -> int:
+    """Bytes in which the whole model keeps one sequence at the end of its output, on average; no copy counts."""
+    one, served = one_device(plan), serve_of(plan)
+    value = one.value(decode_shape(served, Fraction(1)))
+    kept = (Fraction(value(each)) * lengths.mean_kept(served, kind) for _, each, kind in cached_layers(one))
+    return ceil(sum(kept, Fraction(0)))
+
+
+def one_device(plan: Plan) -> ServedRole:
+    """The plan as one device would run all of it."""
+    alone = replace(plan, parallelism=Parallelism(), cluster=replace(plan.cluster, devices=1))
+    return ServedRole(alone, whole_role(plan.model))
+
+
+def read(service: Service) -> Totals:
+    """Bytes that decoding reads on the device that reads most: weights, and what waits; and their time at full rate."""
+    shape, pipeline = steady_shape(service), service.plan.parallelism.pipeline
+    each = [(len(one.role.stages), *reads(one, shape)) for one in service.roles]
+    yield "serve.weights_read", max(ceil(weights) for _, weights, _ in each)
+    yield "serve.cache.read", max(ceil(waiting) for _, _, waiting in each)
+    through = sum(stages * (weights + waiting) for stages, weights, waiting in each)
+    slowest = max(weights + waiting for _, weights, waiting in each)
+    at_once = min(pipeline, service.stated.concurrency / service.replicas)
+    seconds = max(float(through), at_once * float(slowest)) / service.plan.accelerator.bandwidth
+    yield "serve.time_per_token.floor", seconds / service.serve.speculative
+
+
+def reads(served: ServedRole, shape: Shape) -> tuple[Exact, Exact]:
+    """Bytes of weights, and of the cache, that one device reads in a pass that decodes."""
+    value, weights, waiting = served.value(shape), Fraction(0), Fraction(0)
+    for unit in served.decode.units:
+        for operation in unit.forward:
+            weights += Fraction(value(unit.count * weight_bytes(operation)))
+            waiting += Fraction(value(unit.count * total(t.bytes() for t in operation.inputs if t.role == BUFFER)))
+    return weights, waiting
+
+
+def rates(service: Service, state: Steady) -> Totals:
+    """The first token, those that follow, and what all sequences together get."""
+    yield "serve.concurrency", state.concurrency
+    yield "serve.ttft", service.ttft
+    yield "serve.time_per_token", state.time_per_token
+    yield "serve.residence", state.residence
+    yield RATE, state.tokens_per_second
+    yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices
+    yield "serve.requests_per_second", state.tokens_per_second / float(service.serve.output.mean)
+
+
+def cost(plan: Plan, state: Steady) -> Totals:
+    """Dollars of a million output tokens, where an hour of a device has a price."""
+    price = plan.assumptions.price
+    if price is not None:
+        seconds = MILLION / state.tokens_per_second
+        yield "cost.per_million_tokens", plan.cluster.devices * price.per_device_hour / HOUR * seconds

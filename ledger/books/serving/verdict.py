@@ -1,0 +1,111 @@
+"""The verdict on a plan that serves: does it fit, does it keep up, what limits a token, what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ledger.books.results import Check, KernelTime, Number, Verdict
+from ledger.books.serving.memory import Held
+from ledger.books.verdict import MOSTLY, expectations, headroom, standing
+from ledger.model import dtypes
+from ledger.numbers import said
+from ledger.spec.headroom import headroom_words
+from ledger.spec.plan import Plan
+
+WORDS = {"memory": "memory bandwidth", "compute": "compute", "network": "transfers between devices"}
+ALMOST = 0.999  # of the requests that arrive: what the search for the sequences in flight may miss
+PAID = "cost.per_million_tokens"
+
+
+def verdict(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held], rows: Sequence[KernelTime]) -> Verdict:
+    """The plan judged against its device, its requests, its own expectations, and the evidence behind its prices."""
+    fits = totals["memory.reserved"] <= totals["memory.capacity"]
+    decoding = [row for row in rows if row.when == "decode"]
+    sheets = by_data_sheet(decoding)
+    limit = WORDS[bottleneck(decoding)]
+    checks = (
+        *_memory(plan, totals, devices),
+        *_keeps_up(plan, totals),
+        *_work(plan, totals, decoding, sheets),
+        *expectations(plan, totals),
+    )
+    judged = Verdict(fits, limit, standing(sheets), "", checks, sheets)
+    return replace(judged, headline=_headline(plan, totals, judged))
+
+
+def by_data_sheet(rows: Sequence[KernelTime]) -> float:
+    """The share of a token's seconds that no measured curve prices."""
+    seconds = sum(float(row.seconds) * row.times for row in rows)
+    return sum(float(row.seconds) * row.times for row in rows if not row.calibrated) / seconds if seconds else 1.0
+
+
+def bottleneck(rows: Sequence[KernelTime]) -> str:
+    """What limits the kernels that take most of a token's seconds."""
+    found = dict.fromkeys(WORDS, 0.0)
+    for row in rows:
+        found[row.bound] = found.get(row.bound, 0.0) + float(row.seconds) * row.times
+    return max(WORDS, key=lambda name: found[name])
+
+
+def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
+    sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    found = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
+    if not keeps_up(plan, totals):
+        found.append("does not keep up with its requests")
+    elif judged.fits:
+        first, each = said(totals["serve.ttft"], "s"), said(totals["serve.time_per_token"], "s")
+        found.append(f"first token after {first}, then one every {each}")
+        found.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
+    found.append(f"decoding limited by {judged.bottleneck}")
+    return "; ".join(found) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
+
+
+def cost(totals: Mapping[str, Number]) -> str:
+    """What a million output tokens cost, after a comma; empty where no price is known."""
+    return f", {said(totals[PAID], 'USD')} a million output tokens" if PAID in totals else ""
+
+
+def keeps_up(plan: Plan, totals: Mapping[str, Number]) -> bool:
+    """Whether the requests that arrive are answered as fast as they come."""
+    rate = plan.serve.arrival_rate if plan.serve else None
+    return rate is None or float(totals["serve.requests_per_second"]) >= ALMOST * rate
+
+
+def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
+    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
+    free, wanted = capacity - reserved, headroom(plan)
+    worst = max(devices, key=lambda one: one.reserved)
+    status = "fail" if free < 0 else "warn" if free < wanted else "pass"
+    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
+    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(wanted, 'B')}"
+    figure = f"{said(reserved, 'B')} of {said(capacity, 'B')}"
+    yield Check("fits", "Memory reserved per device", status, figure, f"peak at {worst.peak.title}; {room}, {words}")
+    weights = float(totals["memory.weights"])
+    status = "pass" if weights <= capacity else "fail"
+    yield Check("state", "Weights per device", status, said(weights, "B"))
+    most, asked = int(totals["serve.concurrency.max"]), float(totals["serve.concurrency"])
+    status = "pass" if asked <= most else "fail"
+    detail = f"memory is there for {said(most, '1')} with whole outputs"
+    yield Check("concurrency", "Sequences in flight", status, said(asked, "1"), detail)
+
+
+def _keeps_up(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """Whether requests are answered as fast as they arrive, where a plan says how fast that is."""
+    if plan.serve is not None and plan.serve.arrival_rate is not None:
+        status = "pass" if keeps_up(plan, totals) else "fail"
+        figure = said(plan.serve.arrival_rate, "requests/s")
+        detail = f"answered {said(totals['serve.requests_per_second'], 'requests/s')}"
+        yield Check("arrivals", "Requests that arrive", status, figure, detail)
+
+
+def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime], sheets: float) -> Iterator[Check]:
+    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
+    moved = sum(row.bytes * row.times for row in rows)
+    intensity = sum(row.flops * row.times for row in rows) / moved if moved else 0.0
+    ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
+    detail = f"the device needs {said(ridge, 'FLOP/B')} to compute at its peak"
+    yield Check("intensity", "Arithmetic intensity of decoding", "pass", said(intensity, "FLOP/B"), detail)
+    told = f"measurements and published figures price {said(1 - sheets, '%')} of the seconds of a token"
+    status = "pass" if sheets <= MOSTLY else "warn"
+    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), told)

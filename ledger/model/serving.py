@@ -1,0 +1,102 @@
+"""The units of a pass that serves: the forward operations of a model's own layers, over a cache, without a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import sympy
+
+from ledger.model import components, moves
+from ledger.model.cache import Cache
+from ledger.model.collectives import executed
+from ledger.model.dims import symbol
+from ledger.model.fsdp_units import INPUT, OUTPUT
+from ledger.model.fusion import kernels
+from ledger.model.layout import layout
+from ledger.model.operations import ONE
+from ledger.model.recompute import Kept
+from ledger.model.schedule import Role
+from ledger.model.tape import Tape
+from ledger.model.tensors import BUFFER, Tensor
+from ledger.model.units import Builder, Unit
+from ledger.spec.kernel_classes import REDUCTION
+from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recompute, Stack
+
+
+def served_units(plan: Plan, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
+    """What one device of a role runs in a pass: of prompts, or of sequences that are decoded."""
+    crowded = plan.assumptions.expert_imbalance > 1
+    build = served_builder(plan.model, plan.precision, plan.kernels, plan.stack, plan.parallelism, crowded=crowded)
+    return units_of(build, role, decodes=decodes)
+
+
+def served_builder(  # noqa: PLR0913 - parts of a plan
+    model: Model,
+    precision: Precision,
+    kernels: Kernels,
+    stack: Stack,
+    parallelism: Parallelism | None = None,
+    *,
+    crowded: bool = False,
+) -> Builder:
+    """The builder of these parts of a plan, whose layers drop nothing out and whose experts are one kernel."""
+    mesh = parallelism or Parallelism()
+    return Builder(
+        without_dropout(model),
+        precision,
+        replace(layout(mesh), crowded=crowded),
+        replace(kernels, loss="eager", experts="grouped_mm"),
+        Recompute(),
+        staged=mesh.pipeline > 1,
+        stack=stack,
+    )
+
+
+def units_of(build: Builder, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
+    """The units of a pass of one device of a role; where no format is stated, what waits is what matmuls write."""
+    waiting = build.precision.cache or build.tape().matmul_result
+    return tuple(_units(build, role, Cache(waiting, decodes)))
+
+
+def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
+    model = build.model
+
+    def tape(suffix: str = "") -> Tape:
+        return replace(build.tape(suffix), cache=cache)
+
+    if role.first:
+        components.embedding(start := tape(), model)
+        yield _unit(INPUT, INPUT, ONE, start)
+    for group, held in zip(model.groups, role.layers, strict=True):
+        if held:
+            layer = tape(build.suffix(group))
+            components.layer(layer, build.entry(), group, model)
+            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), layer)
+    if role.last:
+        end = tape()
+        _sampled(end, components.head(end, build.entry(), model))
+        yield _unit(OUTPUT, OUTPUT, ONE, end)
+
+
+def _unit(name: str, group: str, count: sympy.Expr, tape: Tape) -> Unit:
+    operations = tuple(executed(tape.operations))
+    cached = [tensor for one in operations for tensor in one.outputs if tensor.role == BUFFER]
+    run = kernels(operations, cached, compiled=tape.stack.compiled)
+    return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
+
+
+def _sampled(tape: Tape, logits: Tensor) -> None:
+    """Logits of a split vocabulary are gathered; the next token is drawn from all of them, wide."""
+    for axis in dict.fromkeys(axis for _, axis in logits.split):
+        logits = moves.everywhere(tape, logits, axis)
+    wide = tape.cast(logits, tape.precision.logits)
+    tape.pointwise("head/sample", wide, dims=wide.dims[:2], kernel=REDUCTION, flops=5)
+
+
+def without_dropout(model: Model) -> Model:
+    """The model as it answers: nothing is dropped out."""
+    zero = Fraction(0)
+    groups = tuple(replace(one, attention=replace(one.attention, dropout=zero)) for one in model.groups)
+    return replace(model, groups=groups, residual_dropout=zero, embedding_dropout=zero)

@@ -1,0 +1,197 @@
+"""Throughput against latency, the rates of the plan's own load, and what the seconds of each pass go into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.books.counts import peak
+from ledger.books.serving.compiler import phase_rows
+from ledger.books.serving.curve import CurvePoint, curve
+from ledger.books.serving.passes import DECODE, PREFILL
+from ledger.report.charts import curve as charts
+from ledger.report.views.parts import (
+    Cell,
+    Chart,
+    Column,
+    Report,
+    Table,
+    Total,
+    amount,
+    columns,
+    draw_chart,
+    number_cell,
+    share,
+    total,
+)
+from ledger.report.views.served.verdict import in_flight
+from ledger.report.views.time import key_table
+from ledger.report.views.work import kernel_table, roofline_figure, total_seconds
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.books.serving.steady import Service
+
+RATES = (
+    ("serve.ttft", "first token", "all passes of one prompt, no queue"),
+    ("serve.time_per_token", "time per token", "mean gap between the tokens of a sequence"),
+    ("serve.time_per_token.floor", "the same by bandwidth alone", "weights and cache once, at the data sheet's rate"),
+    ("serve.residence", "a whole answer", "from its prompt's first pass to its last token"),
+    ("serve.tokens_per_second", "output of all sequences", "tokens of answers, prompts left out"),
+    ("serve.tokens_per_second_per_device", "output a device", "an even share"),
+    ("serve.requests_per_second", "answers", "all replicas"),
+    ("serve.weights_read", "weights read for a token", "one device; experts as far as tokens reach them"),
+    ("serve.cache.read", "cache read for a token", "one device, all of its sequences"),
+    ("serve.cache.bytes_per_sequence", "cache of a sequence", "whole model, at the end of its output"),
+    ("serve.concurrency.max", "most sequences in flight", "whose whole outputs memory holds"),
+    ("cost.per_million_tokens", "a million output tokens", "all devices, all the time"),
+)
+PASSES = {DECODE: "decoding, the sequences in flight", PREFILL: "a chunk of a prompt, alone"}
+LIMITS = {"memory": "memory bandwidth", "compute": "compute", "network": "transfers"}
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """The curve with its table, the rates of the plan's own load, and where the seconds of a pass go."""
+
+    concurrency: str
+    time_per_token: Total
+    rate: Total
+    floor: Total
+    prompts: str
+    chart: Chart
+    curve: Table
+    rates: Table
+    passes: Table
+
+
+@dataclass(frozen=True)
+class PhaseView:
+    """The roofline of one kind of pass."""
+
+    title: str
+    ridge: str
+    uncalibrated: str
+    chart: Chart | None
+    table: Table
+
+
+@dataclass(frozen=True)
+class PhasesView:
+    """The rooflines of prefill and of decoding."""
+
+    phases: tuple[PhaseView, ...]
+
+
+def service(report: Report) -> ServiceView | None:
+    """How fast and how cheap; None of a plan that trains."""
+    compiled = report.compiled
+    found = compiled.service
+    if found is None:
+        return None
+    points = curve(found)
+    mixed = numbers.percent(found.stated.mixed)
+    return ServiceView(
+        in_flight(float(compiled.totals["serve.concurrency"])),
+        total(compiled, "serve.time_per_token"),
+        total(compiled, "serve.tokens_per_second"),
+        total(compiled, "serve.time_per_token.floor"),
+        f"A chunk of another prompt is in {mixed} of its steps.",
+        curve_figure(points),
+        curve_table(points, found),
+        key_table("The load of the plan", RATES, compiled),
+        pass_table(compiled),
+    )
+
+
+def curve_figure(points: Sequence[CurvePoint]) -> Chart:
+    """Time per token over the output of all sequences, by how many are in flight."""
+    places = [
+        charts.CurvePoint(
+            point.state.tokens_per_second,
+            point.state.time_per_token,
+            f"{in_flight(point.state.concurrency)}{' (plan)' if point.stated else ''}",
+            point.fits,
+        )
+        for point in points
+    ]
+    most = max(points, key=lambda point: point.state.tokens_per_second)
+    alt = (
+        "Time of a token against the output of all sequences, by the number of sequences in flight. The most is "
+        f"{numbers.written(most.state.tokens_per_second, 'token/s')} with {in_flight(most.state.concurrency)}."
+    )
+    across, up = charts.Axis("tokens a second, all sequences", "tokens/s"), charts.Axis("time of one token", "s")
+    return draw_chart(
+        "Throughput against latency",
+        "Each circle is a number of sequences in flight; pale ones have no memory for whole outputs of all of them.",
+        lambda width: charts.chart(places, across, up, alt, width),
+    )
+
+
+def curve_table(points: Sequence[CurvePoint], found: Service) -> Table:
+    """The points of the curve, with what a million tokens cost there."""
+    price, devices = found.plan.assumptions.price, found.plan.cluster.devices
+    headings = (
+        *columns("number", "in flight", "time per token", "tokens a second", "a device", "a whole answer"),
+        *((Column("a million tokens", "number"),) if price else ()),
+        Column("memory", "tag"),
+    )
+
+    def row(point: CurvePoint) -> tuple[Cell, ...]:
+        state = point.state
+        dollars = devices * price.per_device_hour / 3600 * 1e6 / state.tokens_per_second if price else 0.0
+        flying = f"{in_flight(state.concurrency)}{' (plan)' if point.stated else ''}"
+        return (
+            number_cell(flying, state.concurrency),
+            amount(state.time_per_token, "s"),
+            amount(state.tokens_per_second, "token/s"),
+            amount(state.tokens_per_second / devices, "token/s"),
+            amount(state.residence, "s"),
+            *((amount(dollars, "USD"),) if price else ()),
+            Cell("fits" if point.fits else "does not fit"),
+        )
+
+    return Table("Sequences in flight, latency and throughput", headings, tuple(map(row, points)))
+
+
+def pass_table(compiled: Compiled) -> Table:
+    """Seconds of each kind of pass on the slowest device, by what limits its kernels."""
+    rows = []
+    for name, title in PASSES.items():
+        kernels = phase_rows(compiled, name)
+        parts = {limit: sum(k.seconds * k.times for k in kernels if k.bound == limit) for limit in LIMITS}
+        rows.append((Cell(title), *(amount(parts[limit], "s") for limit in LIMITS), amount(sum(parts.values()), "s")))
+    headings = (Column("pass"), *columns("number", *LIMITS.values(), "in all"))
+    return Table("Seconds of a pass, by what limits its kernels", headings, tuple(rows), sortable=False)
+
+
+def phases(report: Report) -> PhasesView | None:
+    """Every kernel of decoding and of prefill under the roof; None of a plan that trains."""
+    compiled = report.compiled
+    if compiled.service is None:
+        return None
+    plan = compiled.plan
+    ridge = numbers.intensity(peak(plan) / plan.accelerator.bandwidth)
+    return PhasesView(tuple(_phase(compiled, name, title, ridge) for name, title in PASSES.items()))
+
+
+def _phase(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseView:
+    kernels = [kernel for kernel in phase_rows(compiled, name) if not kernel.payload and kernel.seconds]
+    seconds = total_seconds(kernels)
+    sheets = total_seconds(kernel for kernel in kernels if not kernel.calibrated)
+    figure, table = roofline_figure(kernels, compiled.plan, seconds), kernel_table(kernels, seconds, "")
+    words = f"{title[0].upper()}{title[1:]}"
+    return PhaseView(
+        words, ridge, numbers.percent(share(sheets, seconds)), _titled(figure, name), _captioned(table, name)
+    )
+
+
+def _titled(figure: Chart | None, name: str) -> Chart | None:
+    return Chart(f"{figure.title}, {name}", figure.caption, figure.wide, figure.narrow) if figure else None
+
+
+def _captioned(table: Table, name: str) -> Table:
+    caption = f"Kernels of {name}, by their share of time"
+    return Table(caption, table.columns, table.rows, table.printed, name=f"kernels of {name}")

@@ -1,0 +1,103 @@
+"""What a reviewer of a service reads first, and the plan in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.books.results import Number
+from ledger.report.views.asked import devices_line, model_name, parameters_line
+from ledger.report.views.parts import Report, share, total
+from ledger.report.views.verdict import Headline, VerdictView
+from ledger.spec.plan import Lengths
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Plan, Serve
+
+HEADLINES = (
+    ("memory.reserved", "memory per device"),
+    ("serve.ttft", "first token of a prompt"),
+    ("serve.time_per_token", "each token after it"),
+    ("serve.tokens_per_second", "output of all sequences"),
+    ("serve.concurrency.max", "most sequences in flight"),
+    ("cost.per_million_tokens", "a million output tokens"),
+)
+
+
+def verdict(report: Report) -> VerdictView:
+    """The verdict and the six numbers of a service."""
+    compiled = report.compiled
+    judged, values = compiled.verdict, compiled.totals
+    spare = values["memory.capacity"] - values["memory.reserved"]
+    memory = f"{numbers.size(max(spare, -spare))} {'stay free' if spare >= 0 else 'are missing'} on the fullest device"
+    sheets = numbers.percent(judged.by_data_sheet)
+    priced = f"Data sheets, not measurements, price {sheets} of the seconds of a token."
+    return VerdictView(
+        compiled.plan.decision
+        or f"Shall we serve {model_name(compiled.plan, values)} with {devices_line(compiled.plan)}?",
+        service_lines(compiled.plan, values),
+        True,
+        judged.fits,
+        "Fits" if judged.fits else "Does not fit",
+        f"{memory}.",
+        judged.bottleneck,
+        judged.evidence,
+        f"{judged.evidence.capitalize()}. {priced}",
+        tuple(Headline(total(compiled, key), title, _note(report, key)) for key, title in HEADLINES if key in values),
+        tuple(check.title for check in judged.checks if check.status == "fail"),
+        warnings=tuple(problem.message for problem in compiled.plan.warnings),
+    )
+
+
+def service_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
+    """The model by its parameters, what it is asked, and how many sequences are answered at once."""
+    serve = plan.serve
+    return (
+        ("model", parameters_line(totals)),
+        ("answers", lengths_line(serve) if serve else ""),
+        *_flight(plan, totals),
+    )
+
+
+def _flight(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
+    flying = f"{in_flight(float(totals['serve.concurrency']))} sequences in flight"
+    rate = plan.serve.arrival_rate if plan.serve else None
+    return (("load", f"{flying}, of {numbers.plain(rate)} requests a second" if rate else flying),)
+
+
+def in_flight(sequences: float) -> str:
+    """A number of sequences: every digit of a whole one, three of a mean."""
+    return numbers.integer(int(sequences)) if sequences == int(sequences) else numbers.plain(sequences)
+
+
+def lengths_line(serve: Serve) -> str:
+    """Prompts and outputs in words."""
+    shared = f", {numbers.integer(serve.prefix)} of them shared" if serve.prefix else ""
+    return f"{_length(serve.prompt)} of prompt{shared}, {_length(serve.output)} of output"
+
+
+def _length(lengths: Lengths) -> str:
+    if lengths.longest == lengths.shortest:
+        return f"{numbers.integer(lengths.longest)} tokens"
+    between = f"{numbers.integer(lengths.shortest)} to {numbers.integer(lengths.longest)}"
+    return f"{between} tokens ({numbers.plain(lengths.mean)} on average)"
+
+
+def _note(report: Report, key: str) -> str:
+    """What a number is to be held against."""
+    values, plan = report.compiled.totals, report.compiled.plan
+    if key == "memory.reserved":
+        capacity = values["memory.capacity"]
+        return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}, all outputs whole"
+    if key == "serve.ttft":
+        return "no queue, and nothing decoded beside it"
+    if key == "serve.time_per_token":
+        return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
+    if key == "serve.tokens_per_second":
+        each = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
+        return f"{each} a device"
+    if key == "serve.concurrency.max":
+        return f"{numbers.size(values['serve.cache.bytes_per_sequence'])} of cache for each"
+    price = plan.assumptions.price
+    return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}" if price else ""

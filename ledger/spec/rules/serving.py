@@ -1,0 +1,87 @@
+"""Rules on plans that serve a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose
+
+from ledger.spec.parts import field_rows
+from ledger.spec.places import Places
+from ledger.spec.plan import Model, Parallelism, Precision, Serve
+from ledger.spec.problems import Problem
+
+TRAINING = ("optimizer", "recompute", "train", "operations")
+SERVED_AXES = ("data", "tensor", "pipeline", "expert", "stages", "ends")  # of `parallelism`, what serving knows
+WHOLE = 1e-6  # by how much shares may miss their sum of 1
+
+
+def plans_train_or_serve(at: Places) -> Iterator[Problem]:
+    """A plan is of a run or of a service."""
+    if "run" in at.origins and "serve" in at.origins:
+        message = "`run` and `serve` in one plan: it trains or it serves"
+        yield Problem(at("serve"), message, "leave one of the two out, or write a plan for each")
+
+
+def serving_has_parts_of_its_own(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """What only training has is no part of a plan that serves."""
+    for part in TRAINING if serve else ():
+        if at.states(part):
+            yield Problem(at(part), f"`{part}` is of training, and this plan serves", f"leave `{part}` out")
+
+
+def serving_has_axes_of_its_own(serve: Serve | None, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Replicas, tensor, pipeline and expert parallelism are how serving is laid out here."""
+    for row in field_rows(Parallelism) if serve else ():
+        stated = getattr(parallelism, row.attribute)
+        default = getattr(Parallelism(), row.attribute)
+        if row.key not in SERVED_AXES and at.states(f"parallelism.{row.key}") and stated != default:
+            message = f"`parallelism.{row.key}` is not modelled of a plan that serves"
+            yield Problem(at(f"parallelism.{row.key}"), message, "lay it out over data, tensor, pipeline and expert")
+
+
+def sequences_in_flight_are_stated_once(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Sequences in flight and requests that arrive follow from each other."""
+    if serve and (serve.concurrency is None) == (serve.arrival_rate is None):
+        both = (
+            "both `concurrency` and `arrival_rate`" if serve.concurrency else "neither `concurrency` nor `arrival_rate`"
+        )
+        message = f"`serve` states {both}, of which each follows from the other"
+        yield Problem(at("serve"), message, "one of `concurrency: 64` and `arrival_rate: 4 requests/s`")
+
+
+def shares_are_of_all(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Every sequence has one of the lengths of a distribution."""
+    for name in ("prompt", "output") if serve else ():
+        shares = float(sum(share for _, share in getattr(serve, name).parts))
+        if not isclose(shares, 1, abs_tol=WHOLE):
+            message = f"shares of serve.{name} add up to {shares:.4g}"
+            yield Problem(at(f"serve.{name}"), message, "shares of all sequences add up to 1, or 100 %")
+
+
+def prompts_are_longer_than_their_prefix(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Something of every prompt is its own."""
+    if serve and serve.prefix >= serve.prompt.shortest:
+        message = f"serve.prefix = {serve.prefix} tokens, and a prompt has {serve.prompt.shortest}"
+        yield Problem(at("serve.prefix"), message, f"at most `prefix: {serve.prompt.shortest - 1} tokens`")
+
+
+def served_models_have_layers(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
+    """A count of parameters has no attention, and so no cache."""
+    if serve and model.bare:
+        yield Problem(at("model"), "a bare parameter count cannot be served: it has no layers", "name a model")
+
+
+def served_positions_reach(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
+    """Learned positions are as many as a sequence has tokens."""
+    longest = serve.prompt.longest + serve.output.longest if serve else 0
+    if 0 < model.learned_positions < longest:
+        message = f"prompt and output have {longest} tokens, but the model has {model.learned_positions} positions"
+        yield Problem(at("serve.prompt"), message, f"at most {model.learned_positions} tokens together")
+
+
+def served_formats_are_stored(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:
+    """Formats of serving are stated by part; a recipe quantises what training keeps wide."""
+    if serve and precision.matmul is not None:
+        message = "`precision.matmul` is a recipe of training, and this plan serves"
+        help_text = "state what is stored and multiplied: `{base: bf16-true, weights: fp8_e4m3, compute: fp8_e4m3}`"
+        yield Problem(at("precision"), message, help_text)

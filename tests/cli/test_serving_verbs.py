@@ -1,0 +1,95 @@
+"""Every verb on a plan that serves: an answer, or one line that says why there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import Result
+
+from ledger.spec.quantities import parse_any
+from tests.library_plans import SERVING, SPECS
+
+ROOT = SPECS.parent
+PLAN = "serve-70b"
+
+
+@pytest.mark.parametrize("plan", [path.stem for path in SERVING])
+def test_show_meets_the_contract(command_line: Callable[..., Result], plan: str) -> None:
+    """What `show --json` prints of a service is described by the schema of all plans."""
+    shown = json.loads(command_line("show", plan, "--json").stdout)
+    schema = json.loads((ROOT / "ledger" / "cli" / "schemas" / "show.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(shown, schema)
+    assert {"serve.ttft", "serve.time_per_token", "cost.per_million_tokens"} <= set(shown["totals"])
+
+
+@pytest.mark.parametrize(
+    "name", ["serve.ttft", "memory.peak", "serve.cache.per_device", "decoder/attention/core", "serve.prompt"]
+)
+def test_what_is_shown_can_be_explained(command_line: Callable[..., Result], name: str) -> None:
+    """A total, an account and an input of a service have a formula or a place."""
+    found = command_line("explain", PLAN, name)
+    assert found.exit_code == 0
+    assert "formula" in found.stdout or "where" in found.stdout
+
+
+def test_the_largest_concurrency_keeps_its_limit(command_line: Callable[..., Result]) -> None:
+    """As many sequences as a time per token allows, and one more breaks it."""
+    asked = ("solve", PLAN, "--for", "serve.concurrency", "--subject-to", "serve.time_per_token <= 50 ms", "--json")
+    found = json.loads(command_line(*asked).stdout)
+    (bound,) = found["conditions"]
+    limit = float(parse_any("50 ms")[0])
+    assert bound["at"] <= limit < bound["beyond"]
+    assert found["value"] == found["beyond"] - 1
+
+
+def test_layouts_and_loads_are_solved_together(command_line: Callable[..., Result]) -> None:
+    """Every degree with its largest load: the best keeps both conditions, and replicas are what the degree leaves."""
+    conditions = ("--subject-to", "fits", "--subject-to", "serve.time_per_token <= 40 ms")
+    asked = ("--for", "parallelism.tensor", "--for", "serve.concurrency", "--maximize", "serve.tokens_per_second")
+    found = json.loads(command_line("solve", PLAN, *asked, *conditions, "--json").stdout)
+    assert found["changes"]["parallelism.tensor"] * found["changes"].get("parallelism.data", 1) == 8
+    assert all(bound["at"] <= bound["limit"] for bound in found["conditions"])
+
+
+def test_longer_prompts_are_solved_for(command_line: Callable[..., Result]) -> None:
+    """The longest prompt whose first token comes in time."""
+    asked = ("--for", "serve.prompt", "--subject-to", "serve.ttft <= 500 ms", "--json")
+    found = json.loads(command_line("solve", PLAN, *asked).stdout)
+    assert found["value"] > 4096
+
+
+def test_what_is_of_training_is_refused_in_a_line(command_line: Callable[..., Result]) -> None:
+    """A verb that lays out a training step says so, at the plan's `serve`, with exit code 2."""
+    found = command_line("sweep", PLAN)
+    assert found.exit_code == 2
+    assert "swept of plans that train" in found.stderr
+    assert "serve-70b.yaml" in found.stderr
+
+
+def test_two_services_are_compared(command_line: Callable[..., Result], tmp_path: Path) -> None:
+    """Of two loads of one model the cheaper is recommended, by the price of a million tokens."""
+    busy = tmp_path / "busy.yaml"
+    busy.write_text((SPECS / f"{PLAN}.yaml").read_text("utf-8").replace("concurrency: 64", "concurrency: 128"), "utf-8")
+    found = command_line("compare", PLAN, str(busy), "--json")
+    assert found.exit_code == 0
+    assert "busy" in json.dumps(json.loads(found.stdout)["choice"])
+
+
+def test_a_change_of_the_load_is_told_by_its_cause(command_line: Callable[..., Result], tmp_path: Path) -> None:
+    """`diff` names the input that moved the time of a token."""
+    busy = tmp_path / "busy.yaml"
+    busy.write_text((SPECS / f"{PLAN}.yaml").read_text("utf-8").replace("concurrency: 64", "concurrency: 128"), "utf-8")
+    found = command_line("diff", PLAN, str(busy))
+    assert found.exit_code == 0
+    assert "serve.concurrency" in found.stdout
+    assert "serve.time_per_token" in found.stdout
+
+
+def test_a_training_plan_and_a_service_differ(command_line: Callable[..., Result]) -> None:
+    """Two plans with hardly a total in common are compared all the same."""
+    assert command_line("diff", PLAN, "70b").exit_code == 0
+    assert command_line("compare", PLAN, "70b", "--json").exit_code == 0
