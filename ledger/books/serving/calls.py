@@ -14,7 +14,7 @@ from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
 from ledger.spec.kernel_classes import ATTENTION as FAMILY
 from ledger.spec.kernel_classes import CAST, DECODE, FORWARD, MATMUL, SOFTMAX, KernelClass
-from ledger.spec.kernel_families import KERNEL_FAMILIES
+from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS
 from ledger.spec.plan import Group, Plan
 from ledger.spec.precision import STORED_ONLY
 
@@ -59,7 +59,7 @@ def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall
 
 def side_by_side(left: Work, right: Work) -> Work:
     """Two products of one operand: what both read of it is read once."""
-    shared = 2.0 * left.batch * left.m * left.k
+    shared = NUMBER_FORMATS[left.dtype] * left.batch * left.m * left.k
     return replace(left, flops=left.flops + right.flops, bytes=left.bytes + right.bytes - shared, n=left.n + right.n)
 
 
