@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ constants: $(runnable) ## fit the constants of stacks on half of the publication
 
 worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
 	@$(python) -m ledger.lab.score worth
+
+serving: $(runnable) ## write how near published serving results are predicted into docs/serving-accuracy.md (a minute)
+	@$(python) -m ledger.lab.score serving docs/serving-accuracy.md
 
 calibration: $(runnable) ## print the error of every fit of specs/evidence, and write it and the price forms into docs
 	@$(python) -m ledger.lab.calibration docs/accuracy.md docs/measuring.md

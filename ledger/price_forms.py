@@ -106,6 +106,11 @@ def _bandwidth(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
     return p["t0"] + of["bytes"] / (p["b"] * sheet.bandwidth)
 
 
+def _cached(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
+    moving = of["bytes"] / (p["b"] * sheet.bandwidth)
+    return p["t0"] + moving + square_root(p["t0"] * moving)
+
+
 def _data_sheet(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
     return maximum(of["flops"] / (p["e"] * sheet.peak), of["bytes"] / (p["b"] * sheet.bandwidth))
 
@@ -203,6 +208,12 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         BYTES,
         _bandwidth,
         "t0 + bytes / (b * bandwidth)",
+    ),
+    "cached": PriceForm(
+        (_share("b", "share of the memory's bandwidth that the largest caches reach", 0.9), _start(8e-6)),
+        BYTES,
+        _cached,
+        "t0 + bytes / (b * bandwidth) + sqrt(t0 * bytes / (b * bandwidth))",
     ),
     "typical": PriceForm(
         (_share("e", "share of the peak", 0.65), _share("b", "share of the memory's bandwidth", 0.87)),

@@ -9,6 +9,7 @@ from ledger.arithmetic.values import Amount, divide, real, truncate
 from ledger.books import prices
 from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Value
+from ledger.books.one_shot import is_one_shot, one_shot
 from ledger.books.posting import matmul_dtype
 from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, HostTransfer, Transfer
@@ -75,6 +76,9 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
     device, kind = plan.accelerator, call.kind
     if isinstance(kind, Transfer):
         where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
+        limit = plan.stack.engine.one_shot
+        if limit and is_one_shot(device, kind.collective, where, call.payload, limit):
+            return one_shot(device, where, call.payload)
         return prices.transfer(device, plan.cluster, kind.collective, where, call.payload)
     if isinstance(kind, HostTransfer):
         return prices.host_copy(device, kind.direction, call.payload)

@@ -12,6 +12,7 @@ from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
 from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
+from ledger.spec.kernel_families import CACHED, NUMBER_FORMATS, STREAMS
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -19,6 +20,14 @@ UNCALIBRATED_ERROR = 0.25
 # Where nothing was measured, what measured devices reach of their data sheets: the medians over specs/accelerators of
 # sustained matmuls (0.54 to 0.85), flash attention (0.16 to 0.62), copies (0.73 to 0.93) and collectives in a domain.
 TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.32, 0.87, 0.77
+# The same of kernels that decode: medians over A100, H100, H200, L40S and B200 (specs/accelerators, 2026-11).
+_FEW_ROWS = ("matmul", {"e": 0.6, "t0": 3.7e-6, "b": 0.76, "k0": 90.0, "c": 0.03})
+TYPICAL_DECODING: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "matmul": _FEW_ROWS,
+    "grouped": _FEW_ROWS,
+    "attention": ("cached", {"t0": 8.1e-6, "b": 0.92}),
+    "norm": ("bandwidth", {"t0": 3.1e-6, "b": 0.44}),
+}
 # A product that adds to an fp32 sum takes longer than one that writes its result: by so much of what its further bytes
 # need (median of 54 shapes on an A100 PCIe 0.62, of 129 on a B200 0.45; specs/evidence).
 ADDING = 0.5
@@ -53,6 +62,15 @@ _FALLBACK = {
     "attention.cudnn.backward": "attention.flash.backward",
     "attention.efficient.forward": "attention.flash.forward",
     "attention.efficient.backward": "attention.flash.backward",
+    **{f"matmul.{name}.decode": f"matmul.{name}" for name in NUMBER_FORMATS},
+    **{f"grouped.{name}.decode": f"matmul.{name}.decode" for name in NUMBER_FORMATS},
+    **{f"{family}.decode": "elementwise.decode" for family in STREAMS if family != "elementwise"},
+    **{f"activation.{name}.decode": "elementwise.decode" for name in ("gelu", "gelu_tanh", "silu")},
+    "norm.decode": "elementwise.decode",
+    "matmul.bf16.decode": "matmul.fp16.decode",
+    **{f"attention.{name}_fp8.decode": f"attention.{name}.decode" for name in CACHED},
+    **{f"attention.{name}.decode": "attention.flash.decode" for name in CACHED[1:]},
+    "attention.flash.decode": "attention.flash3.decode",
 }
 FALLBACK: Mapping[KernelClass, KernelClass] = {
     kernel_class(one): kernel_class(other) for one, other in _FALLBACK.items()
@@ -118,10 +136,11 @@ def _in_turn(kind: KernelClass) -> tuple[KernelClass, ...]:
 def typical(kind: KernelClass) -> Curve:
     """What stands in for a curve that nobody measured: the data sheet, times the share that others reach of theirs.
 
-    Of kernels that decode, the data sheet itself: what they reach of it differs between engines more than devices.
+    Of kernels that decode, medians of the devices that were measured, and how long they take whatever their size.
     """
     if kind.pass_ == DECODE:
-        return Curve(kind, "typical", {"e": 1.0, "b": 1.0}, UNCALIBRATED_ERROR, "sustained", "data sheet")
+        form, parameters = TYPICAL_DECODING.get(kind.family, ("bandwidth", {"t0": 1.2e-6, "b": TYPICAL_BANDWIDTH}))
+        return Curve(kind, form, parameters, UNCALIBRATED_ERROR, "sustained", "medians of what was measured")
     share = TYPICAL_ATTENTION if kind.family == ATTENTION else TYPICAL_MATMUL
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 

@@ -49,7 +49,7 @@ def command(
     form: str | None,
     wanted: str | None,
 ) -> None:
-    """Predict step time and peak memory of measured runs and print the error of each.
+    """Predict step time and peak memory of measured runs, or what serving gave, and print the error of each.
 
     RUNS is a table of published runs (CSV), an evidence file with whole runs, or its name in the library
     (korthikanti-2022). --set changes every run's plan, to see what an effect is worth.
@@ -90,7 +90,10 @@ def _print(score: Score, measured: RunTable | RunFile, *, rows: bool, over: floa
         score_print.print_rows(worst, measured.errors_otherwise(worst))
     elif rows or over == 0 or isinstance(measured, RunFile):
         score_print.print_rows(score.rows, {})
-    score_print.print_sources(score)
+    if score.serves:
+        score_print.print_served_sources(score)
+    if not all(row.served or row.skipped for row in score.rows) or not score.serves:
+        score_print.print_sources(score)
     for sentence in score_print.sentences(score):
         click.echo(sentence)
 
@@ -112,6 +115,8 @@ def unscored(score: Score) -> str:
 def is_scored(row: ScoreRow) -> bool:
     """Whether anything of a row is predicted beside what was measured: its step, its memory, or whether it fits."""
     compared = row.time_error is not None or row.memory_error is not None
+    if row.served:
+        return bool(row.served.errors)
     return compared or (row.seen_fits is not None and row.fits is not None)
 
 

@@ -26,6 +26,7 @@ from ledger.lab.score.predictions import (
     run_plan_text,
 )
 from ledger.lab.score.rows import Score, ScoreRow
+from ledger.lab.score.serving_facts import SERVING_COLUMNS, is_served
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
@@ -130,7 +131,7 @@ def find_runs(name: str) -> RunTable | RunFile:
     """The runs of a path, or of that name in the library; raises SpecError with everything that is wrong with them."""
     path = _find(name)
     if path.suffix.lower() == ".csv":
-        rows = read_table(path, NEEDED_COLUMNS)
+        rows = read_runs(path)
         if not rows:
             raise SpecError([Problem(Location(str(path)), "the table has a header and no rows", "a row is a run")])
         return RunTable(path, rows)
@@ -138,6 +139,13 @@ def find_runs(name: str) -> RunTable | RunFile:
         return found
     message = f"holds no whole runs: it needs a `plan` and records of `what: {STEP}` or `what: {FIT}`"
     raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
+
+
+def read_runs(path: Path) -> tuple[TableRow, ...]:
+    """The rows of a table of runs; raises SpecError where it lacks what runs that train need, or those that serve."""
+    rows = read_table(path, NEEDED_COLUMNS[:3])
+    serves = bool(rows) and all(map(is_served, rows))
+    return read_table(path, SERVING_COLUMNS if serves else NEEDED_COLUMNS)
 
 
 def _find(name: str) -> Path:

@@ -9,6 +9,8 @@ import click
 
 from ledger.cli.tables import amount, print_table
 from ledger.lab.score.rows import GIB, ErrorSummary, Score, ScoreRow
+from ledger.lab.score.served import FIGURES as SERVED
+from ledger.lab.score.served import TITLES, TOKENS_PER_SECOND
 
 MISSING = "-"
 REASONS_NAMED = 3  # reasons that are named one by one
@@ -39,6 +41,7 @@ def print_rows(rows: Sequence[ScoreRow], open_errors: Mapping[str, str]) -> None
         "needed": [_bytes(row.needed) for row in rows],
         "capacity": [_bytes(row.capacity) for row in rows],
         "fit": [FIT_WORDS.get((row.fits, row.seen_fits), MISSING) for row in rows],
+        **{cell: column for name in SERVED for cell, column in _served_columns(name, rows).items()},
         "assumed": [_notes(row, open_errors) for row in rows],
     }
     kept = {name: cells for name, cells in columns.items() if any(cell not in ("", MISSING) for cell in cells)}
@@ -46,6 +49,21 @@ def print_rows(rows: Sequence[ScoreRow], open_errors: Mapping[str, str]) -> None
         numbers = [name for name in kept if name not in ("run", "fit", "assumed")]
         print_table(tuple(kept), list(zip(*kept.values(), strict=True)), right=numbers)
         click.echo()
+
+
+def _served_columns(name: str, rows: Sequence[ScoreRow]) -> Mapping[str, list[str]]:
+    """Columns of one figure of rows that serve: predicted, measured, and the error."""
+    written = _rate if name == TOKENS_PER_SECOND else _seconds
+    served = [row.served for row in rows]
+    return {
+        TITLES[name]: [written(one.predicted.get(name) if one else None) for one in served],
+        f"measured {TITLES[name]}": [written(one.measured.get(name) if one else None) for one in served],
+        f"{TITLES[name]} error": [_percent(one.errors.get(name) if one else None) for one in served],
+    }
+
+
+def _rate(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.1f}"
 
 
 def _notes(row: ScoreRow, open_errors: Mapping[str, str]) -> str:
@@ -58,6 +76,21 @@ def print_sources(score: Score) -> None:
     columns = ("source", "rows", "skipped", *(f"{kind} {figure}" for kind in ("time", "mem") for figure in FIGURES))
     cells = [
         (name, str(source.rows), str(source.skipped), *_figures(source.time), *_figures(source.mem))
+        for name, source in score.sources.items()
+    ]
+    print_table(columns, cells, right=columns[1:])
+
+
+def print_served_sources(score: Score) -> None:
+    """A line for each source with its errors of first tokens, of time per token and of throughput."""
+    columns = ("source", "rows", "skipped", *(f"{TITLES[name]} {figure}" for name in SERVED for figure in FIGURES))
+    cells = [
+        (
+            name,
+            str(source.rows),
+            str(source.skipped),
+            *(one for kind in SERVED for one in _figures(source.served[kind])),
+        )
         for name, source in score.sources.items()
     ]
     print_table(columns, cells, right=columns[1:])
@@ -81,7 +114,8 @@ def sentences(score: Score) -> Iterator[str]:
 def _sums(score: Score) -> Iterator[str]:
     several = len(score.sources) > 1
     weights, middle = (", each source weighing the same", "mean of medians") if several else ("", "median")
-    for errors, title in ((score.overall.time, "step time"), (score.overall.mem, "peak memory")):
+    served = ((score.overall.served[name], TITLES[name]) for name in SERVED)
+    for errors, title in ((score.overall.time, "step time"), (score.overall.mem, "peak memory"), *served):
         if errors.rows:
             yield (
                 f"{title}: {_rows(errors.rows)}{weights}, mean absolute error {errors.absolute:.1%}, "
@@ -111,7 +145,8 @@ def _uncounted(score: Score) -> Iterator[str]:
 def _sources_without_sums(score: Score) -> Iterator[str]:
     """Sources of which nothing is in a sum, and why."""
     for name, source in score.sources.items():
-        if not source.time.rows and not source.mem.rows:
+        counted = source.time.rows + source.mem.rows + sum(one.rows for one in source.served.values())
+        if not counted:
             reasons = Counter(_reason(row) for row in score.rows if row.source_id == name)
             yield f"{name}: nothing of its {_rows(source.rows)} is in a sum: {_counted(reasons)}"
 

@@ -21,6 +21,7 @@ CORE = "core"  # region of what each sequence does by itself: no product joins s
 NAME = "attention/core"
 ENTRY = "attention/cache.entry"  # what a pass writes to the cache
 KERNELS = {"flash3": "flash3", "cudnn": "cudnn", "cudnn_grouped": "cudnn", "triton": "triton", "efficient": "efficient"}
+FP8, EIGHT_BITS = "_fp8", ("fp8_e4m3", "fp8_e5m2", "int8")  # of kernels over a cache in a byte an element
 SCORES = "batch seq heads width, batch key heads width -> batch heads seq key"
 CONTEXT = "batch heads seq key, batch key heads values -> batch seq heads values"
 
@@ -77,7 +78,10 @@ def attended(
         Contraction("context", NO_KERNEL, (scores, values), (result,), einsum=einsums[1], density=share),
     )
     variant = KERNELS.get(tape.kernels.attention, "flash")
-    kernel = KernelClass(ATTENTION, variant, DECODE if cache_of(tape).decodes else FORWARD)
+    kernel = KernelClass(ATTENTION, variant, FORWARD)
+    if cache_of(tape).decodes:
+        narrow = FP8 if cache_of(tape).dtype in EIGHT_BITS else ""
+        kernel = KernelClass(ATTENTION, f"{tape.stack.engine.decode_attention or variant}{narrow}", DECODE)
     return CachedAttention(NAME, kernel, reads, (result,), parts=parts)
 
 

@@ -110,6 +110,11 @@ class Accelerator:
     ]
     scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join."]
     host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
+    l2_bandwidth: Annotated[
+        float,
+        quantity("B/s"),
+        "What that cache reads and writes per second: `3.9 TB/s`; twice the memory's where it is not known.",
+    ] = 0.0
     across_nodes: Annotated[
         bool,
         At("scaleup.across_nodes"),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ledger.spec.kernel_classes import ACTIVATION, ATTENTION, GROUPED, HOST_LINK, MATMUL, NORM, PASSES, KernelClass
+from ledger.spec.kernel_classes import (
+    ACTIVATION,
+    ATTENTION,
+    DECODE,
+    GROUPED,
+    HOST_LINK,
+    MATMUL,
+    NORM,
+    PASSES,
+    KernelClass,
+)
 
 # Bytes of an element of a number format that matrix units multiply.
 NUMBER_FORMATS: Mapping[str, float] = {
@@ -21,12 +31,23 @@ NUMBER_FORMATS: Mapping[str, float] = {
 }
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SCALEOUT = "scaleout"  # a transfer between nodes or domains
+ONE_SHOT = "one_shot"  # one kernel that reads the buffers of all ranks of a domain, and no ring
 # Kernels that memory limits, each a class of its own.
 STREAMS = (
     *("elementwise", "copy", "cast", "quantise", "reduction", "softmax", "cross_entropy", "loss"),
     *("dropout", "embedding", "rotary", "optimizer"),
 )
+CACHED = ("flash", "flash3", "masked", "cudnn", "triton", "efficient")  # attention over a cache, also in fp8
+STORED_FORMATS = ("int8_weights", "int4_weights")  # of weights that a product reads as they are stored, and widens
 NEITHER = ("",)  # no variant, or both passes alike
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Classes of a pass that decodes, where they have prices of their own: their form and their variants."""
+
+    form: str
+    variants: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -40,20 +61,30 @@ class KernelFamily:
     variants: tuple[str, ...] = NEITHER
     passes: tuple[str, ...] = NEITHER
     together: bool = False
+    decoding: Decoding | None = None
 
 
 KERNEL_FAMILIES: Mapping[str, KernelFamily] = {
-    MATMUL: KernelFamily("matmul", tuple(NUMBER_FORMATS)),
-    GROUPED: KernelFamily("grouped", tuple(NUMBER_FORMATS)),
-    ATTENTION: KernelFamily(
-        "attention", ("flash", "flash3", "triton", "efficient", "cudnn", "math"), PASSES, together=True
+    MATMUL: KernelFamily(
+        "matmul", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", (*NUMBER_FORMATS, *STORED_FORMATS))
     ),
-    NORM: KernelFamily("bandwidth", passes=("", *PASSES)),
-    ACTIVATION: KernelFamily("bandwidth", ("gelu", "gelu_tanh", "silu")),  # relu is an elementwise kernel
-    **{family: KernelFamily("bandwidth") for family in STREAMS},
+    GROUPED: KernelFamily("grouped", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", tuple(NUMBER_FORMATS))),
+    ATTENTION: KernelFamily(
+        "attention",
+        ("flash", "flash3", "triton", "efficient", "cudnn", "math"),
+        PASSES,
+        together=True,
+        decoding=Decoding("cached", tuple(f"{kernel}{cache}" for kernel in CACHED for cache in ("", "_fp8"))),
+    ),
+    NORM: KernelFamily("bandwidth", passes=("", *PASSES), decoding=Decoding("bandwidth", NEITHER)),
+    ACTIVATION: KernelFamily(
+        "bandwidth", ("gelu", "gelu_tanh", "silu"), decoding=Decoding("bandwidth", ("gelu", "gelu_tanh", "silu"))
+    ),  # relu is an elementwise kernel
+    **{family: KernelFamily("bandwidth", decoding=Decoding("bandwidth", NEITHER)) for family in STREAMS},
     HOST_LINK: KernelFamily("send", ("", "down", "up")),
     "send": KernelFamily("send", ("", SCALEOUT)),
-    **{family: KernelFamily("collective", ("", SCALEOUT)) for family in COLLECTIVES},
+    **{family: KernelFamily("collective", ("", SCALEOUT)) for family in COLLECTIVES[1:]},
+    COLLECTIVES[0]: KernelFamily("collective", ("", SCALEOUT, ONE_SHOT)),
 }
 UNPRICED = ("launch",)  # measured, and no part of a price list: a software stack says what a launch costs
 
@@ -61,7 +92,11 @@ UNPRICED = ("launch",)  # measured, and no part of a price list: a software stac
 def classes_of(family: str) -> tuple[KernelClass, ...]:
     """The classes of a family that a price list may have."""
     row = KERNEL_FAMILIES[family]
-    return tuple(KernelClass(family, variant, pass_) for variant in row.variants for pass_ in row.passes)
+    decoding = row.decoding.variants if row.decoding else ()
+    return (
+        *(KernelClass(family, variant, pass_) for variant in row.variants for pass_ in row.passes),
+        *(KernelClass(family, variant, DECODE) for variant in decoding),
+    )
 
 
 def price_classes() -> tuple[str, ...]:
@@ -83,6 +118,8 @@ def measured_classes() -> tuple[str, ...]:
 def form_of(what: KernelClass) -> str:
     """The form that prices a class; empty where nothing is priced as one."""
     family = KERNEL_FAMILIES.get(what.family)
+    if family and family.decoding and what.pass_ == DECODE:
+        return family.decoding.form
     return family.form if family else ""
 
 

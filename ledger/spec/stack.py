@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from ledger.spec.engine import Engine
 from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.stack_parts import Defaults, Kernels, Overlap, Replay
 from ledger.spec.structures import ListOf, Row, Values, quantity
@@ -252,6 +253,7 @@ class Stack:
         "ZeRO 3: embedding and head move together with the root, which stays gathered for a whole pass, or apart, "
         "each by itself; tied ones are always left to the root.",
     ] = "root"
+    engine: Annotated[Engine, Engine.spec.meaning] = field(default_factory=Engine)
     replay: Annotated[Replay, Replay.spec.meaning] = field(default_factory=Replay)
     defaults: Annotated[Defaults, Defaults.spec.meaning] = field(default_factory=Defaults)
     scored_on: Annotated[

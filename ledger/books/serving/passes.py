@@ -12,10 +12,10 @@ import sympy
 from ledger.books.bindings import bindings
 from ledger.books.entries import Entry, Ledger, nonzero
 from ledger.books.evaluate import Exact, Value, exact
-from ledger.books.kernels import price_calls
 from ledger.books.posting import of_phase, of_sends
 from ledger.books.results import KernelTime
 from ledger.books.serving import lengths
+from ledger.books.serving.calls import priced
 from ledger.books.serving.floor import experts_hit
 from ledger.model.cached_attention import per_sequence
 from ledger.model.dims import symbol
@@ -135,7 +135,7 @@ class ServedRole:
         """Every kernel and transfer of a pass of one kind, with its price."""
         value, scored = self.value(shape), self.value(self.scored(shape))
         parts = ((phase.joint, value), (phase.apart, value), (phase.head, scored))
-        return tuple(row for ledger, own in parts for row in price_calls(ledger, self.plan, own))
+        return tuple(row for ledger, own in parts for row in priced(ledger, self.plan, own))
 
     def mixed_rows(self, prompt: Shape, decoding: Shape) -> tuple[KernelTime, ...]:
         """A pass over a chunk of a prompt and the next token of sequences: products run over the tokens of both."""
@@ -147,7 +147,7 @@ class ServedRole:
             (self.decode.apart, self.value(decoding)),
             (self.prefill.head, self.value(self.scored(both))),
         )
-        return tuple(row for ledger, own in parts for row in price_calls(ledger, self.plan, own))
+        return tuple(row for ledger, own in parts for row in priced(ledger, self.plan, own))
 
 
 def served_roles(plan: Plan) -> tuple[ServedRole, ...]:
@@ -195,6 +195,10 @@ class PassTime:
     through: float
     slowest: float
 
+    def after(self, host: float) -> PassTime:
+        """The same where each pass waits for its host."""
+        return PassTime(self.through + host, self.slowest + host)
+
     def cycle(self, at_once: float) -> float:
         """Seconds from one pass of the same sequences to the next, where so many groups of them take turns."""
         return max(self.through, at_once * self.slowest)
@@ -207,9 +211,19 @@ def pass_time(served: Sequence[ServedRole], rows_of: RowsOf) -> PassTime:
 
 
 def stage_seconds(plan: Plan, rows: Sequence[KernelTime]) -> float:
-    """Seconds of one stage: nothing runs beside anything else, and the host launches ahead of the device."""
+    """Seconds of one stage: nothing runs beside anything else, and the host launches ahead of the device.
+
+    A step that only decodes is launched as one where it is replayed as a CUDA graph.
+    """
     device = sum(float(row.seconds) * row.times for row in rows)
+    if plan.stack.engine.graphs and all(row.when == DECODE for row in rows):
+        return device
     return max(device, float(plan.stack.launch) * sum(row.times for row in rows))
+
+
+def host_seconds(plan: Plan, sequences: float) -> float:
+    """What the device waits for in a step of so many sequences: scheduling, inputs, tokens that were drawn."""
+    return plan.stack.engine.step + plan.stack.engine.sequence * sequences
 
 
 def sums(rows: Sequence[KernelTime], of: Callable[[KernelTime], float]) -> Mapping[str, float]:

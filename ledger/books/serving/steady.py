@@ -18,6 +18,7 @@ from ledger.books.serving.passes import (
     ServedRole,
     Shape,
     decode_shape,
+    host_seconds,
     mean_prompt_shape,
     pass_time,
     prompt_shape,
@@ -81,15 +82,16 @@ class Service:
     def decoding(self, sequences: float) -> PassTime:
         """A pass that gives each of so many sequences of an engine its next token."""
         shape = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda one: one.rows(one.decode, shape))
+        return pass_time(self.roles, lambda one: one.rows(one.decode, shape)).after(host_seconds(self.plan, sequences))
 
     def mixed(self, sequences: float) -> PassTime:
         """The same with a chunk of a prompt beside them."""
         prompt = mean_prompt_shape(self.serve)
+        host = host_seconds(self.plan, sequences + 1)
         if sequences <= 0:
-            return pass_time(self.roles, lambda one: one.rows(one.prefill, prompt))
+            return pass_time(self.roles, lambda one: one.rows(one.prefill, prompt)).after(host)
         decoding = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda one: one.mixed_rows(prompt, decoding))
+        return pass_time(self.roles, lambda one: one.mixed_rows(prompt, decoding)).after(host)
 
     def at(self, concurrency: float) -> Steady:
         """The steady state with so many sequences in flight over all replicas."""

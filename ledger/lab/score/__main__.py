@@ -1,4 +1,4 @@
-"""`python -m ledger.lab.score predicted | constants | worth | coverage [FILE ...]`: what the library says of runs.
+"""`python -m ledger.lab.score predicted | constants | worth | coverage | serving [FILE ...]`: what the library says.
 
 Of those that it carries; `constants` and `coverage` of tables, where any is named.
 """
@@ -17,6 +17,7 @@ from ledger.lab.score.facts import NEEDED_COLUMNS
 from ledger.lab.score.library_runs import library_rows, predictions, scored_runs, table_text
 from ledger.lab.score.matmul_level import level_lines, trials
 from ledger.lab.score.predictions import predict_rows
+from ledger.lab.score.serving_page import SERVED, serving_lines
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 
@@ -38,6 +39,15 @@ def coverage(files: Sequence[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in coverage_lines(runs, figure))
 
 
+def serving(files: Sequence[str]) -> None:
+    """Prints how near published serving results are predicted, or puts that into documents."""
+    lines = list(serving_lines())
+    for path in map(Path, files):
+        path.write_text(SERVED.put_into(path.read_text(encoding="utf-8"), lines), encoding="utf-8")
+    if not files:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
 def main() -> None:
     """Writes the table of predictions, or prints the fit of the stacks' constant, or what mechanisms are worth."""
     if sys.argv[1:] == ["worth"]:
@@ -45,6 +55,9 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["coverage"]:
         coverage(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["serving"]:
+        serving(sys.argv[2:])
         return
     if sys.argv[1:2] == ["constants"]:
         runs = scored_runs(*_tables(sys.argv[2:]))

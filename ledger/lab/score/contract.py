@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.lab.score.rows import GIB, OverallErrors, Score, ScoreRow, SourceErrors
+from ledger.lab.score.served import UNITS, ServedScore
 
 SCORE_SCHEMA = "ledger-score/2"
 
@@ -46,7 +47,19 @@ def _row(row: ScoreRow) -> dict[str, Any]:
         "uncounted": row.uncounted or None,
         "unpriced": row.unpriced or None,
         "skipped": row.skipped or None,
+        **({"serving": _served(row.served)} if row.served else {}),
     }
+
+
+def _served(figures: ServedScore) -> dict[str, Any]:
+    """Figures of a row that serves, with their units in their names."""
+    found: dict[str, Any] = {"counts": figures.counts, "concurrency": figures.concurrency}
+    for name, unit in UNITS.items():
+        found[f"predicted_{unit}"] = figures.predicted.get(name)
+        found[f"measured_{unit}"] = figures.measured.get(name)
+        found[f"{name}_error"] = figures.errors.get(name)
+        found[f"{name}_floor_share"] = figures.floor_shares.get(name)
+    return found
 
 
 def _source(errors: SourceErrors) -> dict[str, Any]:
@@ -56,12 +69,15 @@ def _source(errors: SourceErrors) -> dict[str, Any]:
         "time": vars(errors.time),
         "mem": vars(errors.mem),
         "mem_unstated": vars(errors.mem_unstated),
+        **{name: vars(summary) for name, summary in errors.served.items() if summary.rows},
     }
 
 
 def _overall(errors: OverallErrors) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    for kind, summary in (("time", errors.time), ("mem", errors.mem), ("mem_unstated", errors.mem_unstated)):
+    trained = (("time", errors.time), ("mem", errors.mem), ("mem_unstated", errors.mem_unstated))
+    served = ((name, summary) for name, summary in errors.served.items() if summary.rows)
+    for kind, summary in (*trained, *served):
         figures[f"{kind}_mape"] = summary.absolute
         figures[f"{kind}_median"] = summary.median
         figures[f"{kind}_bias"] = summary.signed

@@ -103,7 +103,7 @@ def facts(row: TableRow) -> Facts:
         if name not in FACT_COLUMNS:
             continue
         if kind == "str | None":  # a column that the table may do without
-            cells[name] = _grade(row, name)
+            cells[name] = grade(row, name)
             continue
         text = row.text(name)
         try:
@@ -120,7 +120,7 @@ def is_path(column: str) -> bool:
     return column in PART_COLUMNS or "." in column
 
 
-def _grade(row: TableRow, name: str) -> str | None:
+def grade(row: TableRow, name: str) -> str | None:
     """A grade, empty where the row is not to be compared; None where the table has no grades."""
     if name not in row.cells:
         return None

@@ -23,6 +23,8 @@ from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.row_layout import SEQUENCE
 from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
+from ledger.lab.score.serving_facts import is_served
+from ledger.lab.score.serving_rows import predict_served, served_plan
 from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.expand import HERE, ResolvedPart, of_changed_model, resolve
@@ -137,7 +139,10 @@ def predict_rows(rows: Iterable[TableRow], library: Library, overrides: tuple[st
     """Every row in its order; `overrides` change every plan alike."""
     cache = PlanCache(library, overrides)
     for row in rows:
-        yield _predict_row(row, cache)
+        if is_served(row):
+            yield from predict_served([row], library, overrides)
+        else:
+            yield _predict_row(row, cache)
 
 
 def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
@@ -224,6 +229,8 @@ def published_memory(made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -
 
 def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]:
     """Memory errors under what the row leaves open: each other way of sequence parallelism, where none is stated."""
+    if is_served(row):
+        return {}
     try:
         typed = facts(row)
         made = row_plan(typed, library)
@@ -245,12 +252,12 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
 def row_plan_text(row: TableRow, library: Library) -> str:
     """The plan of a row as a spec, with assumptions and what others would do; raises SpecError where there is none."""
     try:
-        made = row_plan(facts(row), library)
+        made = served_plan(row, library) if is_served(row) else row_plan(facts(row), library)
     except (SkippedError, UnreadableError) as error:
         raise SpecError([Problem(row.place(), f"no plan can be made of this row: {error}")]) from error
     text = (
         document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
     )
     told = [f"assumed: {assumed}" for assumed in made.assumed]
-    told += [] if made.unpriced else lines(otherwise(text, made.assumed))
+    told += [] if made.unpriced or is_served(row) else lines(otherwise(text, made.assumed))
     return "".join(f"# {line}\n" for line in told) + text

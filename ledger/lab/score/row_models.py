@@ -67,6 +67,7 @@ def row_model(row: Facts, software: Software, library: Library, tensor: int, ass
         "repeat": row.layers,
         "attention": {**sizes, **_below("attention.", style)},
         "mlp": {**_below("mlp.", style), **_width(row)},
+        **_below("layers.", style),
     }
     model: dict[str, Any] = {
         "model": row.model_name or "published model",

@@ -8,6 +8,7 @@ from functools import cached_property
 from statistics import fmean, median
 
 from ledger.books.intervals import Interval
+from ledger.lab.score.served import FIGURES, ServedScore, errors_of
 from ledger.spec.publication import RESERVED, UNSTATED
 
 GIB = 2**30
@@ -21,7 +22,8 @@ class ScoreRow:
     for, and has. `seen_fits`: whether it ran; None where nobody says. `counts_time` and `counts_memory`: whether
     summaries are made of it; `uncounted`: why not, where there is an error of time all the same. `unpriced`: why no
     step is predicted. `assumed`: what the row does not say. `stack` and `device`: by their names in the library.
-    `memory_ends`: the interval of measured over predicted bytes that is printed for its plan.
+    `memory_ends`: the interval of measured over predicted bytes that is printed for its plan. `served`: the figures of
+    a row that serves.
     """
 
     id: str
@@ -46,6 +48,7 @@ class ScoreRow:
     stack: str = ""
     device: str = ""
     memory_ends: Interval | None = None
+    served: ServedScore | None = None
 
     @property
     def time_error(self) -> float | None:
@@ -66,7 +69,9 @@ class ScoreRow:
     def worst_error(self) -> float:
         """The larger absolute error of those that count; 0 where none does."""
         errors = ((self.time_error, self.counts_time), (self.memory_error, self.counts_memory))
-        return max((abs(error) for error, counts in errors if counts and error is not None), default=0.0)
+        served = self.served.errors.values() if self.served and self.served.counts else ()
+        known = (*(error for error, counts in errors if counts and error is not None), *served)
+        return max(map(abs, known), default=0.0)
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:
@@ -98,13 +103,14 @@ def summarise(errors: Iterable[float]) -> ErrorSummary:
 
 @dataclass(frozen=True)
 class SourceErrors:
-    """The rows of one source, those that were skipped, and the errors of those that count."""
+    """The rows of one source, those that were skipped, and the errors of those that count; of serving by figure."""
 
     rows: int
     skipped: int
     time: ErrorSummary
     mem: ErrorSummary
     mem_unstated: ErrorSummary
+    served: Mapping[str, ErrorSummary]
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class OverallErrors:
     skipped: int
     said_not_to_fit: int
     said_to_fit: int
+    served: Mapping[str, ErrorSummary]
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,13 @@ class Score:
             skipped=sum(source.skipped for source in self.sources.values()),
             said_not_to_fit=sum(row.seen_fits is True and row.fits is False for row in self.rows),
             said_to_fit=sum(row.seen_fits is False and row.fits is True for row in self.rows),
+            served={name: _mean_summary([source.served[name] for source in self.sources.values()]) for name in FIGURES},
         )
+
+    @property
+    def serves(self) -> bool:
+        """Whether any row is of a model that is served."""
+        return any(row.served for row in self.rows)
 
     @cached_property
     def uncounted(self) -> Mapping[str, ErrorSummary]:
@@ -169,17 +182,21 @@ def _grouped(rows: Iterable[ScoreRow], key: Callable[[ScoreRow], str]) -> dict[s
 
 def _source_errors(rows: Sequence[ScoreRow]) -> SourceErrors:
     return SourceErrors(
-        len(rows),
-        sum(bool(row.skipped) for row in rows),
-        summarise(row.time_error for row in rows if row.counts_time and row.time_error is not None),
-        *(
-            summarise(
-                row.memory_error
-                for row in rows
-                if row.counts_memory and row.memory_error is not None and (row.convention == UNSTATED) == unstated
-            )
-            for unstated in (False, True)
-        ),
+        rows=len(rows),
+        skipped=sum(bool(row.skipped) for row in rows),
+        time=summarise(row.time_error for row in rows if row.counts_time and row.time_error is not None),
+        mem=_memory_errors(rows, unstated=False),
+        mem_unstated=_memory_errors(rows, unstated=True),
+        served={name: summarise(errors_of((row.served for row in rows), name)) for name in FIGURES},
+    )
+
+
+def _memory_errors(rows: Sequence[ScoreRow], *, unstated: bool) -> ErrorSummary:
+    """Errors of memory whose convention is stated, or is not."""
+    return summarise(
+        row.memory_error
+        for row in rows
+        if row.counts_memory and row.memory_error is not None and (row.convention == UNSTATED) == unstated
     )
 
 

@@ -1,0 +1,85 @@
+"""A static batch: sequences that begin and end together, as benchmarks of an engine run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from ledger.books.serving import lengths
+from ledger.books.serving.passes import decode_shape, host_seconds, mean_prompt_shape, pass_time, prompt_shape
+from ledger.books.serving.steady import Service
+
+
+@dataclass(frozen=True)
+class StaticBatch:
+    """So many sequences of each replica: seconds until all have their first token, and between any two further ones.
+
+    `latency`: from the first pass to the last token; `tokens_per_second`: output tokens of all replicas over it.
+    """
+
+    sequences: float
+    first_token: float
+    time_per_token: float
+    latency: float
+    tokens_per_second: float
+
+
+def static_batch(service: Service, sequences: int) -> StaticBatch:
+    """A batch of so many sequences over all replicas: prompts of all of them first, then their tokens in step."""
+    each = Fraction(sequences, service.replicas)
+    first = prompts_seconds(service, each)
+    gap = service.decoding(float(each)).through / service.serve.speculative
+    latency = first + float(lengths.decoded(service.serve)) * gap
+    made = sequences * float(service.serve.output.mean)
+    return StaticBatch(float(sequences), first, gap, latency, made / latency)
+
+
+def prompts_seconds(service: Service, each: Fraction) -> float:
+    """Seconds to read the prompts of a batch, in passes over a chunk of every sequence.
+
+    Stages of a pipeline work on different chunks where sends hide behind compute, and wait for each other elsewhere.
+    """
+    longest = service.serve.prompt.longest
+    shape = prompt_shape(service.serve, longest)
+    batch = replace(shape, sequences=each, sampled=shape.sampled * each)
+    passes = lengths.chunks(service.serve, longest).count
+    taken = pass_time(service.roles, lambda one: one.rows(one.prefill, batch)).after(
+        host_seconds(service.plan, float(each))
+    )
+    further = taken.slowest if service.plan.stack.overlap.pipeline == "compute" else taken.through
+    drained = service.plan.stack.engine.drained
+    batches = ceil(longest / drained) if drained else 1
+    return batches * taken.through + float(passes - batches) * further
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """With so many sequences always in flight: seconds of a step and between tokens of one, and tokens a second."""
+
+    sequences: float
+    step: float
+    time_per_token: float
+    tokens_per_second: float
+
+
+def saturated(service: Service, sequences: float) -> Saturated:
+    """Every sequence that ends is followed by another, so that each step takes as many prompts as end in it.
+
+    A step takes no more tokens of prompts than its engine allows; where more would have to be taken, sequences wait.
+    """
+    serve, stack = service.serve, service.plan.stack
+    each = sequences / service.replicas
+    answer = max(float(lengths.decoded(serve)) / serve.speculative, 1.0)
+    passes = float(lengths.mean_chunks(serve).count)
+    new = float(serve.prompt.mean) - serve.prefix
+    prompts = each / (answer + passes) * passes  # chunks of prompts that a step takes
+    limit = (stack.engine.tokens or new * prompts) / (new / passes)
+    prompts = min(prompts, max(limit, 1.0))
+    decoding = prompts / passes * answer
+    rows = replace(mean_prompt_shape(serve), sequences=Fraction(prompts), sampled=Fraction(prompts / passes))
+    shape = decode_shape(serve, Fraction(decoding))
+    step = pass_time(service.roles, lambda one: one.mixed_rows(rows, shape)).after(host_seconds(service.plan, each))
+    cycle = step.cycle(float(service.plan.parallelism.pipeline))
+    made = prompts / passes * float(serve.output.mean) * service.replicas
+    return Saturated(sequences, cycle, cycle / serve.speculative, made / cycle)

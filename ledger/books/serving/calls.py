@@ -1,0 +1,136 @@
+"""Kernels of a pass that serves, as its stack launches them: projections joined, decoding at prices of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ledger.books.entries import Ledger
+from ledger.books.evaluate import Value
+from ledger.books.kernels import KernelCall, kernel_calls, price_call
+from ledger.books.prices import Work
+from ledger.books.results import KernelTime
+from ledger.model.dims import symbol
+from ledger.model.fsdp_units import ENDS
+from ledger.spec.kernel_classes import ATTENTION as FAMILY
+from ledger.spec.kernel_classes import CAST, DECODE, FORWARD, MATMUL, SOFTMAX, KernelClass
+from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS
+from ledger.spec.plan import Group, Plan
+from ledger.spec.precision import STORED_ONLY
+
+# Products that read one tensor, and that a stack may run as one, by what it joins (`stack.projections`).
+ATTENTION, GATED = ("attention/q", "attention/k", "attention/v"), ("mlp/gate", "mlp/up")
+JOINED: Mapping[str, tuple[tuple[str, ...], ...]] = {"attention": (ATTENTION,), "joined": (ATTENTION, GATED)}
+
+
+UNFUSED = ("eager", "math", "fused_softmax")  # kernels of attention that write scores to memory
+WIDE = 2.0  # bytes of a weight that was written out wide
+BYTES_OF_A_SCORE = 4 + 4 + 4 + 4 + 2 + 2
+UNKNOWN_L2 = 2.0  # bandwidth of the last cache over that of memory: 1.8 and 1.9 on H100 and A100
+
+
+def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
+    """Every kernel and transfer of a pass with its price."""
+    calls = list(kernel_calls(ledger, value))
+    for group in JOINED.get(plan.stack.projections, ()):
+        calls = joined(calls, group)
+    for call in calls:
+        for widened in widening(repeated(as_decoded(call), plan), plan):
+            for kernel in unfused(widened, plan, value):
+                yield price_call(kernel, plan)
+
+
+def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
+    """The calls with those of these names in one unit as one product, as wide as all of them together."""
+    found: list[KernelCall] = []
+    first: dict[str, int] = {}
+    for call in calls:
+        unit = call.cause.unit
+        if call.cause.name not in names or call.work is None:
+            found.append(call)
+        elif unit in first:
+            before = found[first[unit]]
+            found[first[unit]] = replace(before, work=side_by_side(before.work or call.work, call.work))
+        else:
+            first[unit] = len(found)
+            found.append(call)
+    return found
+
+
+def side_by_side(left: Work, right: Work) -> Work:
+    """Two products of one operand: what both read of it is read once."""
+    shared = NUMBER_FORMATS[left.dtype] * left.batch * left.m * left.k
+    return replace(left, flops=left.flops + right.flops, bytes=left.bytes + right.bytes - shared, n=left.n + right.n)
+
+
+def repeated(call: KernelCall, plan: Plan) -> KernelCall:
+    """A call of attention over a cache, whose kernel may read a head anew for every head of queries that shares it.
+
+    All but the first of them find it in the last cache before memory, and take what that one needs, if it is longer.
+    """
+    engine, device = plan.stack.engine, plan.accelerator
+    if engine.cache_reads != "each_head" or not is_cached_attention(call.kind) or call.work is None:
+        return call
+    heads = group_of(call, plan).attention
+    group = heads.heads // heads.kv_heads
+    if group in engine.shared_groups:
+        return call
+    faster = (device.l2_bandwidth or UNKNOWN_L2 * device.bandwidth) / device.bandwidth
+    return replace(call, work=replace(call.work, bytes=call.work.bytes * max(1.0, group / faster)))
+
+
+def widening(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
+    """A product of a prompt with stored weights: as fast as its kernel widens them, or after they are written wide."""
+    stored = plan.precision.weights.base in STORED_ONLY and call.cause.unit not in ENDS
+    if call.work is None or call.when == DECODE or not stored or call.work.kind.family != MATMUL:
+        yield call
+        return
+    work, engine = call.work, plan.stack.engine
+    if not engine.widens:
+        yield replace(call, work=replace(work, flops=work.flops / engine.stored_level))
+        return
+    weights = work.n * work.k
+    stored = max(0.0, work.bytes - WIDE * (work.batch * work.m * (work.n + work.k)))
+    yield replace(call, kind=CAST, work=Work(CAST, flops=weights, bytes=stored + WIDE * weights), multiplies=False)
+    yield replace(call, work=replace(work, bytes=work.bytes - stored + WIDE * weights))
+
+
+def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
+    """Attention of a prompt without a fused kernel: products with every key that is read, masked or not, and scores.
+
+    Scores are written in fp32, read and written by the softmax, written in 16 bits, and read: 20 bytes each.
+    """
+    fused = plan.stack.kernels.attention not in UNFUSED or plan.kernels.attention not in UNFUSED
+    if fused or call.when == DECODE or call.work is None or call.work.kind.family != FAMILY:
+        yield call
+        return
+    group = group_of(call, plan)
+    suffix = group.name if len(plan.model.groups) > 1 else ""
+    seen = value(symbol("read", suffix)) / value(symbol("attended", suffix))
+    flops = call.work.flops * float(seen)
+    kind = KernelClass(FAMILY, "math", FORWARD)
+    yield replace(call, kind=kind, work=replace(call.work, kind=kind, flops=flops))
+    scores = flops / (4 * group.attention.head_dim)
+    moved = Work(SOFTMAX, flops=5 * scores, bytes=BYTES_OF_A_SCORE * scores)
+    yield replace(call, kind=SOFTMAX, work=moved, multiplies=False)
+
+
+def as_decoded(call: KernelCall) -> KernelCall:
+    """A call of a pass that decodes, as the class that has prices of its own there."""
+    if call.when != DECODE or call.work is None or not isinstance(call.kind, KernelClass):
+        return call
+    family = KERNEL_FAMILIES.get(call.kind.family)
+    if family is None or family.decoding is None or call.kind.pass_ == DECODE:
+        return call
+    kind = replace(call.kind, pass_=DECODE)
+    return replace(call, kind=kind, work=replace(call.work, kind=kind))
+
+
+def is_cached_attention(kind: object) -> bool:
+    """Whether a kernel is attention of new tokens over what waits."""
+    return isinstance(kind, KernelClass) and kind.family == FAMILY and kind.pass_ == DECODE
+
+
+def group_of(call: KernelCall, plan: Plan) -> Group:
+    """The group of layers that a call belongs to."""
+    return next((group for group in plan.model.groups if group.name == call.cause.unit), plan.model.groups[0])
