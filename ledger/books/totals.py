@@ -22,7 +22,7 @@ from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
-from ledger.books.prices import curve
+from ledger.books.prices import curve, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
 from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC
@@ -106,6 +106,9 @@ def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
 
     yield HELD, neighbours * most(HELD)
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
+    if plan.host:
+        yield "memory.host.capacity", plan.host.memory
+        yield "time.host", host_work(plan, most(HOST_TRAFFIC)).seconds
     for name in COPIED.values():
         yield name, most(name)
 

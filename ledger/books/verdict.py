@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isclose
+from math import inf, isclose
 
 from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
@@ -26,14 +26,14 @@ def verdict(
     plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult], rows: Sequence[KernelTime]
 ) -> Verdict:
     """The plan judged against its device, its own expectations, and the evidence behind its prices."""
-    fits = totals["memory.reserved"] <= totals["memory.capacity"]
+    fits = totals["memory.reserved"] <= totals["memory.capacity"] and host_holds(totals)
     limit = bottleneck(totals)
     sheets = by_data_sheet(rows)
     evidence = standing(sheets)
     checks = (
         *_memory(plan, totals, roles),
         *_work(plan, totals, rows),
-        *_hosted(totals),
+        *_hosted(plan, totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -198,13 +198,31 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
-    """What lives on the host needs room there, and its update the host's rates; no spec states either."""
-    if "memory.host" in totals:
-        detail = "no spec states its capacity"
+def host_holds(totals: Mapping[str, Number]) -> bool:
+    """Whether the host has room for what a plan keeps there; what is not stated refuses nothing."""
+    return totals.get("memory.host", 0) <= totals.get("memory.host.capacity", inf)
+
+
+def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """What lives on the host needs room there, and its update the host's bandwidth."""
+    if "memory.host" not in totals:
+        return
+    title, needed = "Host memory a node needs", totals["memory.host"]
+    if plan.host is None:
+        detail = "not stated: the host's memory"
         if moved := totals["traffic.host"]:
-            detail += f", nor its rate: {said(moved, 'B')} of traffic of each device's update are not timed"
-        yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
+            detail += f" and its bandwidth, so that {said(moved, 'B')} of traffic of each device's update are not timed"
+        yield Check("host", title, "warn", said(needed, "B"), detail)
+        return
+    free = float(totals["memory.host.capacity"]) - float(needed)
+    detail = f"{said(abs(free), 'B')} {'free' if free >= 0 else 'missing'}"
+    if totals["traffic.host"]:
+        reached = (
+            "the line rate of its memory" if plan.host.efficiency == 1 else said(plan.host.efficiency, "%") + " of it"
+        )
+        detail += f"; updates take {said(totals['time.host'], 's')} of a step, at {reached}"
+    figure = f"{said(needed, 'B')} of {said(totals['memory.host.capacity'], 'B')}"
+    yield Check("host", title, "pass" if free >= 0 else "fail", figure, detail)
 
 
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:

@@ -42,7 +42,7 @@ SOURCES: Mapping[str, str] = {
     "flops": "work",
     **dict.fromkeys(("parameters.per_device", "memory.static"), "held"),
     **dict.fromkeys(("comm", "traffic"), "traffic"),
-    **dict.fromkeys(("memory.host", "traffic.host", "host_link"), "host"),
+    **dict.fromkeys(("memory.host", "time.host", "traffic.host", "host_link"), "host"),
     **dict.fromkeys(("time", *(f"{key}.{end}" for key in WITH_ENDS for end in ("low", "high"))), "times"),
     "memory": "parts",
     "pace": "paces",
@@ -50,7 +50,7 @@ SOURCES: Mapping[str, str] = {
 }
 FRONT = ("front", "of_run")  # which need no more than a step and its memory
 # Totals that not every plan has: those that it lacks are no numbers.
-OPTIONAL = ("comm", "flops.update", "memory.host", "traffic.host", "host_link")
+OPTIONAL = ("comm", "flops.update", "memory.host", "time.host", "traffic.host", "host_link")
 
 
 def source(key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Model, Parallelism, Recompute, Run
+from ledger.spec.plan import Accelerator, Cluster, Model, Parallelism, Recompute, Run
 from ledger.spec.problems import Problem
 
 OFFLOAD = "parallelism.offload"
@@ -59,11 +59,19 @@ def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Pl
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or give the model its layers")
 
 
-def host_updates_take_time(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """The step holds the copies over the link alone."""
-    if parallelism.updates_on_host:
-        message = "the update on the host is taken to cost nothing beside its copies: no spec states its room and rates"
-        help_text = "`traffic.host` over the rate of one device's share of host memory is the least that it adds"
+def host_is_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What lives on a host needs its memory, and an update there its bandwidth."""
+    sold = accelerator.host
+    known = cluster.host or (sold and sold.devices == cluster.devices_per_node)
+    if parallelism.offload and not known:
+        untimed = (
+            ", and the update there is taken to cost nothing beside its copies" if parallelism.updates_on_host else ""
+        )
+        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked{untimed}"
+        nodes = f"; `{accelerator.name}` is sold in nodes of {sold.devices}" if sold else ""
+        help_text = "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}`, of a node" + nodes
         yield Problem(at(OFFLOAD), message, help_text)
 
 

@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
 WARNINGS: tuple[Rule, ...] = (
     layout.sequence_needs_tensor,
     experts.imbalance_has_an_effect,
-    offload.host_updates_take_time,
+    offload.host_is_stated,
     offload.host_sums_wait,
     device.links_are_as_measured,
     layout.pods_share_uplinks,
