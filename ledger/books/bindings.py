@@ -11,6 +11,7 @@ from ledger.books.results import Symbol
 from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
+from ledger.model.documents import causal_keys
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
@@ -58,6 +59,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         suffix = group.name if len(plan.model.groups) > 1 else ""
         flying = {"in_flight": role.held(index)} if suffix else {}
         own = {"layers": role.layers[index], **flying, **_counted(plan, role, index), **_layer_sizes(group)}
+        if plan.run.documents:
+            own["document"] = causal_keys(plan.run.documents, plan.run.seq_len, group.attention.window)
         for limit in own.keys() & LIMITS:
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():

@@ -36,7 +36,8 @@ class Tape:
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
-    `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in.
+    `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in. `packed`: attention does not
+    leave the documents of a sequence.
     """
 
     precision: Precision
@@ -50,6 +51,7 @@ class Tape:
     times: sympy.Expr = ONE
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    packed: bool = False
     stack: Stack = UNSTATED_STACK
     of_loss: bool = False
     cache: Cache | None = None

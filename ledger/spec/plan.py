@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
+from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
@@ -103,6 +104,7 @@ class Run:
         "In the whole run: `15T tokens`, or `20 a parameter`: so many for each of the model's parameters, as the total "
         "`parameters` counts them (with those that are frozen, and with adapters).",
     ] = None
+    documents: Annotated[Documents | None, OPTIONAL] = None
 
     @property
     def token_count(self) -> int | None:
