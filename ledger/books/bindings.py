@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
+from ledger.model.adapters import rank_dim
 from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
@@ -46,7 +47,6 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
         **_parts(plan),
-        **({"rank": plan.train.rank} if plan.train.rank else {}),
         "waiting": role.waiting,
         "sends": role.sends,
         "returns": role.returns,
@@ -55,6 +55,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     }
     for name, value in shared.items():
         yield symbol(name), value, name, BY_NAME[name].path
+    yield from _ranks(plan)
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
         flying = {"in_flight": role.held(index)} if suffix else {}
@@ -67,6 +68,15 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
         for name, size in group.mlp.custom.dims if group.mlp.custom else ():
             yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
+
+
+def _ranks(plan: Plan) -> Iterator[tuple[sympy.Symbol, Exact, str, str]]:
+    """The ranks of adapters: one for all, or one for each target."""
+    if (lora := plan.train.lora) is None:
+        return
+    for target in dict.fromkeys(lora.targets) if isinstance(lora.rank, Mapping) else lora.targets[:1]:
+        of = f".{target}" if isinstance(lora.rank, Mapping) else ""
+        yield rank_dim(lora, target).symbol, lora.rank_of(target), "rank", f"{BY_NAME['rank'].path}{of}"
 
 
 def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:

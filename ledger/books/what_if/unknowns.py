@@ -15,7 +15,7 @@ from ledger.spec.inputs import LABELS, UNREAD
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.near import nearest
 from ledger.spec.options import listed_values
-from ledger.spec.paths import key_of, parent_of, part_of, spec_path, type_of
+from ledger.spec.paths import key_of, parent_of, part_of, size_type, spec_path, type_of
 from ledger.spec.plan import Group, Lengths, Plan
 from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.synonyms import target
@@ -43,6 +43,7 @@ KINDS = (  # the first that holds
         lambda plan, path, _: degree(plan, path),
     ),
     Kind(lambda path, value: parent_of(path) in LAYERS and _is_whole(value), sizes.layer_count),
+    Kind(lambda path, value: isinstance(size_type(path), Size) and _is_whole(value), sizes.size),
     Kind(lambda path, _: len(listed_values(type_of(path), 1)) > 1, lambda plan, path, _: option(plan, path)),
     Kind(lambda path, value: isinstance(type_of(path), Integer | Quantity) and _is_whole(value), sizes.size),
     Kind(

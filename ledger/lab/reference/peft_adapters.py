@@ -5,7 +5,8 @@ Imports torch and peft at its top; import it inside functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,21 +17,23 @@ from torch import nn
 from ledger.spec.plan import Lora
 
 
-def put_in_place(built: Any, lora: Lora, modules: Sequence[Any]) -> None:
-    """Adapters beside these modules of a model, in their dtype and on their device; everything else is frozen.
+def put_in_place(built: Any, lora: Lora, modules: Mapping[str, Sequence[Any]]) -> None:
+    """Adapters beside these modules of a model, by target, in their dtype and on their device; the rest is frozen.
 
     As get_peft_model with `autocast_adapter_dtype=False`, whose numbers the plan states.
     """
-    wanted = {id(module) for module in modules}
-    names = [name for name, module in built.named_modules() if id(module) in wanted]
-    weight = modules[0].weight
+    wanted = {id(module): lora.rank_of(target) for target, mine in modules.items() for module in mine}
+    ranks = {name: wanted[id(module)] for name, module in built.named_modules() if id(module) in wanted}
+    first = next(iter(modules.values()))[0]
+    weight = first.weight
     chosen = LoraConfig(
-        r=lora.rank,
-        lora_alpha=2 * lora.rank,
+        r=lora.largest,
+        lora_alpha=2 * lora.largest,
+        rank_pattern={f"^{re.escape(name)}$": rank for name, rank in ranks.items()},
         lora_dropout=lora.dropout,
-        target_modules=names,
+        target_modules=[*ranks],
         init_lora_weights=False,
-        fan_in_fan_out=not isinstance(modules[0], nn.Linear),  # GPT-2's Conv1D has its weight the other way around
+        fan_in_fan_out=not isinstance(first, nn.Linear),  # GPT-2's Conv1D has its weight the other way around
     )
     with _born_like(weight):
         inject_adapter_in_model(chosen, built)

@@ -40,9 +40,9 @@ PARTS = {
 class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
     """A frozen projection with its adapter (peft, `lora.layer.Linear`), scaled by a number."""
 
-    def __init__(self, base: Any, lora: Lora) -> None:
+    def __init__(self, base: Any, lora: Lora, rank: int) -> None:
         super().__init__()
-        self.base, rank = base, lora.rank
+        self.base = base
         self.dropout = nn.Dropout(lora.dropout) if lora.dropout else nn.Identity()
         wide, narrow = base.weight.shape if isinstance(base, nn.Linear) else base.weight.shape[::-1]
         place = {"device": base.weight.device, "dtype": base.weight.dtype}
@@ -79,14 +79,17 @@ def _adapt(built: Any, lora: Lora) -> None:
     if find_spec("peft") is not None:
         from ledger.lab.reference import peft_adapters
 
-        peft_adapters.put_in_place(built, lora, [getattr(module, name) for module, name in found])
+        modules: dict[str, list[Any]] = {}
+        for target, module, name in found:
+            modules.setdefault(target, []).append(getattr(module, name))
+        peft_adapters.put_in_place(built, lora, modules)
         return
-    for module, name in found:
-        setattr(module, name, LoraLinear(getattr(module, name), lora))
+    for target, module, name in found:
+        setattr(module, name, LoraLinear(getattr(module, name), lora, lora.rank_of(target)))
 
 
-def _adapted(built: Any, lora: Lora) -> Iterator[tuple[Any, str]]:
-    """Each projection that is adapted, as the module that has it and its name there; raises `NoReferenceError`."""
+def _adapted(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str]]:
+    """Each projection that is adapted: its target, the module that has it, its name; raises `NoReferenceError`."""
     for layer in layers_of(built):
         modules = {
             "attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))
@@ -97,4 +100,4 @@ def _adapted(built: Any, lora: Lora) -> Iterator[tuple[Any, str]]:
             found = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
             if not found:
                 raise NoReferenceError(f"train.lora.targets: {target}: no such projection in a transformers layer")
-            yield from found
+            yield from ((target, module, name) for module, name in found)
