@@ -140,6 +140,9 @@ MEANINGS: tuple[Meaning, ...] = (
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
             " backward where that leaves, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
+    Meaning("memory.paged", "bytes of optimizer states in unified memory, for the device with most",
+            "bitsandbytes' paged optimizers, optim/optimizer.py: tensors of 100,000 elements and more, which PyTorch's"
+            " allocator does not count, and which page to the host where a device is full", ("optimizer.name",)),
     Meaning("memory.host.capacity", "cluster.host.memory", "of a node, or of the node that its accelerator is sold in;"
             " absent where neither is stated", ("cluster.host.memory",)),
     Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",

@@ -34,6 +34,7 @@ def verdict(
         *_memory(plan, totals, roles),
         *_work(plan, totals, rows),
         *_hosted(plan, totals),
+        *_paged(plan, totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -223,6 +224,22 @@ def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         detail += f"; updates take {said(totals['time.host'], 's')} of a step, at {reached}"
     figure = f"{said(needed, 'B')} of {said(totals['memory.host.capacity'], 'B')}"
     yield Check("host", title, "pass" if free >= 0 else "fail", figure, detail)
+
+
+def _paged(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """States in unified memory are on the device as far as there is room, and pass over the link beyond that."""
+    if not totals.get("memory.paged"):
+        return
+    paged = float(totals["memory.paged"])
+    free = max(0.0, float(totals["memory.capacity"]) - float(totals["memory.reserved"]))
+    away = paged - free
+    detail = f"unified memory, beside what the device reserves; {said(free, 'B')} of it are free"
+    if away > 0:
+        seconds = 2 * away / plan.accelerator.host_bandwidth
+        detail += (
+            f", so that {said(away, 'B')} come and go over the link in each update: {said(seconds, 's')} not timed"
+        )
+    yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", said(paged, "B"), detail)
 
 
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:

@@ -22,6 +22,7 @@ from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
 OPTIMIZER, WEIGHTS = "optimizer", "weights"
+PAGED = "paged"  # what is in unified memory, as a category of host memory
 DOWN, UP = "down", "up"  # to the host, and back
 OF_GRADIENTS, OF_WEIGHTS, OF_ACTIVATIONS = "gradients", "weights", "activations"
 STAY = ("table", "cast", STAYING)  # roles of what others than the layer hold as well, so that it stays on the device
@@ -141,6 +142,25 @@ def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, v
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         yield from _updated(plan, mine, sharding, value)
+    elif plan.optimizer.pages:
+        yield from _paged(plan, mine, sharding, value)
+
+
+def _paged(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """States in unified memory: PyTorch's allocator knows nothing of them, and the host has room for all of them.
+
+    bitsandbytes 0.50, optim/optimizer.py, `get_state_buffer`: from 100,000 elements on, by cudaMallocManaged.
+    """
+    for one in owned(plan.optimizer, tuple(mine)):
+        for state in states(one, sharding, plan.precision, value):
+            if state.paged:
+                why = f"{state.name.replace('_', ' ')} of {one.rule.title}: pages that a full device leaves to the host"
+                yield HostHeld(Cause(one.unit, one.weight.name, state=state.name), PAGED, state.bytes(), one.count, why)
+
+
+def keeps_on_host(plan: Plan) -> bool:
+    """Whether anything of a plan may be in host memory."""
+    return bool(plan.parallelism.offload) or plan.optimizer.pages
 
 
 def activations_held_on_host(mine: Sequence[Unit]) -> Iterator[HostHeld]:

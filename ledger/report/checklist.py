@@ -60,6 +60,7 @@ DECISIONS: Mapping[str, Decision] = {
         "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
         said_by="host_is_stated",
     ),
+    "paged": Decision("paged", ("optimizer", "run.micro_batch", "run"), LESS_MEMORY),
     **{
         f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)
         for role in ("gradients", "states", "weights")

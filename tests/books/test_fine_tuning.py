@@ -111,3 +111,65 @@ def test_the_cheapest_device_of_those_with_a_price_is_found(precision: str) -> N
     found = ledger.solve(text, "accelerator", minimize="cost.run")
     assert found.values == {"accelerator": min(costs, key=lambda name: costs[name])}
     assert set(costs) <= {row.values["accelerator"] for row in found.tried if row.totals}
+
+
+# --- states in unified memory -------------------------------------------------------------------
+
+PAGED_FROM = 100_000  # bitsandbytes 0.50, optim/optimizer.py, get_state_buffer: `p.numel() < 1e5` is not paged
+
+
+def paging(rank: int, **parts: Any) -> Compiled:
+    """Adapters on `q` and `v` whose AdamW has its states in unified memory."""
+    return tuned({"rank": rank, "targets": ["q", "v"]}, **{"optimizer": "paged-adamw", **parts})
+
+
+def factors(rank: int) -> list[int]:
+    """Elements of each factor of the adapters of a layer."""
+    return [rank * D, rank * Q, rank * D, rank * KV]
+
+
+@pytest.mark.parametrize("rank", [16, 32])
+def test_states_page_from_a_size_of_their_tensor_on(rank: int) -> None:
+    """Two fp32 moments of each factor: those of 100,000 elements and more in unified memory, the others on the device.
+
+    At rank 16 no factor is as large as that (4096 x 16 = 65,536), so that a paged optimizer pages nothing.
+    """
+    found = paging(rank, precision="lora-peft")
+    paged = sum(8 * each for each in factors(rank) if each >= PAGED_FROM) * LAYERS
+    assert found.totals["memory.paged"] == paged
+    assert found.totals["memory.host"] == paged
+    assert found.totals["memory.static.optimizer"] == 8 * sum(factors(rank)) * LAYERS - paged
+    assert (paged > 0) == (rank == 32)
+
+
+def test_what_pages_is_no_part_of_what_pytorch_counts() -> None:
+    """The peak is less by the states that page, and nothing else of the step changes."""
+    paged, plain = paging(64, precision="lora-peft"), paging(64, precision="lora-peft", optimizer="adamw")
+    moved = int(paged.totals["memory.paged"])
+    assert plain.roles[0].moments[-1].total - paged.roles[0].moments[-1].total == moved
+    for key in ("flops.step", "memory.static.gradients", "parameters"):
+        assert paged.totals[key] == plain.totals[key]
+
+
+def test_scales_of_8_bit_states_stay_on_the_device() -> None:
+    """int8 states page as others; their scales, one fp32 a block of 256, are ordinary tensors."""
+    found = paging(64, precision="lora-peft", optimizer="paged-adamw-8bit")
+    large = [each for each in factors(64) if each >= PAGED_FROM]
+    assert found.totals["memory.paged"] == 2 * sum(large) * LAYERS
+    small = [each for each in factors(64) if each < PAGED_FROM]
+    scales = 2 * 4 * sum(-(-each // 256) for each in factors(64)) * LAYERS
+    assert found.totals["memory.static.optimizer"] == scales + 2 * sum(small) * LAYERS
+
+
+def test_states_that_find_no_room_come_over_the_link() -> None:
+    """What the device lacks of them is said, with the seconds of the link both ways; the plan fits all the same."""
+    whole = {"train": "all", "precision": "bf16-true", "optimizer": "paged-adamw", "accelerator": "rtx-4090"}
+    model = plans.layer(plans.LLAMA, repeat=2)
+    run = {"seq_len": 32, "micro_batch": 1, "global_batch": 1}
+    small = plans.compiled(model={**model, "d_model": 1536, "vocab": 32_000}, run=run, **whole)
+    (line,) = [check for check in small.verdict.checks if check.name == "paged"]
+    assert line.status == "pass"
+    full = plans.compiled(model="qwen3-8b", run=run, **{**whole, "precision": "bf16-true", "recompute": "full"})
+    (line,) = [check for check in full.verdict.checks if check.name == "paged"]
+    assert line.status == "warn"
+    assert "come and go over the link in each update" in line.detail

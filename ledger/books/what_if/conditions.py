@@ -85,7 +85,7 @@ def condition(text: str, known: Collection[str], plan: Plan | None = None, *, ch
 
 def host_conditions(plan: Plan) -> tuple[Condition, ...]:
     """What `fits` asks beside a device's memory: room on the host, of a plan that keeps anything there."""
-    if plan.host is None or not plan.parallelism.offload:
+    if plan.host is None or not (plan.parallelism.offload or plan.optimizer.pages):
         return ()
     text = f"memory.host <= {said(plan.host.memory, 'B')}"
     return (Condition(text, "memory.host", "<=", Fraction(plan.host.memory), if_any=True),)
