@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model import dtypes
 from ledger.model.contraction import terms
 from ledger.model.dims import Dim, dim, symbol
 from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import DROPOUT
+from ledger.spec.kernel_classes import COPY, DROPOUT
 from ledger.spec.plan import Lora
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Ten
     x, weight = operands
     if (lora := tape.lora) is None:
         raise TypeError(f"{module} has an adapter, but the plan has none")
+    if dtypes.is_stored_only(weight.dtype) and dtypes.size(weight.dtype) < 1:
+        # peft, tuners/lora/bnb.py, Linear4bit.forward: `result.clone()`
+        result = tape.pointwise(f"{module}.copy", result, kernel=COPY, add=True)
     if lora.dropout:
         name = f"{module}.lora_dropout"
         mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)

@@ -22,8 +22,12 @@ with absent("transformer_engine"):
     from peft import LoraConfig, inject_adapter_in_model  # type: ignore[import-not-found,unused-ignore]
 
 
-def put_in_place(built: Any, lora: Lora, modules: Mapping[str, Sequence[Any]]) -> None:
-    """Adapters beside these modules of a model, by target, in their dtype and on their device; the rest is frozen.
+def put_in_place(
+    built: Any, lora: Lora, modules: Mapping[str, Sequence[Any]], dtype: torch.dtype | None = None
+) -> None:
+    """Adapters beside these modules of a model, by target, on their device; the rest is frozen.
+
+    They are in their dtype, or in the one that is named.
 
     As get_peft_model with `autocast_adapter_dtype=False`, whose numbers the plan states.
     """
@@ -40,16 +44,16 @@ def put_in_place(built: Any, lora: Lora, modules: Mapping[str, Sequence[Any]]) -
         init_lora_weights=False,
         fan_in_fan_out=not isinstance(first, nn.Linear),  # GPT-2's Conv1D has its weight the other way around
     )
-    with _born_like(weight):
+    with _born_like(weight, dtype or weight.dtype):
         inject_adapter_in_model(chosen, built)
     built.train()
 
 
 @contextmanager
-def _born_like(weight: torch.Tensor) -> Iterator[None]:
-    """Parameters are made in the dtype and on the device of a weight, and stay: fake ones cannot be moved in place."""
+def _born_like(weight: torch.Tensor, dtype: torch.dtype) -> Iterator[None]:
+    """Parameters are made in a dtype, on the device of a weight, and stay: fake ones cannot be moved in place."""
     before, move = torch.get_default_dtype(), nn.Module.to
-    torch.set_default_dtype(weight.dtype)
+    torch.set_default_dtype(dtype)
     nn.Module.to = _stay
     try:
         with torch.device(weight.device):

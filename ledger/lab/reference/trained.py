@@ -55,15 +55,15 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not foll
         return base + self.lora_b(self.lora_a(self.dropout(hidden))) * 2.0
 
 
-def set_up(built: Any, train: Train) -> None:
-    """Freeze what `train` does not train, and put adapters in place; raises `NoReferenceError`."""
+def set_up(built: Any, train: Train, dtype: Any = None) -> None:
+    """Freeze what `train` does not train, and put adapters of a dtype in place; raises `NoReferenceError`."""
     if train.kind == "all":
         return
     if hasattr(built.base_model, "encoder"):
         raise NoReferenceError(f"train: {train.kind}: parts of transformers' encoders go by other names")
     if train.lora:
         built.requires_grad_(requires_grad=False)
-        _adapt(built, train.lora)
+        _adapt(built, train.lora, dtype)
         return
     if unknown := set(train.names) - set(PARTS):
         raise NoReferenceError(f"train: {', '.join(sorted(unknown))}: no part of a transformers model by that name")
@@ -73,7 +73,7 @@ def set_up(built: Any, train: Train) -> None:
         parameter.requires_grad_(named == (train.kind == "only"))
 
 
-def _adapt(built: Any, lora: Lora) -> None:
+def _adapt(built: Any, lora: Lora, dtype: Any) -> None:
     """Adapters as peft puts them in place, where it is installed; else as this module writes them after it."""
     found = tuple(_adapted(built, lora))
     if find_spec("peft") is not None:
@@ -82,8 +82,10 @@ def _adapt(built: Any, lora: Lora) -> None:
         modules: dict[str, list[Any]] = {}
         for target, module, name in found:
             modules.setdefault(target, []).append(getattr(module, name))
-        peft_adapters.put_in_place(built, lora, modules)
+        peft_adapters.put_in_place(built, lora, modules, dtype)
         return
+    if dtype is not None:
+        raise NoReferenceError("adapters in a dtype of their own: peft puts them in place, which is not installed")
     for target, module, name in found:
         setattr(module, name, LoraLinear(getattr(module, name), lora, lora.rank_of(target)))
 
