@@ -83,6 +83,9 @@ def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
 
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    if totals["memory.reserved"] <= totals["memory.capacity"] and not host_holds(totals):
+        needed, room = totals["memory.host"], totals["memory.host.capacity"]
+        sizes = f"{said(needed, 'B')} of {said(room, 'B')} of host memory"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:

@@ -11,6 +11,7 @@ from ledger.books.price_changes import PRICES, step_time
 from ledger.books.results import Compiled
 from ledger.books.what_if.solve import solve
 from ledger.model.schedule import roles
+from ledger.report.gates import plan_outcome
 from tests.model import plans
 
 HOST = {"memory": "1 TB", "bandwidth": "400 GB/s", "source": "this test"}
@@ -92,7 +93,8 @@ def test_a_host_without_room_fails_the_plan_with_the_figure() -> None:
     assert found.totals["memory.host"] == pytest.approx(needed, rel=1e-6)
     assert check(found) == ("fail", "64.2 GB of 60.0 GB")
     assert not found.verdict.fits
-    assert found.verdict.headline.startswith("does not fit")
+    assert found.verdict.headline.startswith("does not fit: 64.2 GB of 60.0 GB of host memory")
+    assert not plan_outcome(found.plan, found.totals).fits
     assert check(offloaded(HOST))[0] == "pass"
 
 
