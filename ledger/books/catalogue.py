@@ -140,6 +140,13 @@ MEANINGS: tuple[Meaning, ...] = (
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
             " backward where that leaves, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
+    Meaning("memory.nvme", "devices of a node x bytes on its drives for one: master weights, gradients, states",
+            "Rajbhandari et al. 2021 (ZeRO-Infinity)", ("parallelism.offload", "cluster.devices_per_node", *FORMATS)),
+    Meaning("memory.nvme.capacity", "cluster.host.nvme.capacity", "of all drives of a node",
+            ("cluster.host.nvme.capacity",)),
+    Meaning("traffic.nvme.<direction>", "bytes that a step moves to or from drives for one device",
+            "DeepSpeed, partitioned_optimizer_swapper.py: gradients, weights and states once each way",
+            ("parallelism.offload", *FORMATS)),
     Meaning("memory.paged", "bytes of optimizer states in unified memory, for the device with most",
             "bitsandbytes' paged optimizers, optim/optimizer.py: tensors of 100,000 elements and more, which PyTorch's"
             " allocator does not count, and which page to the host where a device is full", ("optimizer.name",)),
@@ -204,11 +211,12 @@ MEANINGS: tuple[Meaning, ...] = (
           ("pace.scaleout", "more bandwidth between nodes", ("cluster.scaleout.bandwidth",)),
           ("pace.host", "more bandwidth of the link to the host", ("accelerator.host_link",)),
           ("pace.host_memory", "more bandwidth of host memory", ("cluster.host.bandwidth",)),
+          ("pace.nvme", "more bandwidth of drives", ("cluster.host.nvme",)),
           ("pace.launch", "less time of a launch", ("stack.launch.per_operation",)))),
     Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host"
-            " + pace.host_memory + pace.launch)",
+            " + pace.host_memory + pace.nvme + pace.launch)",
             "what no rate buys: starts of kernels and of transfers, latencies",
-            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "host_memory",
+            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "host_memory", "nvme",
                                          "launch")), True),
     Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",
             (*JOB, "time.step"), exact=True),

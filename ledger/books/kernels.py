@@ -47,10 +47,12 @@ def price_calls(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime
 
 def kernel_calls(ledger: Ledger, value: Value) -> Iterator[KernelCall]:
     """Every cause in the ledger that takes time, whatever the prices are."""
-    for entry in ledger.select("hbm", "comm", "host_link", "host_traffic"):
+    for entry in ledger.select("hbm", "comm", "host_link", "host_traffic", "nvme_traffic"):
         operation = entry.operation
         if entry.resource == HOST_TRAFFIC:
             yield _transfer(entry, HostWork("update" if entry.when == "optimizer" else "sum"), value)
+        elif entry.resource.kind == "nvme_traffic":
+            yield _transfer(entry, HostWork(entry.resource.direction), value)
         elif isinstance(operation, Collective | Exchange | HostCopy):
             yield _transfer(entry, operation.transfer, value)
         elif operation is not None:
@@ -89,7 +91,7 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
     if isinstance(kind, HostTransfer):
         return prices.host_copy(device, kind.direction, call.payload)
     if isinstance(kind, HostWork):
-        return prices.host_work(plan, call.payload)
+        return prices.drive_work(plan, kind.of, call.payload) if kind.drives else prices.host_work(plan, call.payload)
     if call.work is None:
         raise TypeError(f"{call.cause.account} is a kernel without work")
     return prices.kernel(device, call.work, plan.stack.matmul_level, plan.stack.quantised_level)

@@ -19,6 +19,8 @@ FOLLOWING = {
     "parallelism.schedule": "parallelism.scheduled",
     "cluster.host.bandwidth": "host.bandwidth",
     "cluster.host.memory": "host.memory",
+    "cluster.host.nvme": "host.nvme",
+    "cluster.host.nvme.capacity": "host.nvme.capacity",
 }
 
 

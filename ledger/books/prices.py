@@ -270,6 +270,18 @@ def host_work(plan: Plan, payload: Amount) -> KernelPrice:
     return KernelPrice(floor / plan.host.efficiency, floor, "host memory", UNCALIBRATED_ERROR, calibrated=False)
 
 
+def drive_work(plan: Plan, direction: str, payload: Amount) -> KernelPrice:
+    """The price of bytes that a host reads from its drives or writes to them for a device: its share of their rate.
+
+    Raises TypeError without drives, which a rule on the spec refuses.
+    """
+    if plan.host is None or plan.host.nvme is None:
+        raise TypeError("an optimizer on drives, and a host without any")
+    rate = plan.host.nvme.read if direction == "read" else plan.host.nvme.write
+    seconds = payload * minimum(plan.cluster.devices, plan.cluster.devices_per_node) / rate
+    return KernelPrice(seconds, seconds, "NVMe", UNCALIBRATED_ERROR, calibrated=False)
+
+
 def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> KernelPrice:
     """The price of one collective over an axis, or of one send.
 

@@ -18,7 +18,8 @@ FLOPS = {
     "recompute": "flops.recompute",
     "optimizer": "flops.update",
 }
-UNIFIED = "memory.paged"
+UNIFIED, ON_DRIVES = "memory.paged", "memory.nvme"
+SWAPPED = ("traffic.nvme.read", "traffic.nvme.write")
 TRAFFIC, HELD, HOST_TRAFFIC = "traffic.step", "memory.host", "traffic.host"
 BYTES, COUNT = "bytes", "count"
 COPIED = {direction: f"{copied(direction).name}.{BYTES}" for direction in (DOWN, UP)}
@@ -26,6 +27,8 @@ OTHERS = (
     *FLOPS.values(),
     HELD,
     UNIFIED,
+    ON_DRIVES,
+    *SWAPPED,
     HOST_TRAFFIC,
     *COPIED.values(),
 )  # all but traffic and transfers between devices
@@ -53,6 +56,10 @@ def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr
         yield f"{resource.name}.{BYTES}", amount * times
     elif resource.kind == "host_traffic":
         yield HOST_TRAFFIC, amount * times
+    elif resource.kind == "nvme_traffic":
+        yield f"traffic.nvme.{resource.direction}", amount * times
+    elif resource.kind == "nvme":
+        yield ON_DRIVES, amount * times
     elif resource.kind == "host":
         yield HELD, amount * times
         if resource.category == PAGED:

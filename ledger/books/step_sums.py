@@ -16,7 +16,6 @@ ROOFLINE, TRAFFIC, PRODUCTS = "roofline", "traffic", "products"
 # Of transfers: seconds at the line rate by axis or direction, and of all of a cargo that recur or run once a step. What
 # a host does in its own memory is a line of its own.
 WIRE, RECURRING, LATE = "wire", "recurring", "late"
-HOST_MEMORY = "host_memory"
 ERROR = "error"  # seconds times the relative error of their price, by kind, and of transfers by cargo
 StepSums = Mapping[tuple[str, ...], Amount]  # by one of these, and what it is of
 
@@ -27,7 +26,7 @@ def step_sums(rows: Iterable[KernelTime]) -> dict[tuple[str, ...], Amount]:
     for row in rows:
         kind = row.kind
         if on_host(row):
-            found[WIRE, HOST_MEMORY] += row.roofline * row.times
+            found[WIRE, str(kind)] += row.roofline * row.times
         elif isinstance(kind, Transfer | HostTransfer):
             way = kind.axis if isinstance(kind, Transfer) else kind.direction
             found[WIRE, way] += row.roofline * row.times

@@ -25,7 +25,7 @@ from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
-from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC, UNIFIED
+from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, SWAPPED, TRAFFIC, UNIFIED
 from ledger.books.time import StepTime
 from ledger.model import dtypes
 from ledger.model.offloading import keeps_on_host, updates_on_host, weights_on_host
@@ -108,6 +108,11 @@ def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
     if plan.optimizer.pages:
         yield UNIFIED, most(UNIFIED)
+    if plan.parallelism.offload.nvme and plan.host and plan.host.nvme:
+        yield ON_DRIVES, neighbours * most(ON_DRIVES)
+        yield "memory.nvme.capacity", plan.host.nvme.capacity
+        for name in SWAPPED:
+            yield name, most(name)
     if plan.host:
         yield "memory.host.capacity", plan.host.memory
         yield "time.host", host_work(plan, most(HOST_TRAFFIC)).seconds

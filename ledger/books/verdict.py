@@ -35,6 +35,7 @@ def verdict(
         *_work(plan, totals, rows),
         *_hosted(plan, totals),
         *_paged(plan, totals),
+        *_on_drives(totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -84,8 +85,10 @@ def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     if totals["memory.reserved"] <= totals["memory.capacity"] and not host_holds(totals):
-        needed, room = totals["memory.host"], totals["memory.host.capacity"]
-        sizes = f"{said(needed, 'B')} of {said(room, 'B')} of host memory"
+        full = float(totals["memory.host"]) > float(totals.get("memory.host.capacity", inf))
+        place, words = ("host", "host memory") if full else ("nvme", "NVMe")
+        needed, room = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
+        sizes = f"{said(needed, 'B')} of {said(room, 'B')} of {words}"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:
@@ -204,7 +207,8 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 
 def host_holds(totals: Mapping[str, Number]) -> bool:
     """Whether the host has room for what a plan keeps there; what is not stated refuses nothing."""
-    return totals.get("memory.host", 0) <= totals.get("memory.host.capacity", inf)
+    places = ("host", "nvme")
+    return all(totals.get(f"memory.{one}", 0) <= totals.get(f"memory.{one}.capacity", inf) for one in places)
 
 
 def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
@@ -243,6 +247,15 @@ def _paged(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
             f", so that {said(away, 'B')} come and go over the link in each update: {said(seconds, 's')} not timed"
         )
     yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", said(paged, "B"), detail)
+
+
+def _on_drives(totals: Mapping[str, Number]) -> Iterator[Check]:
+    """What lives on drives needs room there."""
+    if "memory.nvme" in totals:
+        needed, room = totals["memory.nvme"], totals["memory.nvme.capacity"]
+        status = "pass" if needed <= room else "fail"
+        detail = "the buffers in host memory through which it comes and goes are not counted"
+        yield Check("nvme", "NVMe a node needs", status, f"{said(needed, 'B')} of {said(room, 'B')}", detail)
 
 
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:

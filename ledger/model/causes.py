@@ -59,13 +59,18 @@ class HostTransfer:
 
 @dataclass(frozen=True)
 class HostWork:
-    """What a host does in its own memory for a device: the `update`, or the `sum` of gradients."""
+    """What a host does for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
 
     of: str
 
+    @property
+    def drives(self) -> bool:
+        """Whether it is with drives, not in memory."""
+        return self.of in ("read", "write")
+
     def __str__(self) -> str:
         """As kernels are listed: `host_memory.update`."""
-        return f"host_memory.{self.of}"
+        return f"{'nvme' if self.drives else 'host_memory'}.{self.of}"
 
     @property
     def price_class(self) -> KernelClass:

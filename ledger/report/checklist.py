@@ -60,6 +60,9 @@ DECISIONS: Mapping[str, Decision] = {
         "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
         said_by="host_is_stated",
     ),
+    "nvme": Decision(
+        "nvme", ("parallelism.offload", "cluster.host", "cluster"), "larger drives, or fewer devices of a node"
+    ),
     "paged": Decision("paged", ("optimizer", "run.micro_batch", "run"), LESS_MEMORY),
     **{
         f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)

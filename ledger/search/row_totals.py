@@ -32,6 +32,15 @@ from ledger.search.sums import CellSums, added
 from ledger.spec.plan import Plan
 
 WITH_ENDS = ("time.step", "time.calendar", "cost.run")
+OF_HOSTS = (
+    "memory.host",
+    "memory.paged",
+    "memory.nvme",
+    "traffic.nvme",
+    "time.host",
+    "traffic.host",
+    "host_link",
+)
 # Which part of RowTotals has a total: by the longest of these that its name begins with, part by part.
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("time.step", "memory.peak", "memory.reserved", "memory.capacity"), "front"),
@@ -43,7 +52,7 @@ SOURCES: Mapping[str, str] = {
     "flops": "work",
     **dict.fromkeys(("parameters.per_device", "memory.static"), "held"),
     **dict.fromkeys(("comm", "traffic"), "traffic"),
-    **dict.fromkeys(("memory.host", "memory.paged", "time.host", "traffic.host", "host_link"), "host"),
+    **dict.fromkeys(OF_HOSTS, "host"),
     **dict.fromkeys(("time", *(f"{key}.{end}" for key in WITH_ENDS for end in ("low", "high"))), "times"),
     "memory": "parts",
     "pace": "paces",
@@ -51,7 +60,7 @@ SOURCES: Mapping[str, str] = {
 }
 FRONT = ("front", "of_run")  # which need no more than a step and its memory
 # Totals that not every plan has: those that it lacks are no numbers.
-OPTIONAL = ("comm", "flops.update", "memory.host", "memory.paged", "time.host", "traffic.host", "host_link")
+OPTIONAL = ("comm", "flops.update", *OF_HOSTS)
 
 
 def source(key: str) -> str:

@@ -12,6 +12,7 @@ from ledger.books.results import Compiled
 from ledger.books.what_if.solve import solve
 from ledger.model.schedule import roles
 from ledger.report.gates import plan_outcome
+from ledger.spec.problems import SpecError
 from tests.model import plans
 
 HOST = {"memory": "1 TB", "bandwidth": "400 GB/s", "source": "this test"}
@@ -138,3 +139,56 @@ def test_solve_asks_the_host_for_room_too() -> None:
     (layers,) = found.values.values()
     assert int(layers) < 32
     assert any(bound.key == "memory.host" and bound.binds for bound in found.bounds)
+
+
+# --- drives -------------------------------------------------------------------------------------
+
+DRIVES = {"capacity": "10 TB", "read": "20 GB/s", "write": "10 GB/s", "source": "this test"}
+
+
+def on_drives(drives: dict[str, Any] | None, offload: Any = None) -> Compiled:
+    """Llama 3 8B under DeepSpeed's ZeRO 3 with the optimizer on NVMe: bf16 weights, fp32 master copy and states."""
+    host = {**HOST, **({"nvme": drives} if drives else {})}
+    return plans.compiled(
+        model="llama-3-8b",
+        accelerator="h100-pcie",
+        cluster={
+            "devices": DEVICES,
+            "devices_per_node": NODE,
+            "host": host,
+            "scaleout": {"bandwidth": "400 Gb/s", "source": "test"},
+        },
+        precision="bf16-mixed",
+        parallelism={"data": DEVICES, "zero": 3, "offload": offload or {"optimizer": "nvme"}},
+        run={"seq_len": 4096, "micro_batch": 1, "global_batch": DEVICES},
+        stack="deepspeed-zero3-transformers-2026",
+    )
+
+
+def test_an_optimizer_on_drives_is_read_and_written_once_a_step() -> None:
+    """fp32 copy, gradient and two moments, 16 bytes an element: over a node's share of each rate, and as bytes held.
+
+    DeepSpeed 0.19.8, runtime/swap_tensor/partitioned_optimizer_swapper.py; nothing is read ahead (`pipeline_read`).
+    """
+    found = on_drives(DRIVES)
+    mine = 16 * PARAMETERS / DEVICES
+    assert found.totals["memory.nvme"] == pytest.approx(NODE * mine, rel=1e-6)
+    assert found.totals["memory.host"] == 0
+    for direction, rate in (("read", 20e9), ("write", 10e9)):
+        assert found.totals[f"traffic.nvme.{direction}"] == pytest.approx(mine, rel=1e-6)
+        (row,) = (row for row in found.roles[0].kernels if row.cause.name == f"swap.{direction}")
+        assert row.seconds == pytest.approx(mine * NODE / rate, rel=1e-6)
+    in_memory = on_drives(DRIVES, offload=["optimizer"])
+    longer = float(found.totals["time.step"]) - float(in_memory.totals["time.step"])
+    assert longer == pytest.approx(mine * NODE / 20e9 + mine * NODE / 10e9, rel=1e-6)
+    assert float(found.totals["pace.nvme"]) > 0
+
+
+def test_drives_without_room_fail_the_plan_and_drives_have_to_be_stated() -> None:
+    """The figure of a node against its drives; without any the plan is refused."""
+    found = on_drives({**DRIVES, "capacity": "50 GB"})
+    (line,) = (check for check in found.verdict.checks if check.name == "nvme")
+    assert (line.status, line.figure) == ("fail", "64.2 GB of 50.0 GB")
+    assert found.verdict.headline.startswith("does not fit: 64.2 GB of 50.0 GB of NVMe")
+    with pytest.raises(SpecError, match="no drives are stated"):
+        on_drives(None)

@@ -46,6 +46,7 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
     "pace.scaleout": "network",
     "pace.host": "network",
     "pace.host_memory": "memory",
+    "pace.nvme": "memory",
     "pace.launch": "launch",
     "pace.fixed": "idle",
 }

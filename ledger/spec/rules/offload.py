@@ -28,6 +28,21 @@ def host_weights_are_gathered(parallelism: Parallelism, at: Places) -> Iterator[
         yield Problem(at(OFFLOAD), message, "`zero: 3`, or `offload: [optimizer]`")
 
 
+def drives_are_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What is offloaded to drives needs their capacity and their bandwidth."""
+    sold = accelerator.host if accelerator.host and accelerator.host.devices == cluster.devices_per_node else None
+    host = cluster.host or sold
+    if parallelism.offload.nvme and (host is None or host.nvme is None):
+        message = "offload of the optimizer to NVMe, but no drives are stated"
+        help_text = "`cluster: {host: {nvme: {capacity: 30 TB, read: 50 GB/s, write: 25 GB/s, source: ...}, ...}}`"
+        yield Problem(at(OFFLOAD), message, help_text)
+    if parallelism.offload.nvme and "weights" in parallelism.offload:
+        message = "offload of weights with an optimizer on NVMe is not modelled"
+        yield Problem(at(OFFLOAD), message, "leave `weights` out, or `optimizer: true`")
+
+
 def hosted_layers_are_alike(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:

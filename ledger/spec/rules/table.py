@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     operations.best_interval_follows,
     offload.host_updates_elements,
     offload.host_weights_are_gathered,
+    offload.drives_are_stated,
     offload.hosted_layers_are_alike,
     offload.bare_models_keep_their_states,
     experts.experts_subdivide,
