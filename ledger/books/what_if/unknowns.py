@@ -24,6 +24,7 @@ from ledger.spec.values import Integer, Quantity, Size
 
 LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
 FITTED = "calibration"
+FOLLOWING = "nvme"  # what an offload says in the value of another key: `{optimizer: nvme}`
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,10 @@ def _inputs(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _inputs(f"{path}.{group.name}", group)
     elif is_dataclass(value) and not isinstance(value, TokensPerParameter | Lengths):
         for field in fields(value):
-            if field.name not in {*LABELS, FITTED}:
-                yield from _inputs(f"{path}.{field.name}", getattr(value, field.name))
+            one = getattr(value, field.name)
+            follows = field.name == FOLLOWING and isinstance(one, bool)
+            if field.name not in {*LABELS, FITTED} and not follows:
+                yield from _inputs(f"{path}.{field.name}", one)
 
 
 def _is_whole(value: Any) -> bool:
