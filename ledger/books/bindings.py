@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
+from ledger.model.adapters import rank_dim
 from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
+from ledger.model.documents import causal_keys
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
@@ -45,7 +47,6 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
         **_parts(plan),
-        **({"rank": plan.train.rank} if plan.train.rank else {}),
         "waiting": role.waiting,
         "sends": role.sends,
         "returns": role.returns,
@@ -54,16 +55,28 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     }
     for name, value in shared.items():
         yield symbol(name), value, name, BY_NAME[name].path
+    yield from _ranks(plan)
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
         flying = {"in_flight": role.held(index)} if suffix else {}
         own = {"layers": role.layers[index], **flying, **_counted(plan, role, index), **_layer_sizes(group)}
+        if plan.run.documents:
+            own["document"] = causal_keys(plan.run.documents, plan.run.seq_len, group.attention.window)
         for limit in own.keys() & LIMITS:
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
         for name, size in group.mlp.custom.dims if group.mlp.custom else ():
             yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
+
+
+def _ranks(plan: Plan) -> Iterator[tuple[sympy.Symbol, Exact, str, str]]:
+    """The ranks of adapters: one for all, or one for each target."""
+    if (lora := plan.train.lora) is None:
+        return
+    for target in dict.fromkeys(lora.targets) if isinstance(lora.rank, Mapping) else lora.targets[:1]:
+        of = f".{target}" if isinstance(lora.rank, Mapping) else ""
+        yield rank_dim(lora, target).symbol, lora.rank_of(target), "rank", f"{BY_NAME['rank'].path}{of}"
 
 
 def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:

@@ -140,6 +140,18 @@ MEANINGS: tuple[Meaning, ...] = (
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
             " backward where that leaves, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
+    Meaning("memory.nvme", "devices of a node x bytes on its drives for one: master weights, gradients, states",
+            "Rajbhandari et al. 2021 (ZeRO-Infinity)", ("parallelism.offload", "cluster.devices_per_node", *FORMATS)),
+    Meaning("memory.nvme.capacity", "cluster.host.nvme.capacity", "of all drives of a node",
+            ("cluster.host.nvme.capacity",)),
+    Meaning("traffic.nvme.<direction>", "bytes that a step moves to or from drives for one device",
+            "DeepSpeed, partitioned_optimizer_swapper.py: gradients, weights and states once each way",
+            ("parallelism.offload", *FORMATS)),
+    Meaning("memory.paged", "bytes of optimizer states in unified memory, for the device with most",
+            "bitsandbytes' paged optimizers, optim/optimizer.py: tensors of 100,000 elements and more, which PyTorch's"
+            " allocator does not count, and which page to the host where a device is full", ("optimizer.name",)),
+    Meaning("memory.host.capacity", "cluster.host.memory", "of a node, or of the node that its accelerator is sold in;"
+            " absent where neither is stated", ("cluster.host.memory",)),
     Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",
             ("accelerator.memory.driver",), exact=True),
     Meaning("kv_cache", "width x layers x run.micro_batch x min(run.seq_len, window) x bytes of an element; width = 2 x"
@@ -156,8 +168,11 @@ MEANINGS: tuple[Meaning, ...] = (
             " weights on the host come up before each gather, and activations go down and come back each micro-batch",
             ("parallelism.offload", "precision.weights", "precision.gradients", *SHAPE)),
     Meaning("traffic.host", "bytes that the update of one device's share reads and writes in host memory in a step",
-            "each gradient is read once, each weight and state read and written; not part of time.step",
-            ("parallelism.offload", *FORMATS)),
+            "each gradient is read once, each weight and state read and written, at the device's share of the bandwidth"
+            " of its host", ("parallelism.offload", *FORMATS)),
+    Meaning("time.host", "traffic.host x devices of a node / (cluster.host.bandwidth x cluster.host.efficiency)",
+            "what the host works in its own memory in a step: updates, and sums of gradients, hidden or not; absent"
+            " where no host is stated", ("traffic.host", "cluster.host.bandwidth", "cluster.devices_per_node")),
     Meaning("traffic.step", "bytes all kernels of one device read from and write to memory in a step",
             "each operand is read once and each result written once; the busiest role", SHAPE),
     Meaning("time.floor", "the largest of matmul FLOPs / peak, bytes / bandwidth, and bytes sent / line rate",
@@ -195,10 +210,14 @@ MEANINGS: tuple[Meaning, ...] = (
           ("pace.scaleup", "more bandwidth within a node", ("accelerator.scaleup.bandwidth",)),
           ("pace.scaleout", "more bandwidth between nodes", ("cluster.scaleout.bandwidth",)),
           ("pace.host", "more bandwidth of the link to the host", ("accelerator.host_link",)),
+          ("pace.host_memory", "more bandwidth of host memory", ("cluster.host.bandwidth",)),
+          ("pace.nvme", "more bandwidth of drives", ("cluster.host.nvme",)),
           ("pace.launch", "less time of a launch", ("stack.launch.per_operation",)))),
-    Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host + pace.launch)",
+    Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host"
+            " + pace.host_memory + pace.nvme + pace.launch)",
             "what no rate buys: starts of kernels and of transfers, latencies",
-            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "launch")), True),
+            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "host_memory", "nvme",
+                                         "launch")), True),
     Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",

@@ -13,6 +13,7 @@ from ledger.books.compiled_roles import CompiledRole, Whole, whole
 from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.dims import symbol
+from ledger.model.documents import causal_keys, document_keys
 from ledger.model.formats import ADAPTERS, part_of, stored_dtype
 from ledger.model.fsdp_units import ENDS, ROOT, wrapped
 from ledger.model.operations import Operation, differentiable, total
@@ -20,6 +21,7 @@ from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.numbers import DAY
+from ledger.spec.documents import TOLD_BOUNDS
 from ledger.spec.plan import Attention, Plan
 from ledger.spec.token_budget import TokensPerParameter
 
@@ -147,17 +149,26 @@ def counters(plan: Plan, model: Whole) -> Totals:
 
 def unmasked(plan: Plan, model: Whole) -> Amount:
     """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
-    length = plan.run.seq_len
-    seen = {group.name: reach(group.attention, length) for group in plan.model.groups}
+    seen = {group.name: _unmasked_share(plan, group.attention) for group in plan.model.groups}
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
     found: Exact = 0
     for unit in model.units:
         core = [one for one in unit.forward if one.region[-2:] == CORE]
         rest = [one for one in unit.forward if one.region[-2:] != CORE]
-        attended = seen[unit.name if unit.name in seen else last]
-        found += divide(attended * _counted(model, unit, core), length)
+        attended, square = seen[unit.name if unit.name in seen else last]
+        found += divide(attended * _counted(model, unit, core), square)
         found += model.value(unit.count * total(one.times * one.useful() for one in rest))
     return truncate(found)
+
+
+def _unmasked_share(plan: Plan, attention: Attention) -> tuple[Amount, Amount]:
+    """The keys that a query attends to but for the causal mask, and those that counters count of it."""
+    length, documents = plan.run.seq_len, plan.run.documents
+    if documents is None:
+        return reach(attention, length), length
+    told = plan.kernels.attention in TOLD_BOUNDS
+    square = causal_keys(documents, length, attention.window) if told else length
+    return document_keys(documents, length, attention.window), square
 
 
 def reach(attention: Attention, tokens: Amount) -> Amount:

@@ -11,8 +11,9 @@ from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Value
 from ledger.books.one_shot import is_one_shot, one_shot
 from ledger.books.posting import matmul_dtype
+from ledger.books.resources import HOST_TRAFFIC
 from ledger.books.results import KernelTime
-from ledger.model.causes import Cause, HostTransfer, Transfer
+from ledger.model.causes import Cause, HostTransfer, HostWork, Transfer
 from ledger.model.collectives import Collective
 from ledger.model.offloading import HostCopy
 from ledger.model.operations import ZERO, Matmul, Operation
@@ -23,11 +24,14 @@ from ledger.spec.plan import Plan
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes that move (`payload`)."""
+    """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes (`payload`).
+
+    Such bytes move, or a host reads and writes them.
+    """
 
     cause: Cause
     when: str
-    kind: KernelClass | Transfer | HostTransfer
+    kind: KernelClass | Transfer | HostTransfer | HostWork
     times: Amount
     per: str
     work: prices.Work | None = None
@@ -43,9 +47,13 @@ def price_calls(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime
 
 def kernel_calls(ledger: Ledger, value: Value) -> Iterator[KernelCall]:
     """Every cause in the ledger that takes time, whatever the prices are."""
-    for entry in ledger.select("hbm", "comm", "host_link"):
+    for entry in ledger.select("hbm", "comm", "host_link", "host_traffic", "nvme_traffic"):
         operation = entry.operation
-        if isinstance(operation, Collective | Exchange | HostCopy):
+        if entry.resource == HOST_TRAFFIC:
+            yield _transfer(entry, HostWork("update" if entry.when == "optimizer" else "sum"), value)
+        elif entry.resource.kind == "nvme_traffic":
+            yield _transfer(entry, HostWork(entry.resource.direction), value)
+        elif isinstance(operation, Collective | Exchange | HostCopy):
             yield _transfer(entry, operation.transfer, value)
         elif operation is not None:
             yield _kernel(entry, operation, value)
@@ -82,6 +90,8 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
         return prices.transfer(device, plan.cluster, kind.collective, where, call.payload)
     if isinstance(kind, HostTransfer):
         return prices.host_copy(device, kind.direction, call.payload)
+    if isinstance(kind, HostWork):
+        return prices.drive_work(plan, kind.of, call.payload) if kind.drives else prices.host_work(plan, call.payload)
     if call.work is None:
         raise TypeError(f"{call.cause.account} is a kernel without work")
     return prices.kernel(device, call.work, plan.stack.matmul_level, plan.stack.quantised_level)
@@ -110,6 +120,6 @@ def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
     return {**found, "batch": found["batch"] / pieces}
 
 
-def _transfer(entry: Entry, transfer: Transfer | HostTransfer, value: Value) -> KernelCall:
+def _transfer(entry: Entry, transfer: Transfer | HostTransfer | HostWork, value: Value) -> KernelCall:
     times, payload = truncate(value(entry.times)), real(value(entry.amount))
     return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ledger.arithmetic.values import Amount, maximum, smallest_of
 from ledger.books import prices
 from ledger.books.entries import STEP
-from ledger.books.overlap import moves
+from ledger.books.overlap import computes, on_host
 from ledger.books.results import KernelTime
 from ledger.model.causes import Transfer
 from ledger.model.fsdp_units import ENDS, ROOT
@@ -19,13 +19,17 @@ MESSAGES = 4  # of a comparison, one after the other, for each rank but the firs
 
 def launches(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Host seconds of one unit's pass, all of them in a step."""
-    return plan.stack.launch * sum(row.times for row in rows) + calls(name, unit, rows, plan) + checks(rows, plan)
+    return (
+        plan.stack.launch * sum(row.times for row in rows if not on_host(row))
+        + calls(name, unit, rows, plan)
+        + checks(rows, plan)
+    )
 
 
 def calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Kernels of a layer that no operation stands for: each is a call by itself, without autograd, views or hooks."""
     forward, backward = (0, 0) if unit in (*ENDS, ROOT) else plan.stack.beside
-    layers = smallest_of(row.times for row in rows if not moves(row))
+    layers = smallest_of(row.times for row in rows if computes(row))
     return plan.stack.call * layers * (forward if name == "forward" else backward)
 
 

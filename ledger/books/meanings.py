@@ -14,7 +14,14 @@ from ledger.spec.paths import plan_path
 from ledger.spec.plan import Plan
 
 IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
-FOLLOWING = {"parallelism.schedule": "parallelism.scheduled"}  # where none is stated, the one that follows
+# Where none is stated, what follows.
+FOLLOWING = {
+    "parallelism.schedule": "parallelism.scheduled",
+    "cluster.host.bandwidth": "host.bandwidth",
+    "cluster.host.memory": "host.memory",
+    "cluster.host.nvme": "host.nvme",
+    "cluster.host.nvme.capacity": "host.nvme.capacity",
+}
 
 
 def meanings(plan: Plan, key: str) -> list[Meaning]:
@@ -41,11 +48,13 @@ def _filled(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
 
 
 def known(compiled: Compiled, name: str) -> Any:
-    """The total or the plan's value that an input names; KeyError where there is none."""
+    """The total or the plan's value that an input names, None of a part that is not stated; KeyError for no input."""
     if name in compiled.totals:
         return compiled.totals[name]
     found: Any = compiled.plan
     for part in FOLLOWING.get(name, plan_path(name)).split("."):
+        if found is None:
+            return None
         found = found[part] if isinstance(found, Mapping) else _field(found, part)
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledger.arithmetic.values import Amount, divide, maximum, minimum, real
 from ledger.books.results import KernelTime
-from ledger.model.causes import HostTransfer, Purpose, Transfer
+from ledger.model.causes import HostTransfer, HostWork, Purpose, Transfer
 from ledger.model.cutting import quantised_between
 from ledger.model.gated_experts import SHARED
 from ledger.spec.kernel_classes import ATTENTION, MATMUL, KernelClass
@@ -19,6 +19,16 @@ NONE = "none"
 def moves(row: KernelTime) -> bool:
     """Whether a row is a transfer."""
     return isinstance(row.kind, (Transfer, HostTransfer))
+
+
+def on_host(row: KernelTime) -> bool:
+    """Whether a row is work of the host in its own memory."""
+    return isinstance(row.kind, HostWork)
+
+
+def computes(row: KernelTime) -> bool:
+    """Whether a row is a kernel of the device."""
+    return not moves(row) and not on_host(row)
 
 
 def cargo(row: KernelTime) -> str:
@@ -180,6 +190,14 @@ RULES = (
         "Ren et al. 2021, arXiv 2101.06840, section 4; torch.distributed.fsdp, CPUOffloadPolicy; Transformer Engine,"
         " get_cpu_offload_context",
     ),
+    Rule(
+        "update",
+        "backward",
+        "the update on the host",
+        "the backward of earlier layers of the last micro-batch, layer by layer as their gradients arrive: no norm of "
+        "all of them is waited for",
+        "Lian et al. 2025, arXiv 2509.21271 (SuperOffload), speculation then validation",
+    ),
 )
 
 
@@ -192,6 +210,7 @@ TRANSFERS = {
     "context": "blocks that go around a ring",
     "expert": "tokens to and from their experts",
     "host": "copies to host memory and back",
+    "update": "the update on the host",
 }
 
 
@@ -244,7 +263,7 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
     Seconds are of all times that the rows run in a step.
     """
     taken: list[tuple[frozenset[str], Amount]] = []
-    compute = [row for row in rows if not moves(row)]
+    compute = [row for row in rows if computes(row)]
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue

@@ -10,7 +10,7 @@ from functools import cached_property
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share, where
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.launch_overhead import checks_once, launches
-from ledger.books.overlap import cargo, gradients_hide, hidden, moves, spent
+from ledger.books.overlap import cargo, computes, gradients_hide, hidden, moves, on_host, spent
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import LATE, RECURRING, StepSums, among, step_sums
@@ -23,6 +23,7 @@ from ledger.spec.axes import INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
+HOST_SUM = "host_sum"  # gradients that the host adds up, which the step waits for
 KINDS = tuple(axis for axis in INNERMOST_FIRST if axis != PIPELINE)  # what moves while a unit runs
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
@@ -34,7 +35,7 @@ class UnitWork:
     `device` are seconds of kernels, `hosts` those that the host needs to launch them; `shown` those of transfers by
     kind that no kernel of the unit hides, and `behind` those that one does. `copies`: down and up, all of a unit's
     copies and those chained to a transfer between devices; `waited` those that nothing hides. `weights` is the part of
-    `device` that gradients of weights take.
+    `device` that gradients of weights take, `summed` what the host needs to add gradients up.
     """
 
     device: Amount = 0.0
@@ -44,6 +45,7 @@ class UnitWork:
     copies: Mapping[str, tuple[Amount, Amount]] = field(default_factory=dict)
     waited: Amount = 0.0
     weights: Amount = 0.0
+    summed: Amount = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class StageTime:
         """Seconds of kernels in a step, the update aside, by phase."""
         found: dict[str, Amount] = defaultdict(float)
         for row in self.kernels:
-            if not moves(row) and row.when != "optimizer":
+            if computes(row) and row.when != "optimizer":
                 found[row.when] += row.seconds * row.times
         return found
 
@@ -139,7 +141,7 @@ class StepWork:
     """What a role does once a step beside its update: seconds of transfers, and the longest of those that may hide.
 
     `reduced` are gradients after backward, `gathered` weights after the update, `down` and `up` copies to the host and
-    back. `late`: whether any gradients are reduced once a step.
+    back, `update` the host's work in its own memory. `late`: whether any gradients are reduced once a step.
     """
 
     reduced: Amount = 0.0
@@ -148,6 +150,7 @@ class StepWork:
     down: Amount = 0.0
     longest_down: Amount = 0.0
     up: Amount = 0.0
+    update: Amount = 0.0
     late: Amount = False
 
 
@@ -161,8 +164,10 @@ def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
         for name, phases in PASSES.items()
         for unit in dict.fromkeys(row.cause.unit for row in recurring if row.when in phases)
     }
-    optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
-    once, left = transfers_once(step_work(rows), passes, plan)
+    work = step_work(rows)
+    optimizer = spent(row for row in rows if row.when == "optimizer" and computes(row))
+    optimizer += update_waits(work, passes, plan)
+    once, left = transfers_once(work, passes, plan)
     late = checks_once(rows, left, plan)
     waits = send_waits(role, largest_of(row.seconds for row in rows if cargo(row) == PIPELINE), plan)
     return StageTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
@@ -185,7 +190,7 @@ def unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> U
     def seconds(chosen: Iterable[KernelTime]) -> Amount:
         return sum(row.seconds * row.times for row in chosen) / count
 
-    compute = [row for row in rows if not moves(row)]
+    compute = [row for row in rows if computes(row)]
     shown = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in KINDS}
     behind = 0.0
     for kind, sheltered in hidden(name, rows, plan):
@@ -203,6 +208,7 @@ def unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> U
         copies={way: (seconds(mine), seconds(_chained(mine))) for way, mine in _by_way(beside)},
         waited=seconds(waited),
         weights=seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT),
+        summed=seconds(row for row in rows if on_host(row)),
     )
 
 
@@ -218,6 +224,7 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     behind_unit = minimum(shown["data"], maximum(0.0, taken - work.behind)) if hides else 0.0
     shown["data"] -= behind_unit
     shown[HOST] = work.waited + _beside(work.copies, taken, taken - behind_unit)
+    shown[HOST_SUM] = work.summed
     tax = slowed(plan) * (work.behind + behind_unit)
     return UnitPass(work.device, launch, shown, tax, work.weights, work.behind + behind_unit)
 
@@ -264,8 +271,16 @@ def step_work(rows: Sequence[KernelTime]) -> StepWork:
         down=spent(down),
         longest_down=largest_of(row.seconds for row in down),
         up=spent(row for row in copied if row.when == "optimizer"),
+        update=spent(row for row in rows if on_host(row) and row.per == STEP),
         late=bool(late),
     )
+
+
+def update_waits(work: StepWork, passes: Mapping[tuple[str, str], UnitPass], plan: Plan) -> Amount:
+    """What of the host's update the step waits for: all of it, or what the last backward does not hide."""
+    if plan.stack.overlap.update == "none":
+        return work.update
+    return maximum(0.0, work.update - _taken(passes)["backward"])
 
 
 def transfers_once(

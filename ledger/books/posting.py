@@ -11,7 +11,7 @@ from ledger.books import buckets
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
 from ledger.books.memory.visits import sequence
 from ledger.books.module_fetches import ModuleFetches, by_module
-from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, sent
+from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, on_nvme, sent, swapped
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
 from ledger.model.causes import Cause, Purpose
@@ -30,6 +30,7 @@ from ledger.model.offloading import (
     copies,
     copies_of_activations,
     copies_of_weights,
+    swaps,
     weights_held_on_host,
 )
 from ledger.model.operations import ONE, Operation
@@ -49,7 +50,14 @@ MASKED = "computed, then thrown away by the mask"
 CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
 READ_AND_WRITTEN = "each operand is read once and the result written once"
 HOST_SUM = "each micro-batch adds its gradients to those before, in host memory"
-HOST_UPDATE = "the update on the host: what it reads and writes in host memory, at a rate that no spec states"
+HOST_UPDATE = (
+    "the update on the host: each gradient read once, each weight and state read and written (DeepSpeed 0.19.8, "
+    "csrc/includes/cpu_adam.h, Step_AVX)"
+)
+SWAP = (
+    "an optimizer on drives: gradients, weights and states written and read once a step (Rajbhandari et al. 2021, "
+    "ZeRO-Infinity; DeepSpeed 0.19.8, partitioned_optimizer_swapper.py)"
+)
 HOST_LINK = {
     OF_GRADIENTS: "gradients that the host's update reads, in their dtype (Ren et al. 2021, ZeRO-Offload)",
     OF_WEIGHTS: "weights that the host's update has written, in the dtype in which they are held",
@@ -116,7 +124,7 @@ def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         cause = adding.cause(unit_name)
         if adding.on_host:
             times = _times(count, MICRO_BATCH)
-            yield Entry(cause, HOST_TRAFFIC, "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH)
+            yield Entry(cause, HOST_TRAFFIC, "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH, adding)
         else:
             yield from _work(cause, "backward", adding, count, MICRO_BATCH)
     moved = sets(plan, program.units, program.sharding)
@@ -124,9 +132,12 @@ def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         yield from _work(copy.cause(name), phase, copy, count, STEP if once else MICRO_BATCH)
     for unit_name, times, step in update(plan, program.units, program.sharding, value):
         if isinstance(step, Streaming) and step.on_host:
-            yield Entry(step.cause(unit_name), HOST_TRAFFIC, "optimizer", step.traffic(), times, HOST_UPDATE)
+            cause, moved_there = step.cause(unit_name), step.traffic()
+            yield Entry(cause, HOST_TRAFFIC, "optimizer", moved_there, times, HOST_UPDATE, STEP, step)
         else:
             yield from _work(step.cause(unit_name), "optimizer", step, times, STEP)
+    for direction, amount in swaps(plan, program.units, program.sharding, value).items():
+        yield Entry(Cause("optimizer", f"swap.{direction}"), swapped(direction), "optimizer", amount, ONE, SWAP)
 
 
 def of_host(program: Program, plan: Plan) -> Iterator[Entry]:
@@ -151,7 +162,8 @@ def of_activations_on_host(units: Sequence[Unit]) -> Iterator[Entry]:
 
 def _held(things: Iterable[HostHeld]) -> Iterator[Entry]:
     for held in things:
-        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
+        resource = on_nvme(held.category) if held.place == "nvme" else on_host(held.category)
+        yield Entry(held.cause, resource, "step", held.amount, held.count, held.why)
 
 
 def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:

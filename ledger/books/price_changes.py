@@ -87,6 +87,19 @@ def _host_link(plan: Plan, by: Amount) -> Plan:
     return replace(plan, accelerator=device.with_links(device.scaleup_bandwidth, device.host_bandwidth * by))
 
 
+def _host_memory(plan: Plan, by: Amount) -> Plan:
+    if plan.host is None or not plan.parallelism.updates_on_host:
+        return plan
+    return replace(plan, cluster=replace(plan.cluster, host=replace(plan.host, bandwidth=plan.host.bandwidth * by)))
+
+
+def _nvme(plan: Plan, by: Amount) -> Plan:
+    if plan.host is None or plan.host.nvme is None or not plan.parallelism.offload.nvme:
+        return plan
+    faster = replace(plan.host.nvme, read=plan.host.nvme.read * by, write=plan.host.nvme.write * by)
+    return replace(plan, cluster=replace(plan.cluster, host=replace(plan.host, nvme=faster)))
+
+
 def _scaleout(plan: Plan, by: Amount) -> Plan:
     return replace(plan, cluster=replace(plan.cluster, scaleout_bandwidth=plan.cluster.scaleout_bandwidth * by))
 
@@ -135,6 +148,9 @@ PRICES = (
           "pace.scaleout", "network between nodes"),
     PriceInput("accelerator.host_link", "bandwidth of the link to the host", _host_link, _moves,
           "pace.host", "link to the host"),
+    PriceInput("cluster.host.bandwidth", "bandwidth of host memory", _host_memory, _moves,
+          "pace.host_memory", "host memory"),
+    PriceInput("cluster.host.nvme", "bandwidth of NVMe drives", _nvme, _moves, "pace.nvme", "NVMe drives"),
     PriceInput("stack.launch.per_operation", "time of a launch", _launch, lambda _: False,
           "pace.launch", "kernel launches", better=-1),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
 from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
 from ledger.spec.kernel_families import CACHED, NUMBER_FORMATS, STREAMS
-from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
+from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism, Plan
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
 UNCALIBRATED_ERROR = 0.25
@@ -104,7 +104,10 @@ class Work:
 
 @dataclass(frozen=True)
 class KernelPrice:
-    """Seconds of one occurrence; `floor` and `compute` are by data sheet; `bound` is compute, memory or network."""
+    """Seconds of one occurrence; `floor` and `compute` are by data sheet.
+
+    `bound` is compute, memory, network or host memory.
+    """
 
     seconds: Amount
     floor: Amount
@@ -254,6 +257,29 @@ def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPri
     parameters = {**found.parameters, "B": device.over_host_link(found.parameters["B"])}
     seconds = price_forms.seconds("send", parameters, {"bytes": payload}, DataSheet())
     return KernelPrice(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
+
+
+def host_work(plan: Plan, payload: Amount) -> KernelPrice:
+    """The price of bytes that a host reads and writes in its own memory for a device: its share of the bandwidth.
+
+    Nothing where the plan's host is not stated, which the verdict says.
+    """
+    if plan.host is None:
+        return KernelPrice(0.0, 0.0, "host memory", UNCALIBRATED_ERROR, calibrated=False)
+    floor = payload * minimum(plan.cluster.devices, plan.cluster.devices_per_node) / plan.host.bandwidth
+    return KernelPrice(floor / plan.host.efficiency, floor, "host memory", UNCALIBRATED_ERROR, calibrated=False)
+
+
+def drive_work(plan: Plan, direction: str, payload: Amount) -> KernelPrice:
+    """The price of bytes that a host reads from its drives or writes to them for a device: its share of their rate.
+
+    Raises TypeError without drives, which a rule on the spec refuses.
+    """
+    if plan.host is None or plan.host.nvme is None:
+        raise TypeError("an optimizer on drives, and a host without any")
+    rate = plan.host.nvme.read if direction == "read" else plan.host.nvme.write
+    seconds = payload * minimum(plan.cluster.devices, plan.cluster.devices_per_node) / rate
+    return KernelPrice(seconds, seconds, "NVMe", UNCALIBRATED_ERROR, calibrated=False)
 
 
 def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> KernelPrice:

@@ -17,9 +17,11 @@ ResourceKind = Literal[
     "host_traffic",  # bytes that the host reads from and writes to its own memory
     "memory",  # bytes held in device memory, by what they are
     "host",  # bytes held in host memory for a device, by what they are
+    "nvme",  # bytes held on the drives of a node for a device, by what they are
+    "nvme_traffic",  # bytes read from these drives and written to them, by direction
 ]
 FLOPS: tuple[ResourceKind, ...] = ("matmul", "masked", "repeated", "vector")
-STOCKS: tuple[ResourceKind, ...] = ("memory", "host")
+STOCKS: tuple[ResourceKind, ...] = ("memory", "host", "nvme")
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,18 @@ def stock(category: str) -> Resource:
 def on_host(category: str) -> Resource:
     """Bytes held in host memory for a device all the time, by what they are."""
     return Resource("host", category=category)
+
+
+@cache
+def on_nvme(category: str) -> Resource:
+    """Bytes held on the drives of a node for a device all the time, by what they are."""
+    return Resource("nvme", category=category)
+
+
+@cache
+def swapped(direction: str) -> Resource:
+    """Bytes that a device's host reads from drives or writes to them."""
+    return Resource("nvme_traffic", direction=direction)
 
 
 TRAFFIC = Resource("hbm")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ledger.books.compiled_roles import CompiledRole
     from ledger.books.resources import Resource
     from ledger.books.serving.steady import Service
-    from ledger.model.causes import Cause, HostTransfer, Transfer
+    from ledger.model.causes import Cause, HostTransfer, HostWork, Transfer
     from ledger.spec.kernel_classes import KernelClass
     from ledger.spec.plan import Plan
 
@@ -60,7 +60,7 @@ class KernelTime:
 
     cause: Cause
     when: str  # forward | backward | recompute | optimizer | step
-    kind: KernelClass | Transfer | HostTransfer
+    kind: KernelClass | Transfer | HostTransfer | HostWork
     times: int
     flops: float
     bytes: float

@@ -10,7 +10,7 @@ import sympy
 from ledger.books.entries import Ledger
 from ledger.books.evaluate import Exact, Value
 from ledger.books.resources import Resource, copied
-from ledger.model.offloading import DOWN, UP
+from ledger.model.offloading import DOWN, PAGED, UP
 
 FLOPS = {
     "forward": "flops.forward",
@@ -18,10 +18,20 @@ FLOPS = {
     "recompute": "flops.recompute",
     "optimizer": "flops.update",
 }
+UNIFIED, ON_DRIVES = "memory.paged", "memory.nvme"
+SWAPPED = ("traffic.nvme.read", "traffic.nvme.write")
 TRAFFIC, HELD, HOST_TRAFFIC = "traffic.step", "memory.host", "traffic.host"
 BYTES, COUNT = "bytes", "count"
 COPIED = {direction: f"{copied(direction).name}.{BYTES}" for direction in (DOWN, UP)}
-OTHERS = (*FLOPS.values(), HELD, HOST_TRAFFIC, *COPIED.values())  # all but traffic and transfers between devices
+OTHERS = (
+    *FLOPS.values(),
+    HELD,
+    UNIFIED,
+    ON_DRIVES,
+    *SWAPPED,
+    HOST_TRAFFIC,
+    *COPIED.values(),
+)  # all but traffic and transfers between devices
 
 
 def spending(ledger: Ledger, value: Value) -> dict[str, Exact]:
@@ -46,5 +56,11 @@ def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr
         yield f"{resource.name}.{BYTES}", amount * times
     elif resource.kind == "host_traffic":
         yield HOST_TRAFFIC, amount * times
+    elif resource.kind == "nvme_traffic":
+        yield f"traffic.nvme.{resource.direction}", amount * times
+    elif resource.kind == "nvme":
+        yield ON_DRIVES, amount * times
     elif resource.kind == "host":
         yield HELD, amount * times
+        if resource.category == PAGED:
+            yield UNIFIED, amount * times

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from ledger.arithmetic.values import Amount
 from ledger.books.entries import STEP
-from ledger.books.overlap import cargo, moves
+from ledger.books.overlap import cargo, moves, on_host
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Transfer
 
 # Of kernels: seconds at the larger of compute and traffic by data sheet, bytes of traffic, seconds of matmul FLOPs.
 ROOFLINE, TRAFFIC, PRODUCTS = "roofline", "traffic", "products"
-# Of transfers: seconds at the line rate by axis or direction, and of all of a cargo that recur or run once a step.
+# Of transfers: seconds at the line rate by axis or direction, and of all of a cargo that recur or run once a step. What
+# a host does in its own memory is a line of its own.
 WIRE, RECURRING, LATE = "wire", "recurring", "late"
 ERROR = "error"  # seconds times the relative error of their price, by kind, and of transfers by cargo
 StepSums = Mapping[tuple[str, ...], Amount]  # by one of these, and what it is of
@@ -24,7 +25,9 @@ def step_sums(rows: Iterable[KernelTime]) -> dict[tuple[str, ...], Amount]:
     found: dict[tuple[str, ...], Amount] = defaultdict(float)
     for row in rows:
         kind = row.kind
-        if isinstance(kind, Transfer | HostTransfer):
+        if on_host(row):
+            found[WIRE, str(kind)] += row.roofline * row.times
+        elif isinstance(kind, Transfer | HostTransfer):
             way = kind.axis if isinstance(kind, Transfer) else kind.direction
             found[WIRE, way] += row.roofline * row.times
             found[LATE if row.per == STEP else RECURRING, cargo(row)] += row.seconds * row.times

@@ -12,7 +12,7 @@ from math import sqrt
 
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
 from ledger.books.intervals import STEP, known_as
-from ledger.books.passes import PIPELINE, StageTime
+from ledger.books.passes import HOST_SUM, PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
@@ -132,6 +132,7 @@ WAITS = {
     "tax": "compute slowed by transfers beside it",
     "launch": "waiting for launches",
     "bubble": "pipeline bubble",
+    f"comm.{HOST_SUM}": "gradients added up in host memory",
     "optimizer": "optimizer update",
 }
 

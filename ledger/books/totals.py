@@ -22,13 +22,13 @@ from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
-from ledger.books.prices import curve
+from ledger.books.prices import curve, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
-from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC
+from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, SWAPPED, TRAFFIC, UNIFIED
 from ledger.books.time import StepTime
 from ledger.model import dtypes
-from ledger.model.offloading import updates_on_host, weights_on_host
+from ledger.model.offloading import keeps_on_host, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
@@ -46,7 +46,7 @@ def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], tim
     found.update(checkpoint(plan, model))
     found.update(memory(plan, books, peaks))
     found.update(traffic(spent))
-    if plan.parallelism.offload:
+    if keeps_on_host(plan):
         found.update(host(plan, spent))
     found.update(times(plan, time, found))
     return found
@@ -106,6 +106,16 @@ def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
 
     yield HELD, neighbours * most(HELD)
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
+    if plan.optimizer.pages:
+        yield UNIFIED, most(UNIFIED)
+    if plan.parallelism.offload.nvme and plan.host and plan.host.nvme:
+        yield ON_DRIVES, neighbours * most(ON_DRIVES)
+        yield "memory.nvme.capacity", plan.host.nvme.capacity
+        for name in SWAPPED:
+            yield name, most(name)
+    if plan.host:
+        yield "memory.host.capacity", plan.host.memory
+        yield "time.host", host_work(plan, most(HOST_TRAFFIC)).seconds
     for name in COPIED.values():
         yield name, most(name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isclose
+from math import inf, isclose
 
 from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
@@ -26,14 +26,16 @@ def verdict(
     plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult], rows: Sequence[KernelTime]
 ) -> Verdict:
     """The plan judged against its device, its own expectations, and the evidence behind its prices."""
-    fits = totals["memory.reserved"] <= totals["memory.capacity"]
+    fits = totals["memory.reserved"] <= totals["memory.capacity"] and host_holds(totals)
     limit = bottleneck(totals)
     sheets = by_data_sheet(rows)
     evidence = standing(sheets)
     checks = (
         *_memory(plan, totals, roles),
         *_work(plan, totals, rows),
-        *_hosted(totals),
+        *_hosted(plan, totals),
+        *_paged(plan, totals),
+        *_on_drives(totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -82,6 +84,11 @@ def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
 
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    if totals["memory.reserved"] <= totals["memory.capacity"] and not host_holds(totals):
+        full = float(totals["memory.host"]) > float(totals.get("memory.host.capacity", inf))
+        place, words = ("host", "host memory") if full else ("nvme", "NVMe")
+        needed, room = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
+        sizes = f"{said(needed, 'B')} of {said(room, 'B')} of {words}"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:
@@ -198,13 +205,57 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
-    """What lives on the host needs room there, and its update the host's rates; no spec states either."""
-    if "memory.host" in totals:
-        detail = "no spec states its capacity"
+def host_holds(totals: Mapping[str, Number]) -> bool:
+    """Whether the host has room for what a plan keeps there; what is not stated refuses nothing."""
+    places = ("host", "nvme")
+    return all(totals.get(f"memory.{one}", 0) <= totals.get(f"memory.{one}.capacity", inf) for one in places)
+
+
+def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """What lives on the host needs room there, and its update the host's bandwidth."""
+    if "memory.host" not in totals:
+        return
+    title, needed = "Host memory a node needs", totals["memory.host"]
+    if plan.host is None:
+        detail = "not stated: the host's memory"
         if moved := totals["traffic.host"]:
-            detail += f", nor its rate: {said(moved, 'B')} of traffic of each device's update are not timed"
-        yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
+            detail += f" and its bandwidth, so that {said(moved, 'B')} of traffic of each device's update are not timed"
+        yield Check("host", title, "warn", said(needed, "B"), detail)
+        return
+    free = float(totals["memory.host.capacity"]) - float(needed)
+    detail = f"{said(abs(free), 'B')} {'free' if free >= 0 else 'missing'}"
+    if totals["traffic.host"]:
+        reached = (
+            "the line rate of its memory" if plan.host.efficiency == 1 else said(plan.host.efficiency, "%") + " of it"
+        )
+        detail += f"; updates take {said(totals['time.host'], 's')} of a step, at {reached}"
+    figure = f"{said(needed, 'B')} of {said(totals['memory.host.capacity'], 'B')}"
+    yield Check("host", title, "pass" if free >= 0 else "fail", figure, detail)
+
+
+def _paged(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """States in unified memory are on the device as far as there is room, and pass over the link beyond that."""
+    if not totals.get("memory.paged"):
+        return
+    paged = float(totals["memory.paged"])
+    free = max(0.0, float(totals["memory.capacity"]) - float(totals["memory.reserved"]))
+    away = paged - free
+    detail = f"unified memory, beside what the device reserves; {said(free, 'B')} of it are free"
+    if away > 0:
+        seconds = 2 * away / plan.accelerator.host_bandwidth
+        detail += (
+            f", so that {said(away, 'B')} come and go over the link in each update: {said(seconds, 's')} not timed"
+        )
+    yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", said(paged, "B"), detail)
+
+
+def _on_drives(totals: Mapping[str, Number]) -> Iterator[Check]:
+    """What lives on drives needs room there."""
+    if "memory.nvme" in totals:
+        needed, room = totals["memory.nvme"], totals["memory.nvme.capacity"]
+        status = "pass" if needed <= room else "fail"
+        detail = "the buffers in host memory through which it comes and goes are not counted"
+        yield Check("nvme", "NVMe a node needs", status, f"{said(needed, 'B')} of {said(room, 'B')}", detail)
 
 
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:

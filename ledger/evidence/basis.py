@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ledger.books import prices
 from ledger.evidence import citations
-from ledger.model.causes import HostTransfer, Transfer
-from ledger.spec.kernel_classes import ATTENTION, HOST_LINK, KernelClass
+from ledger.model.causes import HostTransfer, HostWork, Transfer
+from ledger.spec.kernel_classes import ATTENTION, KernelClass
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, KernelTime, RoleResult
@@ -68,8 +68,8 @@ def kernel_price(kernel: KernelTime, plan: Plan) -> Curve | None:
         mesh = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
         ranks = mesh.local if mesh.local > 1 else mesh.size
         return prices.curve(device, KernelClass(kind.collective), ranks=ranks)
-    if isinstance(kind, HostTransfer):
-        return prices.curve(device, KernelClass(HOST_LINK, kind.direction))
+    if isinstance(kind, HostTransfer | HostWork):
+        return prices.curve(device, kind.price_class)
     wide = max(group.attention.head_dim for group in plan.model.groups) if kind.family == ATTENTION else 0
     return prices.curve(device, kind, head_dim=wide)
 

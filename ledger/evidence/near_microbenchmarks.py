@@ -16,9 +16,9 @@ from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import TimedSample, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets, record_name
 from ledger.evidence.near_measurements import NearMeasurement
-from ledger.model.causes import HostTransfer, Transfer
+from ledger.model.causes import HostTransfer, HostWork, Transfer
 from ledger.price_forms import PRICE_FORMS, seconds
-from ledger.spec.kernel_classes import HOST_LINK, KernelClass
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.kernel_families import SCALEOUT, form_of, passes_of
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -129,7 +129,7 @@ def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int, int]
     if isinstance(kind, Transfer):
         mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
         return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), int(mesh.size), int(mesh.domains)
-    what = KernelClass(HOST_LINK, kind.direction) if isinstance(kind, HostTransfer) else kind
+    what = kind.price_class if isinstance(kind, HostTransfer | HostWork) else kind
     curve = prices.curve(plan.accelerator, what)
     return curve.what if curve else what, 0, 0
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 
+from ledger.spec.kernel_classes import HOST_LINK, KernelClass
+
 
 class Purpose(Enum):
     """What an operation is there for, as far as a rule asks."""
@@ -48,6 +50,32 @@ class HostTransfer:
     def __str__(self) -> str:
         """As kernels are listed: `host_link.down`."""
         return f"host_link.{self.direction}"
+
+    @property
+    def price_class(self) -> KernelClass:
+        """The class whose curve prices it."""
+        return KernelClass(HOST_LINK, self.direction)
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What a host does for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
+
+    of: str
+
+    @property
+    def drives(self) -> bool:
+        """Whether it is with drives, not in memory."""
+        return self.of in ("read", "write")
+
+    def __str__(self) -> str:
+        """As kernels are listed: `host_memory.update`."""
+        return f"{'nvme' if self.drives else 'host_memory'}.{self.of}"
+
+    @property
+    def price_class(self) -> KernelClass:
+        """A class that no curve prices: the memory of a host is no accelerator's."""
+        return KernelClass("host_memory")
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,11 @@ class FusedKernel:
 
 
 def density(tape: Tape, spec: Attention) -> sympy.Expr:
-    """The share of the (query, key) square that the causal mask and a window or chunks leave, exactly."""
+    """The share of the (query, key) square that the causal mask, documents and a window or chunks leave, exactly."""
     if spec.bidirectional:
         return ONE
+    if tape.packed:
+        return (symbol("document", tape.suffix) + 1) / (2 * symbol("seq"))
     seq, window, chunk = symbol("seq"), symbol("window", tape.suffix), symbol("chunk", tape.suffix)
     if spec.chunk is not None:
         whole = CeilDiv(seq + 1, chunk) - 1
@@ -63,13 +65,14 @@ def slowest(tape: Tape, query: Tensor) -> sympy.Expr:
 
 
 def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
-    """The two contractions inside a fused kernel, over the heads of the query."""
+    """The two contractions inside a fused kernel, over the heads of the query; of packed documents each has its own."""
     batch, seq, heads, _ = query.dims
-    keys = Dim("key", seq.symbol)
+    own = symbol("document", tape.suffix) if tape.packed else seq.symbol
+    keys = Dim("key", own)
     scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
     wide = [Tensor(t.name, (batch, keys, heads, t.dims[-1]), t.dtype, split=query.split) for t in (key, value)]
     result = Tensor("context", (batch, seq, heads, value.dims[-1]), query.dtype, split=query.split)
-    share = density(tape, spec)
+    share = density(tape, spec) * (seq.symbol / own)
     return (
         Contraction("scores", NO_KERNEL, (query, wide[0]), (scores,), einsum=SCORES, density=share),
         Contraction("context", NO_KERNEL, (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
@@ -105,6 +108,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
             parts=_parts(tape, query, key, value, spec),
             skips=kernel.skips,
             slowest=slowest(tape, query) if kernel.skips and not spec.bidirectional else ONE,
+            packed=tape.packed,
         )
         ringing = ("seq", "context") in key.split
         out = around(tape, attention) if ringing else tape.record(attention)

@@ -69,6 +69,7 @@ LETTERS = (
     Letter(
         "hit", "Xh", "experts of a layer that the tokens of a serving pass reach", "model.layers.{group}.mlp.experts"
     ),
+    Letter("document", "Sd", "keys that a query of a packed document sees, doubled, less one", "run.documents"),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
     Letter("predictions", "Y", "further tokens that the model predicts", "model.multi_token.depth"),
     Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
@@ -90,7 +91,8 @@ LETTERS = (
     Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-COUNTED = {"layers", "redone", "segment", "hosted", "in_flight", "attended", "read", "hit"}  # of one group's layers
+# Of the layers of one group.
+COUNTED = {"layers", "redone", "segment", "hosted", "in_flight", "attended", "read", "hit", "document"}
 PER_GROUP = frozenset(row.name for row in LETTERS if row.part) | COUNTED
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}

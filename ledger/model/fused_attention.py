@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 
@@ -17,13 +17,15 @@ class FusedAttention(Operation):
 
     `parts` are the two contractions inside; a kernel that skips masked blocks runs only `density` of them. The
     backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work. `slowest` is what
-    the busiest device does over the average, where a cut sequence leaves them unequal shares of a mask.
+    the busiest device does over the average, where a cut sequence leaves them unequal shares of a mask. `packed`: each
+    document of a sequence is a square of its own.
     """
 
     parts: tuple[Contraction, ...] = ()
     skips: bool = True  # masked blocks are not computed
     density: sympy.Expr = ONE
     slowest: sympy.Expr = ONE
+    packed: bool = False
 
     def spent(self) -> sympy.Expr:
         """What the busiest device runs, for which the others wait."""
@@ -42,8 +44,11 @@ class FusedAttention(Operation):
         return total(part.counted() for part in self.parts)
 
     def shape(self) -> Matmul:
-        """The scores: batch of (queries x head_dim) by (head_dim x keys)."""
-        return self.parts[0].shape()
+        """The scores: batch of (queries x head_dim) by (head_dim x keys); documents are one of the batch each."""
+        square = self.parts[0].shape()
+        if not self.packed:
+            return square
+        return replace(square, batch=square.batch * square.m / square.n, m=square.n)
 
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel of five contractions."""

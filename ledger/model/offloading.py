@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -22,6 +22,7 @@ from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
 OPTIMIZER, WEIGHTS = "optimizer", "weights"
+PAGED = "paged"  # what is in unified memory, as a category of host memory
 DOWN, UP = "down", "up"  # to the host, and back
 OF_GRADIENTS, OF_WEIGHTS, OF_ACTIVATIONS = "gradients", "weights", "activations"
 STAY = ("table", "cast", STAYING)  # roles of what others than the layer hold as well, so that it stays on the device
@@ -50,13 +51,17 @@ class HostCopy:
 
 @dataclass(frozen=True)
 class HostHeld:
-    """Bytes in host memory for one device, of `count` layers; `category` is what they would be on the device."""
+    """Bytes in host memory for one device, of `count` layers; `category` is what they would be on the device.
+
+    `place`: `host` or, on drives, `nvme`.
+    """
 
     cause: Cause
     category: str
     amount: sympy.Expr
     count: sympy.Expr
     why: str
+    place: str = "host"
 
 
 Copied = tuple[str, sympy.Expr, HostCopy]  # whose, how many of them, what
@@ -140,7 +145,39 @@ def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, v
                 amount = sized(share_dtype(plan.precision, weight), sharding.held("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
-        yield from _updated(plan, mine, sharding, value)
+        place = "nvme" if plan.parallelism.offload.nvme else "host"
+        yield from (replace(held, place=place) for held in _updated(plan, mine, sharding, value))
+    elif plan.optimizer.pages:
+        yield from _paged(plan, mine, sharding, value)
+
+
+def swaps(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> dict[str, sympy.Expr]:
+    """Bytes that a step reads from drives and writes to them, of an optimizer that lives there: all of it, both ways.
+
+    DeepSpeed 0.19.8, runtime/swap_tensor/partitioned_optimizer_swapper.py: gradients are written as they are reduced
+    and read for the update, weights and states read for it and written after it.
+    """
+    if not plan.parallelism.offload.nvme:
+        return {}
+    amount = total(held.amount * held.count for held in _updated(plan, mine, sharding, value))
+    return {"read": amount, "write": amount}
+
+
+def _paged(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """States in unified memory: PyTorch's allocator knows nothing of them, and the host has room for all of them.
+
+    bitsandbytes 0.50, optim/optimizer.py, `get_state_buffer`: from 100,000 elements on, by cudaMallocManaged.
+    """
+    for one in owned(plan.optimizer, tuple(mine)):
+        for state in states(one, sharding, plan.precision, value):
+            if state.paged:
+                why = f"{state.name.replace('_', ' ')} of {one.rule.title}: pages that a full device leaves to the host"
+                yield HostHeld(Cause(one.unit, one.weight.name, state=state.name), PAGED, state.bytes(), one.count, why)
+
+
+def keeps_on_host(plan: Plan) -> bool:
+    """Whether anything of a plan may be in host memory."""
+    return bool(plan.parallelism.offload) or plan.optimizer.pages
 
 
 def activations_held_on_host(mine: Sequence[Unit]) -> Iterator[HostHeld]:

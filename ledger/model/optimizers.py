@@ -36,11 +36,12 @@ class Owned:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """One allocation of an optimizer beside a weight: `elements` of `dtype`."""
+    """One allocation of an optimizer beside a weight: `elements` of `dtype`; `paged`: in unified memory."""
 
     name: str
     elements: sympy.Expr
     dtype: str
+    paged: bool = False
 
     def bytes(self) -> sympy.Expr:
         """Bytes on one device."""
@@ -132,12 +133,13 @@ def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -
         if not shape:
             continue
         size, dtype = elements(shape, one.weight, sharding), dtype_of(state.dtype, precision)
+        paged = bool(state.paged) and value(size) >= state.paged
         if state.scales is None:
-            yield StateTensor(name, size, dtype)
+            yield StateTensor(name, size, dtype, paged)
         elif value(size) < state.scales.smallest:
-            yield StateTensor(name, size, "fp32")
+            yield StateTensor(name, size, "fp32", paged)
         else:
-            yield StateTensor(name, size, dtype)
+            yield StateTensor(name, size, dtype, paged)
             yield StateTensor(f"{name}.scales", CeilDiv(size, state.scales.block), state.scales.dtype)
 
 

@@ -36,7 +36,8 @@ class Tape:
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
-    `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in.
+    `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in. `packed`: attention does not
+    leave the documents of a sequence.
     """
 
     precision: Precision
@@ -50,6 +51,7 @@ class Tape:
     times: sympy.Expr = ONE
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    packed: bool = False
     stack: Stack = UNSTATED_STACK
     of_loss: bool = False
     cache: Cache | None = None
@@ -203,7 +205,7 @@ class Tape:
         axes = set(used.values())
         narrow = recipe is not None and gathered_narrow(self, recipe) and bool(moves.clashing(self, left, axes))
         left, held = (unheld(self, left, axes) if narrow else moves.whole(self, left, axes)), left
-        operands = left, right
+        operands, given = (left, right), left.dtype
         if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
@@ -229,6 +231,8 @@ class Tape:
             result = moves.reduced(self, result, axis)
         if bias and contracted:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
+        if stored:
+            result = self.cast(result, given)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
         return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
 
     def _result(self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str) -> Tensor:

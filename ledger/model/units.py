@@ -94,10 +94,13 @@ class Builder:
     adds_to: str = ""  # dtype of the gradients to which products of weights add theirs themselves
     summed_in: str = ""  # dtype of gradients that are summed over devices once micro-batches are through
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
+    packed: bool = False  # sequences hold several documents
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
         """An empty tape, for what a policy treats so."""
-        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, stack=self.stack)
+        tape = Tape(
+            self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed, stack=self.stack
+        )
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
@@ -248,12 +251,14 @@ def builder(plan: Plan) -> Builder:
         adds_to=plan.precision.gradients if fuses(plan) else "",
         summed_in=plan.precision.gradients if stays(plan) and plan.stack.tensor_parallel == "explicit" else "",
         hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
+        packed=plan.run.documents is not None,
     )
 
 
 def whole(plan: Plan) -> Builder:
     """The same plan on one device without recompute: what PyTorch's counters are compared with."""
-    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train)
+    packed = plan.run.documents is not None
+    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train, packed=packed)
 
 
 def units(build: Builder, role: Role) -> tuple[Unit, ...]:

@@ -54,7 +54,16 @@ DECISIONS: Mapping[str, Decision] = {
         ("operations.checkpoint_interval", "operations.restart_time", "operations"),
         "a shorter `operations.checkpoint_interval` (`best` solves it), a faster restart, or sounder devices",
     ),
-    "host": Decision("host", ("parallelism.offload",), said_by="host_updates_take_time"),
+    "host": Decision(
+        "host",
+        ("parallelism.offload", "cluster.host", "cluster"),
+        "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
+        said_by="host_is_stated",
+    ),
+    "nvme": Decision(
+        "nvme", ("parallelism.offload", "cluster.host", "cluster"), "larger drives, or fewer devices of a node"
+    ),
+    "paged": Decision("paged", ("optimizer", "run.micro_batch", "run"), LESS_MEMORY),
     **{
         f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)
         for role in ("gradients", "states", "weights")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ledger.books.verdict import shortfall
+from ledger.books.verdict import host_holds, shortfall
 from ledger.books.what_if.conditions import WRITTEN, Condition, condition
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _gate(text: str, known: Collection[str]) -> Gate:
 
 def plan_outcome(plan: Plan, totals: Mapping[str, Number]) -> PlanOutcome:
     """What a plan comes to by its totals; of a bare model, which has no step, its state alone must fit."""
-    fits = held_bytes(totals) <= totals["memory.capacity"]
+    fits = held_bytes(totals) <= totals["memory.capacity"] and host_holds(totals)
     return PlanOutcome(totals, fits, fits and not shortfall(plan, totals))
 
 

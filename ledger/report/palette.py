@@ -67,6 +67,7 @@ COLOURS: Mapping[str, Colour] = {
     "data": Colour("#f2b277", "#f0b983", INK, NIGHT),
     "pipeline": Colour("#f8dcbf", "#f7dfc6", INK, NIGHT),
     "host": Colour("#dcc09c", "#d3b086", INK, NIGHT),
+    "host_sum": Colour("#c9ab86", "#bd9a6c", INK, NIGHT),
     "launches": Colour("#98a3b0", "#8f9ba8", INK, NIGHT),
     "bubble": Colour("#c6ccd4", "#5f6a77", INK, PAPER),
 }
@@ -77,7 +78,7 @@ MEMORY_ORDER = (
 )
 STEP_ORDER = (
     *("forward", "recompute", "backward", "slowed", "update"),
-    *("tensor", "context", "expert", "data", "pipeline", "host"),
+    *("tensor", "context", "expert", "data", "pipeline", "host", "host_sum"),
     *("launches", "bubble"),
 )
 

@@ -13,7 +13,7 @@ from ledger.arithmetic.values import maximum, truncate
 from ledger.books.evaluate import exact
 from ledger.books.memory.outside import HANDLES
 from ledger.books.memory.timeline import BACKWARD, Point
-from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once
+from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once, update_waits
 from ledger.books.step_sums import StepSums
 from ledger.books.time import CriticalPath, critical_path
 from ledger.model.dims import BY_NAME
@@ -145,6 +145,7 @@ class Rows:
             passes[name, "all"] = summed(parts)
         late, computed, optimizer = self.update(kind, slots, layers)
         once, _ = transfers_once(late, passes, self.plan)
+        optimizer = optimizer + update_waits(late, passes, self.plan)
         staged = self.listed[0].mesh.pipeline > 1
         send = self.cell(self.stack.send_seconds()) if staged else 0.0
         waits = send_waits(replace(kind.role, sends=sends, returns=returns), send, self.plan)
@@ -315,5 +316,6 @@ def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:
         one.down + times * other.down,
         maximum(one.longest_down, other.longest_down),
         one.up + times * other.up,
+        one.update + times * other.update,
         np.logical_or(one.late, other.late),
     )

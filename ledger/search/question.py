@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ledger.books.absent import absent
-from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault
+from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault, host_conditions
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.units import is_more_better
@@ -33,9 +33,13 @@ class Limit:
     key: str
     relation: str
     bound: float
+    if_any: bool = False
 
     def excess(self, values: np.ndarray) -> np.ndarray:
-        """How far each value misses the limit, as a share of it; 0 where it holds, infinite where there is no value."""
+        """How far each value misses the limit, as a share of it; 0 where it holds, infinite where there is no value.
+
+        Where there need not be one (`if_any`), the limit holds.
+        """
         import numpy as np
 
         with np.errstate(invalid="ignore"):
@@ -44,7 +48,7 @@ class Limit:
             missed = np.maximum(by, 0.0) / max(abs(self.bound), 1e-300)
             at_bound = np.where(values == self.bound, np.finfo(float).tiny, 0.0)
             missed = {"<": missed + at_bound, ">": missed + at_bound, "!=": at_bound}.get(self.relation, missed)
-        return np.where(np.isnan(values), inf, missed)
+        return np.where(np.isnan(values), 0.0 if self.if_any else inf, missed)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Question:
 
 def _limit(asked: Condition, plan: Plan) -> Limit:
     bound = float(plan.accelerator.memory) if asked.against == CAPACITY else float(asked.limit)
-    return Limit(asked.text, asked.key, asked.relation, bound)
+    return Limit(asked.text, asked.key, asked.relation, bound, asked.if_any)
 
 
 def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
@@ -108,7 +112,7 @@ def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
     asked = tuple(condition(text, {*known, *named}) for text in conditions)
     for problem in contradictions(asked):
         raise fault(problem, 1, "no layout can meet both conditions", "leave one of them out")
-    return Question(key, largest, asked, keys, top)
+    return Question(key, largest, (*asked, *host_conditions(plan)), keys, top)
 
 
 def _require_total(key: str, known: Collection[str], flag: str) -> None:

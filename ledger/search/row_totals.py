@@ -19,6 +19,7 @@ from ledger.books.intervals import MEMORY, known_as
 from ledger.books.price_changes import PRICES, shares
 from ledger.books.spending import HELD
 from ledger.books.time import bounded
+from ledger.model.offloading import keeps_on_host
 from ledger.search.blocks import Block
 from ledger.search.combining import Rows, Stage
 from ledger.search.facts import Array
@@ -31,6 +32,15 @@ from ledger.search.sums import CellSums, added
 from ledger.spec.plan import Plan
 
 WITH_ENDS = ("time.step", "time.calendar", "cost.run")
+OF_HOSTS = (
+    "memory.host",
+    "memory.paged",
+    "memory.nvme",
+    "traffic.nvme",
+    "time.host",
+    "traffic.host",
+    "host_link",
+)
 # Which part of RowTotals has a total: by the longest of these that its name begins with, part by part.
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("time.step", "memory.peak", "memory.reserved", "memory.capacity"), "front"),
@@ -42,7 +52,7 @@ SOURCES: Mapping[str, str] = {
     "flops": "work",
     **dict.fromkeys(("parameters.per_device", "memory.static"), "held"),
     **dict.fromkeys(("comm", "traffic"), "traffic"),
-    **dict.fromkeys(("memory.host", "traffic.host", "host_link"), "host"),
+    **dict.fromkeys(OF_HOSTS, "host"),
     **dict.fromkeys(("time", *(f"{key}.{end}" for key in WITH_ENDS for end in ("low", "high"))), "times"),
     "memory": "parts",
     "pace": "paces",
@@ -50,7 +60,7 @@ SOURCES: Mapping[str, str] = {
 }
 FRONT = ("front", "of_run")  # which need no more than a step and its memory
 # Totals that not every plan has: those that it lacks are no numbers.
-OPTIONAL = ("comm", "flops.update", "memory.host", "traffic.host", "host_link")
+OPTIONAL = ("comm", "flops.update", *OF_HOSTS)
 
 
 def source(key: str) -> str:
@@ -198,7 +208,7 @@ class RowTotals:
     @cached_property
     def host(self) -> dict[str, Array]:
         """Memory of the host, and what goes there."""
-        if not self.rows.plan.parallelism.offload:
+        if not keeps_on_host(self.rows.plan):
             return {}
         pairs = zip(self.named, self.hosted, strict=True)
         return dict(totals.host(self.plan, [{**mine, HELD: mine.get(HELD, 0) + more} for mine, more in pairs]))

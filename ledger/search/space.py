@@ -243,8 +243,9 @@ def _offloads(plan: Plan) -> list[Any]:
 
 def _offload(plan: Plan) -> Any:
     own = plan.parallelism.offload
-    if own.layers:
-        return {**{kind: True for kind in own.kinds if kind != "activations"}, "activations": own.layers}
+    if own.layers or own.nvme:
+        stated = {"activations": own.layers or True, "optimizer": "nvme" if own.nvme else True}
+        return {kind: stated.get(kind, True) for kind in own.kinds}
     return list(own.kinds) or None
 
 

@@ -194,6 +194,7 @@ class Stack:
             copies,
             taken(lambda work: work.waited),
             taken(lambda work: work.weights),
+            taken(lambda work: work.summed),
         )
 
     @property
@@ -316,11 +317,12 @@ def added(one: UnitWork, other: UnitWork) -> UnitWork:
         {way: (mine[0] + theirs[0], mine[1] + theirs[1]) for way, (mine, theirs) in pairs.items()},
         one.waited + other.waited,
         one.weights + other.weights,
+        one.summed + other.summed,
     )
 
 
 STATED = ("state",)  # one axis of all degrees that cut weights
-TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
+TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "update", "late")
 
 
 def aligned(values: Sequence[Array]) -> list[Array]:

@@ -26,7 +26,7 @@ from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import passes
 from ledger.books.memory.steps import Allocation, Step, weight_gradients
 from ledger.books.memory.timeline import Timeline
-from ledger.books.overlap import moves
+from ledger.books.overlap import computes, spent
 from ledger.books.passes import UnitWork
 from ledger.model.dims import Dim
 from ledger.model.program import program
@@ -170,7 +170,7 @@ def update_times(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> UpdateT
     value = exact(bindings(placed, held))
     entries = (entry for entry in sharing_entries(way, held, placed, value) if entry.per == STEP)
     rows = priced(tuple(entries), placed, value)
-    optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
+    optimizer = spent(row for row in rows if row.when == "optimizer" and computes(row))
     return UpdateTimes(once_work(rows), optimizer)
 
 

@@ -28,7 +28,7 @@ from ledger.books.memory.outside import temporaries
 from ledger.books.memory.passing import categories, passes, standing
 from ledger.books.memory.steps import weight_gradients
 from ledger.books.memory.timeline import FORWARD, Timeline
-from ledger.books.overlap import moves
+from ledger.books.overlap import computes
 from ledger.books.passes import PASSES, StepWork, UnitWork, step_work, unit_work
 from ledger.books.results import KernelTime
 from ledger.model.fused_attention import AttentionBackward
@@ -183,7 +183,7 @@ def once_work(rows: Sequence[KernelTime]) -> OnceWork:
     """What of these runs once a step."""
     computed: dict[str, Amount] = {}
     for row in rows:
-        if row.per != MICRO_BATCH and not moves(row) and row.when != "optimizer":
+        if row.per != MICRO_BATCH and computes(row) and row.when != "optimizer":
             computed[row.when] = computed.get(row.when, 0.0) + row.seconds * row.times
     return OnceWork(step_work(rows), computed)
 

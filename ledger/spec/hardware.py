@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
 
+from ledger.spec.host import Host
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
 from ledger.spec.operations import stood_in
@@ -14,6 +15,7 @@ from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
     NEEDED,
+    OPTIONAL,
     SOURCED,
     KeyStated,
     ListOf,
@@ -151,6 +153,11 @@ class Accelerator:
         Choice("gpu", "cpu"),
         "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
     ] = "gpu"
+    host: Annotated[
+        Host | None,
+        "The host of the node that it is sold in, for clusters of such nodes that state none.",
+        OPTIONAL,
+    ] = None
     aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
     calibration: Annotated[
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
@@ -231,4 +238,7 @@ class Cluster:
         quantity("1", greatest=1000),
         "What the cards of a pod send over what leaves it at most: 7 for 1:7.",
     ] = 1.0
+    host: Annotated[
+        Host | None, "The host of each node; that of the accelerator's own nodes where not given.", OPTIONAL
+    ] = None
     name: str = ""

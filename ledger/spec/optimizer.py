@@ -56,6 +56,12 @@ class State:
     ] = field(default_factory=lambda: for_all("whole"))
     dtype: Annotated[str, STATE_DTYPE, STATE_DTYPE_MEANING] = DEFAULT
     scales: Annotated[Scales | None, OPTIONAL] = None
+    paged: Annotated[
+        int,
+        Integer(0, 1_000_000_000),
+        "Of tensors with at least so many elements it is in unified memory, which pages to the host where a device is "
+        "full (bitsandbytes' paged optimizers); 0: of none.",
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,12 @@ class Optimizer:
         """What `kernels.optimizer` may say: the implementations of this rule, and of the one for the other weights."""
         others = self.otherwise.implementations() if self.otherwise else ()
         return tuple(dict.fromkeys((*self.update, *others)))
+
+    @property
+    def pages(self) -> bool:
+        """Whether this rule, or the one for the other weights, keeps states in unified memory."""
+        others = self.otherwise.pages if self.otherwise else False
+        return others or any(state.paged for state in self.states.values())
 
     @property
     def citation(self) -> str:

@@ -42,7 +42,13 @@ class Offload:
     spec: ClassVar[PartHeader] = PartHeader(
         least=1,
         extra=(
-            Row("optimizer", Choice(True), "Master weights and optimizer states.", "optimizer"),
+            Row(
+                "optimizer",
+                Choice(True, "nvme"),
+                "Master weights and optimizer states; `nvme`: on the drives of the node, with gradients, where each "
+                "step reads and writes them (ZeRO-Infinity).",
+                "optimizer",
+            ),
             Row("weights", Choice(True), "Shards of weights, with their gradients and states.", "weights"),
         ),
     )
@@ -54,12 +60,14 @@ class Offload:
         AnyOf((Choice(True, means={True: 0}), Integer(1, 100_000))),
         "All layers (true), or so many of each stage, from its first on.",
     ] = 0
+    nvme: bool = False  # what updates weights is on drives
 
     @classmethod
     def from_spec(cls, given: Values) -> Offload:
         """A list of kinds, or a mapping that may say of how many layers."""
         keys = {"layers": "activations"}
-        return cls(given.get("kinds", tuple(keys.get(name, name) for name in given)), given.get("layers", 0))
+        kinds = given.get("kinds", tuple(keys.get(name, name) for name in given))
+        return cls(kinds, given.get("layers", 0), given.get("optimizer") == "nvme")
 
     def __contains__(self, kind: object) -> bool:
         """Whether a kind of thing lives there."""
@@ -72,7 +80,8 @@ class Offload:
     def __str__(self) -> str:
         """The kinds in words."""
         some = f"activations of {self.layers} layers" if self.layers else "activations"
-        return ", ".join(some if kind == "activations" else kind for kind in self.kinds)
+        words = {"activations": some, "optimizer": "optimizer on NVMe" if self.nvme else "optimizer"}
+        return ", ".join(words.get(kind, kind) for kind in self.kinds)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ledger.spec.parts import PartOf, field_rows, header_of, spec_type
 from ledger.spec.plan import Plan
 from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Sourced
 from ledger.spec.value_types import ValueType
-from ledger.spec.values import Integer, Quantity
+from ledger.spec.values import Integer, Quantity, Size
 
 PLAN = PartOf(Plan)
 NO_UNIT = "1"  # the unit of counts, ratios and words
@@ -53,6 +53,13 @@ def type_of(path: str) -> ValueType | None:
     return _at(path)[0]
 
 
+def size_type(path: str) -> ValueType | None:
+    """The type of a value that is a number: of several forms that one which is a size, as of `rank: 16`."""
+    kind = type_of(path)
+    sizes = [inner for inner in kind.inners if isinstance(inner, Size)] if isinstance(kind, AnyOf) else []
+    return sizes[0] if sizes else kind
+
+
 def is_known(path: str) -> bool:
     """Whether a spec may say something at a path."""
     return _at(path)[0] is not None
@@ -66,7 +73,7 @@ def unit(path: str) -> str:
 
 def greatest(path: str) -> float:
     """The greatest value that a spec may state at a path; infinite where there is none."""
-    kind = _at(path)[0]
+    kind = size_type(path)
     bound = kind.most if isinstance(kind, Integer) else kind.greatest if isinstance(kind, Quantity) else None
     return inf if bound is None else bound
 

@@ -9,10 +9,12 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
+from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
 from ledger.spec.headroom import DEFAULT, HEADROOM, Headroom
+from ledger.spec.host import Host
 from ledger.spec.library import Library
 from ledger.spec.operations import Operations, stood_in
 from ledger.spec.optimizer import Optimizer
@@ -102,6 +104,7 @@ class Run:
         "In the whole run: `15T tokens`, or `20 a parameter`: so many for each of the model's parameters, as the total "
         "`parameters` counts them (with those that are frozen, and with adapters).",
     ] = None
+    documents: Annotated[Documents | None, OPTIONAL] = None
 
     @property
     def token_count(self) -> int | None:
@@ -205,3 +208,15 @@ class Plan:
     warnings: tuple[Problem, ...] = ()  # what is legal but risky
     # What it was read from; none where it was made otherwise. Plans that say the same are the same.
     reading: Reading | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def host(self) -> Host | None:
+        """The host of each node: the cluster's, else that of the nodes that its accelerator is sold in."""
+        sold = self.accelerator.host
+        alike = sold is not None and sold.devices == self.cluster.devices_per_node
+        return self.cluster.host or (sold if alike else None)
+
+    @property
+    def host_devices(self) -> int:
+        """How many devices of the plan share one host."""
+        return min(self.cluster.devices, self.cluster.devices_per_node)

@@ -113,6 +113,9 @@ class Overlap:
     host: Annotated[
         str, Choice("none", "compute"), "Copies to host memory and back behind the layers that run meanwhile."
     ] = "none"
+    update: Annotated[
+        str, Choice("none", "backward"), "The update on the host behind the backward of earlier layers."
+    ] = "none"
 
 
 @dataclass(frozen=True)

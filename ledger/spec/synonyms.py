@@ -86,6 +86,7 @@ WORDS: Mapping[str, str] = {
     "model.layers.0.mlp.activation": "hidden_act act activation_function",
     "model.layers.0.mlp.experts": "num_experts n_experts num_local_experts n_routed_experts",
     "model.layers.0.mlp.top_k": "num_experts_per_tok topk moe_router_topk",
+    "run.documents": "packed packing sample_packing packed_sequence packed_sequences padding_free document_length",
     "expect": "expect_parameters expectations assert asserts",
 }
 SYNONYMS: Mapping[str, str] = {word: written for written, words in WORDS.items() for word in words.split()}

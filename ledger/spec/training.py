@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import At, PartHeader
-from ledger.spec.structures import ListOf, Row, Values, quantity
+from ledger.spec.structures import OPTIONAL, AnyOf, ListOf, Row, Values, members, quantity
 from ledger.spec.values import Choice, Integer, Size, String
 
 LAYER_COUNT = Integer(1, 100_000)
@@ -71,25 +72,46 @@ class Recompute:
         return cls("segment") if word == "square_root" else cls(word)
 
 
+ADAPTED = ("q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "q_latent", "kv_latent", "kv")
+RANK = Size(most=100_000)
+
+
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters: their rank, the contractions that have one (`q`, `up`, ...), what drops out of their input."""
+    """Low-rank adapters: which contractions have one (`q`, `up`, ...), their ranks, what drops out of their input."""
 
-    rank: Annotated[int, Size(most=100_000), "Width between the two factors."]
+    rank: Annotated[
+        int | Mapping[str, int],
+        AnyOf((RANK, members(RANK, {name: f"Of `{name}`." for name in ADAPTED}))),
+        "Width between the two factors: one for all targets, or `{q: 16, v: 8}`, whose keys are the targets (peft's "
+        "`rank_pattern`).",
+    ]
     targets: Annotated[
         tuple[str, ...],
-        ListOf(
-            Choice("q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "q_latent", "kv_latent", "kv"),
-            1,
-            unique=True,
-        ),
-        "The matrices that have an adapter.",
-    ]
+        ListOf(Choice(*ADAPTED), 1, unique=True),
+        "The matrices that have an adapter; needed where one rank is for all.",
+        OPTIONAL,
+    ] = ()
     dropout: Annotated[
         float,
         quantity("1", greatest=1, zero=True),
         "Share of its input that each adapter drops out, in a copy of its own (peft's `lora_dropout`).",
     ] = 0.0
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Lora:
+        """Ranks by target name the targets, where these are not stated besides."""
+        rank = given["rank"]
+        return cls(**({"targets": tuple(rank)} | given if isinstance(rank, Mapping) else given))
+
+    def rank_of(self, target: str) -> int:
+        """The rank of a target's adapter."""
+        return self.rank if isinstance(self.rank, int) else self.rank[target]
+
+    @property
+    def largest(self) -> int:
+        """The largest rank of any adapter."""
+        return max(map(self.rank_of, self.targets), default=0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +123,7 @@ class Train:
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="Which weights are trained: all | {only: [head]} | {frozen: [embedding]} | "
-        "{lora: {rank: 16, targets: [q, v]}}.",
+        "{lora: {rank: 16, targets: [q, v]}} | {lora: {rank: {q: 16, v: 8}}}.",
         least=1,
         most=1,
         extra=(
@@ -125,8 +147,3 @@ class Train:
         """The one entry says which kind it is."""
         kind = next(iter(given), "kind")
         return cls() if kind == "kind" else cls("lora", lora=given[kind]) if kind == "lora" else cls(kind, given[kind])
-
-    @property
-    def rank(self) -> int:
-        """The rank of the adapters; 0: there are none."""
-        return self.lora.rank if self.lora else 0

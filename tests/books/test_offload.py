@@ -94,7 +94,7 @@ def test_a_node_holds_sixteen_bytes_a_parameter_of_its_devices() -> None:
     assert found.plan.precision.master == "fp32"
     assert found.totals["memory.host"] == 8 * 16 * PARAMETERS // 16
     host = next(check for check in found.verdict.checks if check.name == "host")
-    assert (host.status, host.figure) == ("warn", "64.2 GB")
+    assert (host.status, host.figure) == ("pass", "64.2 GB of 2.00 TB")
     assert found.totals["memory.static.master"] == found.totals["memory.static.optimizer"] == 0
 
 

@@ -73,9 +73,10 @@ def test_nobody_waits_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_are_completed_step_by_step(completed: Completed) -> None:
     """The parts of a plan, then what lies below one; of a step that is the only one, also what follows it."""
-    run = {"run.seq_len", "run.micro_batch", "run.global_batch", "run.tokens"}
+    run = {"run.seq_len", "run.micro_batch", "run.global_batch", "run.tokens", "run.documents"}
     assert {value for _, value in completed("solve", "8b", "--for", "run.")} == run
-    assert {value for _, value in completed("check", "8b", "--set", "run")} == {"run", *run}
+    lengths = {f"run.documents.{key}" for key in ("length", "lengths", "lengths.0.tokens", "lengths.0.share")}
+    assert {value for _, value in completed("check", "8b", "--set", "run")} == {"run", *run, *lengths}
     assert ("plain", "parallelism") in completed("solve", "8b", "--for", "")
     assert ("plain", "model.layers.0.attention.heads") in completed("show", "8b", "--set", "model.layers.0.attention.")
 

@@ -25,6 +25,10 @@ ALONE: Mapping[str, Any] = {"parallelism.tensor": [1], "parallelism.sequence": [
 SPACES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "dense": ("7b-8xh100", {**NO_PIPELINE, "parallelism.context": [1], "run.micro_batch": [1, 2]}),
     "offload": ("7b-8xh100", {**ALONE, "parallelism.pipeline": [1, 2], "parallelism.zero": [1, 3]}),
+    "hosts": ("7b-8xh100", {**ALONE, **NO_PIPELINE, "parallelism.zero": [3], "recompute": ["none", "full"],
+        "run.micro_batch": [1, 2]}),
+    "drives": ("7b-8xh100", {**ALONE, **NO_PIPELINE, "parallelism.zero": [3], "recompute": ["none", "full"],
+        "run.micro_batch": [1, 2]}),
     "context": ("8b", {**NO_PIPELINE, "parallelism.tensor": [1, 4], "recompute": ["none"], "run.micro_batch": [1]}),
     "pipelines": ("llama-3.1-405b-meta", {"parallelism.tensor": [8], "parallelism.context": [1], "recompute": ["full"],
         "parallelism.zero": [1, 2], "parallelism.replicate": [1], "parallelism.sequence": ["regather"],
@@ -37,8 +41,17 @@ SPACES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "parallelism.pipeline": [8, 16], "parallelism.zero": [1, 2], "parallelism.replicate": [1],
         "parallelism.offload": [None], "recompute": ["full"], "run.micro_batch": [1]}),
 }  # fmt: skip
+DRIVES = "{capacity: 10 TB, read: 20 GB/s, write: 10 GB/s, source: this test}"
 # What a kind of plan has otherwise than its file.
-OVERRIDES: Mapping[str, tuple[str, ...]] = {"mapped": ("stack=megatron-core-2025", "kernels.weighing=activation")}
+OVERRIDES: Mapping[str, tuple[str, ...]] = {
+    "mapped": ("stack=megatron-core-2025", "kernels.weighing=activation"),
+    "hosts": ("parallelism.zero=3", "parallelism.offload=[weights]"),  # its accelerator's file states a host
+    "drives": (
+        "parallelism.zero=3",
+        "parallelism.offload={optimizer: nvme}",
+        f"cluster.host={{memory: 1 TB, bandwidth: 400 GB/s, nvme: {DRIVES}, source: this test}}",
+    ),
+}
 
 
 def priced(space: Space, keys: tuple[str, ...], every: int = 1) -> list[Block]:
@@ -86,7 +99,7 @@ def _smallest(key: str) -> float:
     return CLOSE if key.startswith("pace.") else 0.0
 
 
-@pytest.mark.parametrize("name", ["dense", "offload", "experts", "mapped"])
+@pytest.mark.parametrize("name", ["dense", "offload", "hosts", "drives", "experts", "mapped"])
 def test_some_rows_are_what_the_compiler_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows of each kind of space."""
     compare(name, 4, monkeypatch, every=5)

@@ -25,7 +25,16 @@ from ledger.spec.problems import SpecError
 
 SPEC = "7b-8xh100"
 TWENTY = "run.tokens=20 a parameter"
-PRICED = ("a100-sxm-80gb", "b200", "gb200", "h100-sxm", "h200-sxm", "mi300x", "rtx-4090")  # files of specs/prices
+PRICED = (
+    "a100-sxm-80gb",
+    "b200",
+    "gb200",
+    "h100-sxm",
+    "h200-sxm",
+    "l40s",
+    "mi300x",
+    "rtx-4090",
+)  # files of specs/prices
 
 
 def rows(found: Solution) -> Mapping[str, Tried]:

@@ -356,7 +356,10 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["parallelism.offload=[optimizer]"], "the update on the host is taken to cost nothing beside its copies"),
+        (
+            ["cluster.devices_per_node=4", "parallelism.offload=[optimizer]"],
+            "offload of optimizer, but the host is not stated: its memory is not checked, and the update",
+        ),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
         (["assumptions.headroom=60 %"], "headroom = 60.0\u202f% keeps 60.0\u202f% of the memory of"),

@@ -28,7 +28,7 @@ Holding = tuple[sympy.Expr, str]  # bytes, and why
 
 
 def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
-    """Master weights and optimizer states, alive all the time; on the device, unless the host has them."""
+    """Master weights and optimizer states, alive all the time; on the device, unless the host or unified memory has."""
     if updates_on_host(plan):
         if drains(plan) and plan.parallelism.zero < 3:
             yield _on_the_way(program, plan, when, value)
@@ -38,7 +38,7 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
         if precision.master:
             amount = sized(precision.master, sharding.held("optimizer", one.weight))
             yield Entry(Cause(one.unit, one.weight.name), stock("master"), when, amount, one.count, "master copy")
-        for state in states(one, sharding, precision, value):
+        for state in (state for state in states(one, sharding, precision, value) if not state.paged):
             why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.citation})"
             cause = Cause(one.unit, one.weight.name, state=state.name)
             yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)

@@ -10,7 +10,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.names import no_total
 from ledger.books.results import Number
-from ledger.numbers import DAY
+from ledger.numbers import DAY, said
 from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
@@ -32,7 +32,8 @@ WRITTEN = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
 class Condition:
     """A total against `limit` in its base unit, or as a share of another amount where `relative`; as typed in `text`.
 
-    `against` names the total that is the limit where the text says none (`fits`).
+    `against` names the total that is the limit where the text says none (`fits`); `if_any`: it holds where totals lack
+    its key.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Condition:
     limit: Fraction
     relative: bool = False
     against: str = ""
+    if_any: bool = False
 
     def bound(self, totals: Mapping[str, Number]) -> Fraction:
         """The limit under these totals."""
@@ -48,11 +50,13 @@ class Condition:
 
     def holds(self, totals: Mapping[str, Number]) -> bool:
         """Whether the condition holds of these totals; KeyError where they lack its key."""
+        if self.if_any and self.key not in totals:
+            return True
         return RELATIONS[self.relation](Fraction(totals[self.key]), self.bound(totals))
 
     def slack(self, totals: Mapping[str, Number]) -> Fraction:
         """How far the total may still grow, or fall, before the condition breaks; negative where it is broken."""
-        room = self.bound(totals) - Fraction(totals[self.key])
+        room = self.bound(totals) - Fraction(totals.get(self.key, 0) if self.if_any else totals[self.key])
         return room if self.relation in {"<", "<="} else -room
 
 
@@ -77,6 +81,14 @@ def condition(text: str, known: Collection[str], plan: Plan | None = None, *, ch
     except QuantityError as error:
         raise fault(text, match.start(3) + 1, error.message, error.help) from error
     return Condition(text.strip(), key, relation, amount, relative)
+
+
+def host_conditions(plan: Plan) -> tuple[Condition, ...]:
+    """What `fits` asks beside a device's memory: room on the host, of a plan that keeps anything there."""
+    if plan.host is None or not (plan.parallelism.offload or plan.optimizer.pages):
+        return ()
+    text = f"memory.host <= {said(plan.host.memory, 'B')}"
+    return (Condition(text, "memory.host", "<=", Fraction(plan.host.memory), if_any=True),)
 
 
 def check_consistent(conditions: Sequence[Condition]) -> None:

@@ -10,7 +10,7 @@ import sympy
 from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as
 from ledger.books.what_if.trial import with_settings
 from ledger.model.dims import LETTERS, symbol
-from ledger.spec.paths import greatest, key_of, parent_of, type_of, unit
+from ledger.spec.paths import greatest, key_of, parent_of, size_type, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.stages import depth, growth
@@ -60,7 +60,7 @@ def layer_count(plan: Plan, path: str, given: int) -> Unknown:
 
 def size(plan: Plan, path: str, given: int) -> Unknown:
     """A whole number in the finest steps from the given one that the spec's rules allow."""
-    kind, put = type_of(path), stated(path)
+    kind, put = size_type(path), stated(path)
     step = _finest(plan, given, put) if isinstance(kind, Size) else 1
     least = given % step or step
     if not given and (refused := with_settings(plan, put(least)).problems):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ledger.books.names import no_total
 from ledger.books.what_if.answer import Question, Solution, told
-from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault
+from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault, host_conditions
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
 from ledger.books.what_if.product import Note, best_of
@@ -54,7 +54,10 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
 def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str) -> Question:
     """What is asked of a plan, in the texts of the command line; raises SpecError with the place in the text."""
     known = totals(plan)
-    conditions = tuple(condition(text, known, plan) for text in subject_to or [FITS])
+    texts = subject_to or [FITS]
+    conditions = tuple(condition(text, known, plan) for text in texts)
+    if FITS in map(str.strip, texts):
+        conditions += host_conditions(plan)
     check_consistent(conditions)
     for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
         if key and key not in known:

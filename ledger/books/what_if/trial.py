@@ -50,12 +50,14 @@ class Trial:
     def holds(self, condition: Condition, rank: int) -> bool:
         """Whether the value is legal and the condition holds of it."""
         found = self(rank)
-        return found is not None and condition.key in found and condition.holds(found)
+        return found is not None and (condition.if_any or condition.key in found) and condition.holds(found)
 
     def slack(self, condition: Condition, rank: int) -> float | None:
         """How far the condition is from breaking; None for an illegal value, or one without the total."""
         found = self(rank)
-        return None if found is None or condition.key not in found else float(condition.slack(found))
+        return (
+            None if found is None or not (condition.if_any or condition.key in found) else float(condition.slack(found))
+        )
 
 
 def with_settings(plan: Plan, settings: Settings) -> Draft:

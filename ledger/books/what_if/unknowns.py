@@ -15,7 +15,7 @@ from ledger.spec.inputs import LABELS, UNREAD
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.near import nearest
 from ledger.spec.options import listed_values
-from ledger.spec.paths import key_of, parent_of, part_of, spec_path, type_of
+from ledger.spec.paths import key_of, parent_of, part_of, size_type, spec_path, type_of
 from ledger.spec.plan import Group, Lengths, Plan
 from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.synonyms import target
@@ -24,6 +24,7 @@ from ledger.spec.values import Integer, Quantity, Size
 
 LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
 FITTED = "calibration"
+FOLLOWING = "nvme"  # what an offload says in the value of another key: `{optimizer: nvme}`
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ KINDS = (  # the first that holds
         lambda plan, path, _: degree(plan, path),
     ),
     Kind(lambda path, value: parent_of(path) in LAYERS and _is_whole(value), sizes.layer_count),
+    Kind(lambda path, value: isinstance(size_type(path), Size) and _is_whole(value), sizes.size),
     Kind(lambda path, _: len(listed_values(type_of(path), 1)) > 1, lambda plan, path, _: option(plan, path)),
     Kind(lambda path, value: isinstance(type_of(path), Integer | Quantity) and _is_whole(value), sizes.size),
     Kind(
@@ -99,8 +101,10 @@ def _inputs(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _inputs(f"{path}.{group.name}", group)
     elif is_dataclass(value) and not isinstance(value, TokensPerParameter | Lengths):
         for field in fields(value):
-            if field.name not in {*LABELS, FITTED}:
-                yield from _inputs(f"{path}.{field.name}", getattr(value, field.name))
+            one = getattr(value, field.name)
+            follows = field.name == FOLLOWING and isinstance(one, bool)
+            if field.name not in {*LABELS, FITTED} and not follows:
+                yield from _inputs(f"{path}.{field.name}", one)
 
 
 def _is_whole(value: Any) -> bool:

@@ -44,12 +44,18 @@ class FlopCounts:
 
 def parameter_count(model: Model, train: Train = WHOLE) -> int:
     """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
+    return parameter_counts(model, train)[0]
+
+
+def parameter_counts(model: Model, train: Train) -> tuple[int, int]:
+    """The same, and how many of them are trained."""
     import torch
 
     kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model))
     built = reference_model(model, kernels, "meta", torch.bfloat16)
     freeze(built, train)  # adapters are parameters, too
-    return sum(parameter.numel() for parameter in built.parameters())
+    weights = tuple(built.parameters())
+    return sum(one.numel() for one in weights), sum(one.numel() for one in weights if one.requires_grad)
 
 
 def flop_counts(work: Workload) -> FlopCounts:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference.cuda_guard import install_cuda_guard
-from ledger.lab.reference.model import Workload, freeze, reference_model, torch_dtype, training_loss
+from ledger.lab.reference.model import Workload, born_dtype, freeze, reference_model, training_loss
 from ledger.lab.reference.storages import storage_of
 from ledger.lab.transformers.config import family, with_layers
 
@@ -99,9 +99,9 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     install_cuda_guard()
     recorder = _Recorder()
     with imaginary_gpu(), FakeTensorMode():
-        dtype = torch_dtype(work.precision.weights.base)
+        dtype = born_dtype(work.precision)
         built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
-        freeze(built, work.train)
+        freeze(built, work.train, work.precision)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
         with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:

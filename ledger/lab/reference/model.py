@@ -40,8 +40,11 @@ class Workload:
 
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside; raises `NoReferenceError`."""
-    if not plan.precision.weights.every:
-        raise NoReferenceError(f"weights in {plan.precision.weights}: PyTorch's judge builds a model in one dtype")
+    formats = plan.precision.weights
+    if not formats.every and not (
+        formats.is_stored_only and len({formats.norms, formats.embedding, formats.head}) == 1
+    ):
+        raise NoReferenceError(f"weights in {formats}: PyTorch's judge builds a model in one dtype")
     run, optimizer = plan.run, plan.optimizer
     parts = (
         loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
@@ -61,6 +64,16 @@ def workload(plan: Plan) -> Workload:
         plan.train,
         hosting=copied if "activations" in plan.parallelism.offload else "",
     )
+
+
+def born_dtype(precision: Precision) -> torch.dtype:
+    """The dtype in which a model's parameters are made: of a quantised one that of all which is not quantised."""
+    return torch_dtype(precision.weights.norms if precision.weights.is_stored_only else precision.weights.base)
+
+
+def trained_dtype(precision: Precision) -> str:
+    """The format of what is trained: of a quantised model, its adapters."""
+    return precision.weights.adapters if precision.weights.is_stored_only else precision.weights.base
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -106,6 +119,10 @@ def reference_model(
         from ledger.lab.reference.quantised import quantise_layers
 
         quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
+    if precision and precision.weights.is_stored_only:
+        from ledger.lab.reference.stored_only import store_layers
+
+        store_layers(built, attrgetter(family(model).layers)(built), precision)
     return built.train()
 
 
@@ -162,12 +179,16 @@ def bidirectional(model: Model) -> bool:
     return any(group.attention.bidirectional for group in model.groups)
 
 
-def freeze(built: Any, train: Train) -> None:
-    """Freeze what `train` does not train; raises `NoReferenceError`. Within the fake mode, if there is one."""
+def freeze(built: Any, train: Train, precision: Precision | None = None) -> None:
+    """Freeze what `train` does not train; raises `NoReferenceError`. Within the fake mode, if there is one.
+
+    Adapters are in the dtype that `precision` gives them, or in that of the matrices beside them.
+    """
     if train.kind != "all":
         from ledger.lab.reference import trained
 
-        trained.set_up(built, train)
+        own = torch_dtype(precision.weights.adapters) if precision and not precision.weights.every else None
+        trained.set_up(built, train, own)
 
 
 def checkpoint_layers(built: Any, recompute: Recompute) -> None:

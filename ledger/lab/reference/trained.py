@@ -40,9 +40,9 @@ PARTS = {
 class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
     """A frozen projection with its adapter (peft, `lora.layer.Linear`), scaled by a number."""
 
-    def __init__(self, base: Any, lora: Lora) -> None:
+    def __init__(self, base: Any, lora: Lora, rank: int) -> None:
         super().__init__()
-        self.base, rank = base, lora.rank
+        self.base = base
         self.dropout = nn.Dropout(lora.dropout) if lora.dropout else nn.Identity()
         wide, narrow = base.weight.shape if isinstance(base, nn.Linear) else base.weight.shape[::-1]
         place = {"device": base.weight.device, "dtype": base.weight.dtype}
@@ -55,15 +55,15 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not foll
         return base + self.lora_b(self.lora_a(self.dropout(hidden))) * 2.0
 
 
-def set_up(built: Any, train: Train) -> None:
-    """Freeze what `train` does not train, and put adapters in place; raises `NoReferenceError`."""
+def set_up(built: Any, train: Train, dtype: Any = None) -> None:
+    """Freeze what `train` does not train, and put adapters of a dtype in place; raises `NoReferenceError`."""
     if train.kind == "all":
         return
     if hasattr(built.base_model, "encoder"):
         raise NoReferenceError(f"train: {train.kind}: parts of transformers' encoders go by other names")
     if train.lora:
         built.requires_grad_(requires_grad=False)
-        _adapt(built, train.lora)
+        _adapt(built, train.lora, dtype)
         return
     if unknown := set(train.names) - set(PARTS):
         raise NoReferenceError(f"train: {', '.join(sorted(unknown))}: no part of a transformers model by that name")
@@ -73,20 +73,25 @@ def set_up(built: Any, train: Train) -> None:
         parameter.requires_grad_(named == (train.kind == "only"))
 
 
-def _adapt(built: Any, lora: Lora) -> None:
+def _adapt(built: Any, lora: Lora, dtype: Any) -> None:
     """Adapters as peft puts them in place, where it is installed; else as this module writes them after it."""
     found = tuple(_adapted(built, lora))
     if find_spec("peft") is not None:
         from ledger.lab.reference import peft_adapters
 
-        peft_adapters.put_in_place(built, lora, [getattr(module, name) for module, name in found])
+        modules: dict[str, list[Any]] = {}
+        for target, module, name in found:
+            modules.setdefault(target, []).append(getattr(module, name))
+        peft_adapters.put_in_place(built, lora, modules, dtype)
         return
-    for module, name in found:
-        setattr(module, name, LoraLinear(getattr(module, name), lora))
+    if dtype is not None:
+        raise NoReferenceError("adapters in a dtype of their own: peft puts them in place, which is not installed")
+    for target, module, name in found:
+        setattr(module, name, LoraLinear(getattr(module, name), lora, lora.rank_of(target)))
 
 
-def _adapted(built: Any, lora: Lora) -> Iterator[tuple[Any, str]]:
-    """Each projection that is adapted, as the module that has it and its name there; raises `NoReferenceError`."""
+def _adapted(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str]]:
+    """Each projection that is adapted: its target, the module that has it, its name; raises `NoReferenceError`."""
     for layer in layers_of(built):
         modules = {
             "attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))
@@ -97,4 +102,4 @@ def _adapted(built: Any, lora: Lora) -> Iterator[tuple[Any, str]]:
             found = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
             if not found:
                 raise NoReferenceError(f"train.lora.targets: {target}: no such projection in a transformers layer")
-            yield from found
+            yield from ((target, module, name) for module, name in found)

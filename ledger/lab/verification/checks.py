@@ -135,7 +135,7 @@ def unit(account: str) -> str:
     """The unit of an account."""
     if account.startswith("flops."):
         return "FLOP"
-    return "" if account == "parameters" or account.endswith(".count") else "B"
+    return "" if account.startswith("parameters") or account.endswith(".count") else "B"
 
 
 def _views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:

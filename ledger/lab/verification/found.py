@@ -6,18 +6,23 @@ from dataclasses import replace
 
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.reference.model import workload
+from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.depth import with_counts
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan, Recompute
 
 Found = dict[str, AllocatedBytes]
 
+UNSEEN = "bitsandbytes' kernels bring matrices back within themselves, where fake tensors show nothing"
+
 
 def parameters(plan: Plan) -> Found:
     """Parameters of the transformers model."""
-    from ledger.lab.observed.flop_counts import parameter_count
+    from ledger.lab.observed.flop_counts import parameter_counts
 
-    return {"parameters": AllocatedBytes(parameter_count(plan.model, plan.train))}
+    everything, trained = parameter_counts(plan.model, plan.train)
+    found = {"parameters": AllocatedBytes(everything)}
+    return found if plan.train.kind == "all" else found | {"parameters.trainable": AllocatedBytes(trained)}
 
 
 def flops(plan: Plan) -> Found:
@@ -50,8 +55,11 @@ def saved(plan: Plan) -> Found:
 
 
 def one_device(plan: Plan) -> Found:
-    """Bytes of a step on one device, moment by moment."""
+    """Bytes of a step on one device, moment by moment; raises `NoReferenceError`."""
     from ledger.lab.observed.one_device import one_device_step
+
+    if plan.precision.weights.is_stored_only:
+        raise NoReferenceError(f"{plan.precision.weights.base}: {UNSEEN}")
 
     return dict(one_device_step(workload(plan), micro_batches(plan)).moments)
 

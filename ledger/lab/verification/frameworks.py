@@ -28,10 +28,12 @@ MOST_ROLES = 4  # of a longer pipeline the first two and the last are asked
 UNASKED = "of a long pipeline the first two roles and the last are judged"
 ROUNDED = "rounding of storages to 512 B"
 
+PACKED = "packed documents, which the step that it is given does not have"
+
 
 def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[ComparedFigure]:
     """Every figure of every role, named after the role where there are several: `memory.forward/first`."""
-    if reason := judge.unavailable() or judge.refusal(plan):
+    if reason := judge.unavailable() or judge.refusal(plan) or (PACKED if plan.run.documents else ""):
         yield unchecked("parameters, saved, memory, comm", f"no judge: {reason}")
         return
     compiled = compile_plan(plan)

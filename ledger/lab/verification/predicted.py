@@ -25,7 +25,8 @@ PASSES = ("forward", "backward")
 
 def parameters(compiled: Compiled) -> Figures:
     """Parameters of the model."""
-    return {"parameters": int(compiled.totals["parameters"])}
+    keys = ("parameters",) if compiled.plan.train.kind == "all" else ("parameters", "parameters.trainable")
+    return {key: int(compiled.totals[key]) for key in keys}
 
 
 def flops(compiled: Compiled) -> Figures:

@@ -146,7 +146,16 @@ def _fused_with_masters(plan: Plan) -> bool:
     return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
 
 
+def _one_document(plan: Plan) -> Plan:
+    return replace(plan, run=replace(plan.run, documents=None))
+
+
 FORMS = (
+    Form(
+        lambda plan: plan.run.documents is not None,
+        _one_document,
+        "run.documents left out: transformers runs a sequence as one document",
+    ),
     Form(
         lambda plan: plan.stack.compiled,
         _eager,

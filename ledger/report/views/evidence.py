@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.model.causes import HostTransfer, Transfer
+from ledger.model.causes import HostTransfer, HostWork, Transfer
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
@@ -15,7 +15,7 @@ from ledger.report.views.parts import DASH, Cell, Column, Report, Table, columns
 from ledger.report.views.work import transfer_kinds
 from ledger.spec.headroom import headroom_words
 from ledger.spec.inputs import origin
-from ledger.spec.kernel_classes import HOST_LINK, KernelClass
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.operations import BEST
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     )
 
 
-def _priced_as(kind: KernelClass | Transfer | HostTransfer) -> KernelClass:
+def _priced_as(kind: KernelClass | Transfer | HostTransfer | HostWork) -> KernelClass:
     """The class whose curve prices a kernel or a transfer."""
-    if isinstance(kind, HostTransfer):
-        return KernelClass(HOST_LINK, kind.direction)
+    if isinstance(kind, HostTransfer | HostWork):
+        return kind.price_class
     return KernelClass(kind.collective) if isinstance(kind, Transfer) else kind
 
 

@@ -28,6 +28,8 @@ KINDS = (  # kinds of resource, and what their tables are called
     ("host_link", "Moved between a device and its host"),
     ("host_traffic", "Traffic of host memory"),
     ("host", "Held in host memory"),
+    ("nvme", "Held on drives"),
+    ("nvme_traffic", "Read from drives and written to them"),
     ("", "Other resources"),
 )
 STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share

@@ -11,7 +11,7 @@ from ledger.report.views.asked import batch_line, devices_line, tokens_of
 from ledger.spec.axes import AXES
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Plan, Serve
+    from ledger.spec.plan import Lora, Plan, Serve
     from ledger.spec.precision import WeightFormats
 
 
@@ -107,7 +107,7 @@ def train_line(chosen: Plan) -> str:
     """Which weights are trained; empty where all are."""
     train = chosen.train
     if train.lora:
-        return f"low-rank adapters of rank {train.lora.rank} on {', '.join(train.lora.targets)}"
+        return _adapters(train.lora)
     return {"only": "only ", "frozen": "all but "}.get(train.kind, "") + ", ".join(train.names)
 
 
@@ -123,3 +123,10 @@ def recompute_line(chosen: Plan) -> str:
         "keep": f"all but {', '.join(policy.keep)}{odd}",
     }
     return lines.get(policy.policy, policy.policy)
+
+
+def _adapters(lora: Lora) -> str:
+    """Which matrices have adapters, and of which rank."""
+    if isinstance(lora.rank, int):
+        return f"low-rank adapters of rank {lora.rank} on {', '.join(lora.targets)}"
+    return f"low-rank adapters of rank {', '.join(f'{rank} on {name}' for name, rank in lora.rank.items())}"

@@ -16,6 +16,7 @@ WHAT = {
     "master": ("master weights", "the copy that the update writes"),
     "gradients": ("gradients", "where the update reads them, in the dtype of what it updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
+    "paged": ("optimizer states in unified memory", "on the device as far as it has room"),
     "activations": ("activations", "what layers save for backward, of every micro-batch in flight"),
 }
 

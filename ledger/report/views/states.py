@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ledger.model.causes import Purpose
+from ledger.model.offloading import PAGED
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, fullest_role, text_cells
 from ledger.spec.optimizer import DEFAULT
 
@@ -39,7 +40,8 @@ def state_table(report: Report) -> Table | None:
 def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """What each rule of the optimizer keeps of the weights that no rule before it updates."""
     place, where = ("host", ", in host memory") if plan.parallelism.updates_on_host else ("memory", "")
-    kept = [row for row in accounts if row.resource.kind == place and row.resource.category == "optimizer"]
+    held = {(place, "optimizer"), ("host", PAGED)}
+    kept = [row for row in accounts if (row.resource.kind, row.resource.category) in held]
     rule: Optimizer | None = plan.optimizer
     left = set(KINDS)
     while rule is not None:

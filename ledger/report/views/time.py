@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COLOURS = {  # of spans that are no transfers; others are compute
     "bubble": "idle",
     "launch": "launch",
+    "comm.host_sum": "memory",
     "optimizer": "memory",
 }
 BOUNDS = (
@@ -44,6 +45,8 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
     "pace.scaleup": "network",
     "pace.scaleout": "network",
     "pace.host": "network",
+    "pace.host_memory": "memory",
+    "pace.nvme": "memory",
     "pace.launch": "launch",
     "pace.fixed": "idle",
 }

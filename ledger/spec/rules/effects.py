@@ -106,8 +106,9 @@ def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator
 
 def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Problem]:
     """An adapter as wide as its matrix saves nothing."""
-    if train.rank >= model.d_model and not model.bare:
-        message = f"rank = {train.rank} with d_model = {model.d_model}: adapters hold more than the matrices they adapt"
+    rank = train.lora.largest if train.lora else 0
+    if rank >= model.d_model and not model.bare:
+        message = f"rank = {rank} with d_model = {model.d_model}: adapters hold more than the matrices they adapt"
         yield Problem(at("train.lora.rank"), message, "ranks in use are 4 to 256")
 
 

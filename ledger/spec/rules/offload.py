@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Model, Parallelism, Recompute, Run
+from ledger.spec.plan import Accelerator, Cluster, Model, Parallelism, Recompute, Run
 from ledger.spec.problems import Problem
 
 OFFLOAD = "parallelism.offload"
@@ -26,6 +26,21 @@ def host_weights_are_gathered(parallelism: Parallelism, at: Places) -> Iterator[
     if "weights" in parallelism.offload and parallelism.zero != 3:
         message = f"offload of weights with zero = {parallelism.zero}: only weights that are gathered come and go"
         yield Problem(at(OFFLOAD), message, "`zero: 3`, or `offload: [optimizer]`")
+
+
+def drives_are_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What is offloaded to drives needs their capacity and their bandwidth."""
+    sold = accelerator.host if accelerator.host and accelerator.host.devices == cluster.devices_per_node else None
+    host = cluster.host or sold
+    if parallelism.offload.nvme and (host is None or host.nvme is None):
+        message = "offload of the optimizer to NVMe, but no drives are stated"
+        help_text = "`cluster: {host: {nvme: {capacity: 30 TB, read: 50 GB/s, write: 25 GB/s, source: ...}, ...}}`"
+        yield Problem(at(OFFLOAD), message, help_text)
+    if parallelism.offload.nvme and "weights" in parallelism.offload:
+        message = "offload of weights with an optimizer on NVMe is not modelled"
+        yield Problem(at(OFFLOAD), message, "leave `weights` out, or `optimizer: true`")
 
 
 def hosted_layers_are_alike(
@@ -59,11 +74,19 @@ def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Pl
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or give the model its layers")
 
 
-def host_updates_take_time(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """The step holds the copies over the link alone."""
-    if parallelism.updates_on_host:
-        message = "the update on the host is taken to cost nothing beside its copies: no spec states its room and rates"
-        help_text = "`traffic.host` over the rate of one device's share of host memory is the least that it adds"
+def host_is_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What lives on a host needs its memory, and an update there its bandwidth."""
+    sold = accelerator.host
+    known = cluster.host or (sold and sold.devices == cluster.devices_per_node)
+    if parallelism.offload and not known:
+        untimed = (
+            ", and the update there is taken to cost nothing beside its copies" if parallelism.updates_on_host else ""
+        )
+        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked{untimed}"
+        nodes = f"; `{accelerator.name}` is sold in nodes of {sold.devices}" if sold else ""
+        help_text = "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}`, of a node" + nodes
         yield Problem(at(OFFLOAD), message, help_text)
 
 

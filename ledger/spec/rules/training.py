@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.places import Places, divisors
@@ -158,6 +158,13 @@ def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iter
     """Every target of low-rank adaptation is a matrix of some layer; experts have none of their own."""
     if train.lora is None or model.bare:
         return
+    lora = train.lora
+    if not lora.targets:
+        message = f"rank = {lora.rank}, but no matrix is named that has an adapter of it"
+        yield Problem(at("train.lora"), message, "`targets: [q, v]`, or ranks by target: `rank: {q: 16, v: 8}`")
+    if isinstance(lora.rank, Mapping) and set(lora.rank) != set(lora.targets):
+        message = f"ranks of {', '.join(lora.rank)}, but targets {', '.join(lora.targets)}"
+        yield Problem(at("train.lora.targets"), message, "leave `targets` out: the keys of `rank` are the targets")
     there = {name for group in model.groups for name in (*group.attention.matrices, *_matrices(group))}
     for target in train.lora.targets:
         if target not in there:

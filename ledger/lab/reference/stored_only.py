@@ -1,0 +1,69 @@
+"""Linear layers whose matrices are stored in 4 bits, by bitsandbytes' own layers and kernels' shapes.
+
+Imports torch and bitsandbytes at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from ledger.lab.reference.absent_packages import absent
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.spec.plan import Precision
+
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # of what it lacks without a GPU
+try:
+    with absent("transformer_engine"):
+        import bitsandbytes  # type: ignore[import-not-found,unused-ignore]
+except ImportError as error:
+    message = "bitsandbytes not installed: `pip install --no-deps -r requirements/judges.txt`"
+    raise NoReferenceError(message) from error
+
+BLOCK = 64  # elements of a scale, by default (bitsandbytes, nn/modules.py, Params4bit)
+NESTED = {"nf4": False, "nf4_double": True}  # whether scales are quantised, too (`compress_statistics`)
+
+
+def store_layers(built: Any, layers: nn.Module, precision: Precision) -> None:
+    """Replaces the linear layers of a model by `Linear4bit`; raises `NoReferenceError` for formats that it lacks."""
+    base = precision.weights.base
+    if base not in NESTED:
+        raise NoReferenceError(f"{base}: bitsandbytes' Linear4bit has {', '.join(NESTED)}")
+    compute = getattr(torch, {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[precision.compute])
+    for parent in list(layers.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, _stored(child, compute, nested=NESTED[base]))
+    built.is_loaded_in_4bit = True  # which peft asks
+
+
+def _plain(data: torch.Tensor, **_: object) -> nn.Parameter:
+    """An ordinary parameter in place of a `Params4bit`."""
+    return nn.Parameter(data, requires_grad=False)
+
+
+def _stored(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linear:
+    """The layer with its matrix quantised from the dtype in which transformers loads it.
+
+    A parameter of another class than fake tensors have cannot be made, so the matrix is an ordinary one that has what
+    `Params4bit` has.
+    """
+    with torch.device("meta"), patch.object(bitsandbytes.nn.modules, "Params4bit", _plain):
+        layer = bitsandbytes.nn.Linear4bit(
+            plain.in_features, plain.out_features, False, compute, compress_statistics=nested, quant_type="nf4"
+        )
+    loaded = plain.weight.detach().to(compute)
+    values = {"dynamic": torch.empty(256, device=loaded.device)}  # of scales in 8 bits, which no fake tensor can list
+    with patch.dict(bitsandbytes.functional.name2qmap, values):
+        data, state = bitsandbytes.functional.quantize_4bit(
+            loaded, blocksize=BLOCK, compress_statistics=nested, quant_type="nf4"
+        )
+    weight = nn.Parameter(data, requires_grad=False)
+    weight.quant_state, weight.bnb_quantized = state, True
+    weight.compress_statistics, weight.quant_type = nested, "nf4"
+    layer.weight, layer.quant_state, layer.bias = weight, state, plain.bias
+    return layer

@@ -1,0 +1,44 @@
+"""Documents that are packed into sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import PartHeader
+from ledger.spec.structures import quantity
+
+# Kernels that are told where documents begin, and run no scores between two of them (FlashAttention's `cu_seqlens`,
+# cuDNN's `thd` layout in Transformer Engine, torch.nn.attention.varlen). Those that write scores out mask them.
+TOLD_BOUNDS = ("flash", "flash_repeated", "flash3", "varlen", "cudnn", "cudnn_grouped")
+MASKED = ("math", "eager", "fused_softmax")
+
+
+@dataclass(frozen=True)
+class DocumentLength:
+    """Documents of `tokens` each, and the `share` of all documents that they are."""
+
+    tokens: Annotated[int, quantity("tokens"), "Of each of them: `300 tokens`."]
+    share: Annotated[Fraction, quantity("1", greatest=1, exact=True), "Of all documents: `25 %`."]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Packed documents, which attention does not leave: all of one `length`, or `lengths` with the share of each.
+
+    Of one length a sequence holds as many as fit, and the last is cut. Of several, sequences hold whole documents.
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Documents packed into sequences, which attention does not leave: `{length: 700 tokens}`, or lengths "
+        "with the share of documents that have each. A mean alone understates attention where lengths vary.",
+        least=1,
+        most=1,
+    )
+
+    length: Annotated[int, quantity("tokens"), "Of every document, the last of a sequence cut: `700 tokens`."] = 0
+    lengths: Annotated[
+        tuple[DocumentLength, ...],
+        "Several lengths: `[{tokens: 300 tokens, share: 75 %}, {tokens: 1900 tokens, share: 25 %}]`.",
+    ] = ()
