@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ledger.model.contraction import terms
 from ledger.model.dims import dim
 from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
+from ledger.spec.einsums import terms
 from ledger.spec.kernel_classes import DROPOUT
 from ledger.spec.plan import Lora
 
