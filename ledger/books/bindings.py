@@ -16,7 +16,7 @@ from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.plan import Group, Model, Plan
 
-OWN = "width `{}` of the feed-forward component"
+OWN = "size `{}` of a part of its author's own"
 LIMITS = {"window", "chunk"}  # sizes of what a token sees, which is no more than there is
 
 
@@ -62,8 +62,9 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
-        for name, size in group.mlp.custom.dims if group.mlp.custom else ():
-            yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
+        for part, custom in group.written.items():
+            for name, size in custom.dims:
+                yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.{part}.dims.{name}"
 
 
 def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:

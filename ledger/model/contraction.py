@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from ledger.model.causes import Purpose
 from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
-from ledger.model.tensors import CeilDiv, Tensor, product
+from ledger.model.tensors import Tensor, product
 from ledger.spec.einsums import Term, names, terms, window
 from ledger.spec.kernel_classes import REDUCTION
 
@@ -22,8 +22,9 @@ class Contraction(Operation):
     """An einsum of two operands over named dims: 2 FLOPs for each point of the product of all dims.
 
     A dim may be read through a window (`(2*h+r-1)`): it is a convolution, whose tensors are as large as they are, and
-    whose points are those of the dims that the window is made of. A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs
-    (causal masks); the kernel runs them all. `copies` are the axes all of whose devices do this same work.
+    whose points are those of the dims that the window is made of. A third input is a bias that the same kernel adds.
+    `density` is the share of the points that the result needs (causal masks); the kernel runs them all. `copies` are
+    the axes all of whose devices do this same work.
     """
 
     einsum: str = ""
@@ -61,18 +62,8 @@ class Contraction(Operation):
         return product(*self.sizes().values())
 
     def counted(self) -> sympy.Expr:
-        """2 x the product of all dims; PyTorch pads both ends of a window alike, and runs windows that it then cuts off."""
-        return product(2, self.points(), *self._run_over_needed())
-
-    def _run_over_needed(self) -> Iterator[sympy.Expr]:
-        """Of each window, how many a convolution runs over how many of them the result needs."""
-        tensors = (*self.inputs[:2], self.output)
-        for term, tensor in zip(self.terms(), tensors, strict=True):
-            for index, dim in zip(term, tensor.dims, strict=True):
-                if read := window(index):
-                    taps = self.sizes()[read.tap]
-                    places = tensor.local(dim) + 2 * read.padding - read.dilation * (taps - 1)
-                    yield CeilDiv(places, read.stride) / self.sizes()[read.over]
+        """2 x the product of all dims."""
+        return product(2, self.points())
 
     def useful(self) -> sympy.Expr:
         """2 x the product of all dims x the density of the mask, of which every copy does its share."""

@@ -32,12 +32,6 @@ class Window:
         """
         return self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - 2 * self.padding
 
-    def fits(self, size: int, over: int, tap: int) -> bool:
-        """Whether so many windows read a dim of `size` to its end, and each of them some of it."""
-        reach = self.dilation * (tap - 1)
-        last = self.stride * (over - 1) + reach - self.padding  # the last place that is read
-        return self.padding <= reach and 0 <= size - 1 - last + reach and size - 1 - last < self.stride
-
 
 def squeezed(einsum: str) -> str:
     """The text without spaces inside of parentheses: `(2*h + r)` is one index."""
