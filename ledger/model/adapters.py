@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ledger.model.dims import dim
 from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
-from ledger.spec.einsums import terms
 from ledger.spec.kernel_classes import DROPOUT
 from ledger.spec.plan import Lora
+from ledger.spec.windows import terms
 
 if TYPE_CHECKING:
     from ledger.model.tape import Tape

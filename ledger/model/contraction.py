@@ -13,8 +13,8 @@ from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
 from ledger.model.tensors import Tensor, product
-from ledger.spec.einsums import Term, names, terms, window
 from ledger.spec.kernel_classes import REDUCTION
+from ledger.spec.windows import Term, names, terms, window
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from ledger.model.operations import ONE
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.components import GIVEN, KEY
-from ledger.spec.einsums import Term, terms
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, SOFTMAX
 from ledger.spec.plan import ComponentStep, Custom
+from ledger.spec.windows import Term, terms
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from ledger.model.narrowing import gathered_narrow, narrowed, unheld
 from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
-from ledger.spec.einsums import terms
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
 from ledger.spec.stack import UNSTATED_STACK
+from ledger.spec.windows import terms
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, ClassVar
 
-from ledger.spec.einsums import Term, terms
 from ledger.spec.parts import PartHeader, PartOf
 from ledger.spec.structures import OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values
 from ledger.spec.values import Choice, Integer, String
+from ledger.spec.windows import Term, terms
 
 LOWER_NAME = "^[a-z][a-z0-9_]*$"
 IS_CUSTOM = KeyStated("kind", "custom")

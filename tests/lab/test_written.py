@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ledger.books.evaluate import exact
-from ledger.course.asks import AskedStep, OperationAsk
-from ledger.course.operations import letter, written
 from ledger.evidence.verdicts import ComparedFigure, total
 from ledger.lab.verification.verification import Depth, verify
+from ledger.model.einsum_kernels import SizedDims, convolution, letter
 from ledger.spec.load import load_plan
 
 PLAN = str(Path(__file__).with_name("own_attention.yaml"))
@@ -75,7 +74,7 @@ def test_windows_count_as_convolutions(einsum: str, sizes: dict[str, int], made:
         y = run(x, weight, **made)
     with FlopCounterMode(display=False) as both:
         y.sum().backward()
-    (step,) = written(OperationAsk((AskedStep(einsum),), sizes))  # type: ignore[arg-type]
+    step = convolution(einsum, "asked", SizedDims(sizes, "bf16"), ("activation", "weight"))
     value = exact({letter(name): size for name, size in sizes.items()})
     of_input, of_weight = (value(gradient.counted()) for gradient in step.gradients())
     assert value(step.counted()) == forward.get_total_flops()

@@ -7,9 +7,10 @@ import sympy
 
 from ledger.books.evaluate import exact
 from ledger.course.asks import AskedStep, OperationAsk
-from ledger.course.operations import letter, operation, written
+from ledger.course.operations import operation
 from ledger.model.contraction import Contraction
-from ledger.spec.einsums import Window, parsed, terms, window
+from ledger.model.einsum_kernels import SizedDims, convolution, letter
+from ledger.spec.windows import Window, parsed, terms, window
 
 RESNET = {"n": 32, "h": 56, "w": 56, "c": 64, "k": 64, "r": 3, "s": 3}
 
@@ -17,6 +18,11 @@ RESNET = {"n": 32, "h": 56, "w": 56, "c": 64, "k": 64, "r": 3, "s": 3}
 def asked(einsum: str, sizes: dict[str, int]) -> OperationAsk:
     """One operation in bf16."""
     return OperationAsk((AskedStep(einsum),), sizes)
+
+
+def product(einsum: str, sizes: dict[str, int]) -> Contraction:
+    """A convolution of an activation with a weight, in bf16."""
+    return convolution(einsum, "asked", SizedDims(sizes, "bf16"), ("activation", "weight"))
 
 
 def test_bytes_of_a_convolution_are_those_of_its_tensors() -> None:
@@ -37,8 +43,11 @@ def test_without_padding_the_input_is_wider() -> None:
 
 def test_gradients_are_the_other_contractions() -> None:
     """Both run as many products as forward, and give tensors as large as the operands."""
-    (step,) = written(
-        asked("n (2*h+r-3) (2*w+s-3) c, r s c k -> n h w k", {**RESNET, "h": 112, "w": 112, "r": 7, "s": 7})
+    step = convolution(
+        "n (2*h+r-3) (2*w+s-3) c, r s c k -> n h w k",
+        "asked",
+        SizedDims({**RESNET, "h": 112, "w": 112, "r": 7, "s": 7}, "bf16"),
+        ("activation", "weight"),
     )
     assert isinstance(step, Contraction)
     value = exact({letter(name): size for name, size in {**RESNET, "h": 112, "w": 112, "r": 7, "s": 7}.items()})
@@ -49,7 +58,9 @@ def test_gradients_are_the_other_contractions() -> None:
 
 def test_a_convolution_is_the_product_of_its_windows() -> None:
     """As an implicit GEMM: rows are results, columns filters, and what is summed over is a window."""
-    (step,) = written(asked("n (h+r-1) (w+s-1) c, r s c k -> n h w k", RESNET))
+    step = convolution(
+        "n (h+r-1) (w+s-1) c, r s c k -> n h w k"@@RESNET, "bf16"), ("activation", "weight")
+    )
     shape, value = step.shape(), exact({letter(name): size for name, size in RESNET.items()})
     assert shape is not None
     assert [value(size) for size in (shape.batch, shape.m, shape.n, shape.k)] == [1, 32 * 56 * 56, 64, 9 * 64]
@@ -59,7 +70,12 @@ def test_a_convolution_is_the_product_of_its_windows() -> None:
 def test_channels_that_stay_apart_are_a_batch() -> None:
     """A depthwise convolution of 4 places multiplies each channel by 4 numbers."""
     sizes = {"batch": 2, "seq": 96, "channel": 5, "tap": 4}
-    (step,) = written(asked("batch (seq+tap-3) channel, channel tap -> batch seq channel", sizes))
+    step = convolution(
+        "batch (seq+tap-3) channel, channel tap -> batch seq channel",
+        "asked",
+        SizedDims(sizes, "bf16"),
+        ("activation", "weight"),
+    )
     value = exact({letter(name): size for name, size in sizes.items()})
     assert value(step.useful()) == 2 * 2 * 96 * 5 * 4
     shape = step.shape()

@@ -15,8 +15,8 @@ from transformers.activations import ACT2FN
 
 from ledger.lab.reference.modules import UnfusedSiLU
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.spec.einsums import Term, terms
 from ledger.spec.plan import ComponentStep, Custom, Kernels, Model
+from ledger.spec.windows import Term, terms
 
 ATTENTION, MLP = "self_attn", "mlp"  # of a layer of transformers, as most families name them
 PLACES = {"attention": ATTENTION, "mlp": MLP}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.components import GIVEN, KEY, STEPS, shape
-from ledger.spec.einsums import Term, parsed
 from ledger.spec.places import Places, divisors
 from ledger.spec.plan import ComponentStep, Custom, Model, Parallelism
 from ledger.spec.problems import Problem
+from ledger.spec.windows import Term, parsed
 
 RESULT = " ".join(GIVEN)
 # Names and letters of the sizes that a plan has already (ledger/model/dims.py): a formula could not tell them apart.

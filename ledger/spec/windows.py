@@ -1,4 +1,4 @@
-"""Einsums as texts: the terms of both operands and of the result, dims by name, and windows over a dim."""
+"""Products as texts: the indices of both operands and of the result, a dim by name or a window over one."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def window(index: str) -> Window | None:
         return None
     stride, over, dilation, tap, padding = found.groups()
     return Window(over, tap, int(stride or 1), int(dilation or 1), int(padding or 0))
+
+
+def has_windows(einsum: str) -> bool:
+    """Whether an index of the text adds two dims."""
+    return "+" in einsum
 
 
 def names(term: Term) -> Term:
