@@ -16,8 +16,8 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, REDUCTION, matmul
+from ledger.spec.windows import Term, parsed, window
 from ledger.spec.windows import names as names_of
-from ledger.spec.windows import parsed, window
 
 CONVOLUTION = "`n (h+r-1) (w+s-1) c, r s c k -> n h w k`: a window is a dim of the result and one of the filter"
 
@@ -46,17 +46,28 @@ class SizedDims:
 
 def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) -> Contraction:
     """The product of a text with windows; raises EinsumError where it is none, or a size is missing."""
-    found = parsed(text)
-    if found is None:
-        raise EinsumError(f"`{text}` is no product of two operands with windows", CONVOLUTION)
-    stray = [one for one in found[2] if one not in {*names_of(found[0]), *names_of(found[1])}]
-    if stray:
-        raise EinsumError(f"`{stray[0]}` is in the result and in no operand", CONVOLUTION)
+    found = windowed(text)
     left, right, result = (
         Tensor(f"{name}.{what}", tuple(_read(index, sized) for index in term), sized.dtype, role)
         for what, term, role in zip(("0", "1", "result"), found, (*roles, "activation"), strict=True)
     )
     return Contraction(name, matmul(sized.dtype), (left, right), (result,), einsum=text)
+
+
+def windowed(text: str) -> tuple[Term, Term, Term]:
+    """The indices of a product with windows; raises EinsumError where a text is none."""
+    found = parsed(text)
+    if found is None:
+        raise EinsumError(f"`{text}` is no product of two operands with windows", CONVOLUTION)
+    first, second, out = found
+    plain = {*out, *second} if any(map(window, first)) else {*out, *first}
+    for one in (*names_of(first), *names_of(second)):
+        if one not in plain:
+            raise EinsumError(f"`{one}` stands in one operand alone", CONVOLUTION)
+    for one in out:
+        if one not in {*names_of(first), *names_of(second)}:
+            raise EinsumError(f"`{one}` is in the result and in no operand", CONVOLUTION)
+    return found
 
 
 def _read(index: str, sized: SizedDims) -> Dim:

@@ -50,7 +50,7 @@ def window(index: str) -> Window | None:
 
 def has_windows(einsum: str) -> bool:
     """Whether an index of the text adds two dims."""
-    return "+" in einsum
+    return re.search(r"\([^()]*\+", einsum) is not None
 
 
 def names(term: Term) -> Term:

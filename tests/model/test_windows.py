@@ -43,13 +43,7 @@ def test_without_padding_the_input_is_wider() -> None:
 
 def test_gradients_are_the_other_contractions() -> None:
     """Both run as many products as forward, and give tensors as large as the operands."""
-    step = convolution(
-        "n (2*h+r-3) (2*w+s-3) c, r s c k -> n h w k",
-        "asked",
-        SizedDims({**RESNET, "h": 112, "w": 112, "r": 7, "s": 7}, "bf16"),
-        ("activation", "weight"),
-    )
-    assert isinstance(step, Contraction)
+    step = product("n (2*h+r-3) (2*w+s-3) c, r s c k -> n h w k", {**RESNET, "h": 112, "w": 112, "r": 7, "s": 7})
     value = exact({letter(name): size for name, size in {**RESNET, "h": 112, "w": 112, "r": 7, "s": 7}.items()})
     for gradient, operand in zip(step.gradients(), step.inputs, strict=True):
         assert value(gradient.useful()) == value(step.useful())
@@ -58,9 +52,7 @@ def test_gradients_are_the_other_contractions() -> None:
 
 def test_a_convolution_is_the_product_of_its_windows() -> None:
     """As an implicit GEMM: rows are results, columns filters, and what is summed over is a window."""
-    step = convolution(
-        "n (h+r-1) (w+s-1) c, r s c k -> n h w k"@@RESNET, "bf16"), ("activation", "weight")
-    )
+    step = product("n (h+r-1) (w+s-1) c, r s c k -> n h w k", RESNET)
     shape, value = step.shape(), exact({letter(name): size for name, size in RESNET.items()})
     assert shape is not None
     assert [value(size) for size in (shape.batch, shape.m, shape.n, shape.k)] == [1, 32 * 56 * 56, 64, 9 * 64]
@@ -70,12 +62,7 @@ def test_a_convolution_is_the_product_of_its_windows() -> None:
 def test_channels_that_stay_apart_are_a_batch() -> None:
     """A depthwise convolution of 4 places multiplies each channel by 4 numbers."""
     sizes = {"batch": 2, "seq": 96, "channel": 5, "tap": 4}
-    step = convolution(
-        "batch (seq+tap-3) channel, channel tap -> batch seq channel",
-        "asked",
-        SizedDims(sizes, "bf16"),
-        ("activation", "weight"),
-    )
+    step = product("batch (seq+tap-3) channel, channel tap -> batch seq channel", sizes)
     value = exact({letter(name): size for name, size in sizes.items()})
     assert value(step.useful()) == 2 * 2 * 96 * 5 * 4
     shape = step.shape()
