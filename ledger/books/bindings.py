@@ -73,8 +73,8 @@ def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:
     for group in model.groups:
         suffix = group.name if len(model.groups) > 1 else ""
         found |= {symbol(name, suffix): value for name, value in _layer_sizes(group).items()}
-        custom = group.mlp.custom.dims if group.mlp.custom else ()
-        found |= {own_dim(name, suffix).symbol: size for name, size in custom}
+        for custom in group.written.values():
+            found |= {own_dim(name, suffix).symbol: size for name, size in custom.dims}
     return found
 
 

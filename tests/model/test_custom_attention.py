@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -183,3 +184,13 @@ def test_sequences_stay_whole(changes: Mapped, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         totals(SEEING, **layout)
     assert any(words in problem.message for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize("attention", [SEEING, REMEMBERING], ids=["attention", "recurrence"])
+def test_services_need_a_known_kind(attention: Mapped) -> None:
+    """What is written out over a sequence says nothing of tokens that find the others in a cache."""
+    serve = {"prompt": "39 tokens", "output": "3 tokens", "concurrency": 3}
+    trained = ("run", "optimizer", "stack", "recompute")
+    plan = {key: part for key, part in plans.ONE_DEVICE.items() if key not in trained}
+    with pytest.raises(SpecError, match="is written out over a sequence"):
+        plans.compiled_text(json.dumps({**plan, "model": with_attention(attention), "serve": serve}))

@@ -41,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     serving.serving_has_axes_of_its_own,
     serving.sequences_in_flight_are_stated_once,
     serving.shares_are_of_all,
+    serving.served_tokens_see_each_other_by_known_kinds,
     serving.prompts_are_longer_than_their_prefix,
     serving.served_models_have_layers,
     serving.served_positions_reach,
