@@ -24,7 +24,6 @@ READ: dict[str, str] = {
     "books/module_fetches.py: module_of": "paths of modules, whose hooks gather weights",
     "books/module_fetches.py: modules": "paths of modules, whose hooks gather weights",
     "model/dims.py: listed": "einsums and lists of dims, as models and authors of components write them",
-    "model/contraction.py: terms": "einsums, as models and authors of components write them",
     "model/einsums.py: re": "einsums, as authors of questions write them",
     "model/einsums.py: parse": "einsums, as authors of questions write them",
     "model/einsums.py: _term": "einsums, as authors of questions write them",

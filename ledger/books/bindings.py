@@ -18,7 +18,7 @@ from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.plan import Group, Model, Plan
 
-OWN = "width `{}` of the feed-forward component"
+OWN = "size `{}` of a part of its author's own"
 LIMITS = {"window", "chunk"}  # sizes of what a token sees, which is no more than there is
 
 
@@ -66,8 +66,9 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
-        for name, size in group.mlp.custom.dims if group.mlp.custom else ():
-            yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
+        for part, custom in group.written.items():
+            for name, size in custom.dims:
+                yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.{part}.dims.{name}"
 
 
 def _ranks(plan: Plan) -> Iterator[tuple[sympy.Symbol, Exact, str, str]]:
@@ -85,8 +86,8 @@ def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:
     for group in model.groups:
         suffix = group.name if len(model.groups) > 1 else ""
         found |= {symbol(name, suffix): value for name, value in _layer_sizes(group).items()}
-        custom = group.mlp.custom.dims if group.mlp.custom else ()
-        found |= {own_dim(name, suffix).symbol: size for name, size in custom}
+        for custom in group.written.values():
+            found |= {own_dim(name, suffix).symbol: size for name, size in custom.dims}
     return found
 
 

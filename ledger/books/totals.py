@@ -83,11 +83,12 @@ def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> 
 
 
 def kv_cache(plan: Plan) -> Amount:
-    """Keys and values of one micro-batch of full sequences, as far as layers look back, in the dtype matmuls write."""
+    """Keys, values and states of a micro-batch, as far as layers look back, in the dtype that matmuls write."""
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
     kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
-    return truncate(kept * plan.run.micro_batch * dtypes.size(dtype))
+    states = sum(group.repeat * part.states for group in plan.model.groups for part in group.written.values())
+    return truncate((kept + states) * plan.run.micro_batch * dtypes.size(dtype))
 
 
 def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:

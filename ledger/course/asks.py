@@ -20,12 +20,15 @@ from ledger.course.asked import (
 )
 from ledger.model import strides
 from ledger.model.dtypes import FLOATS
+from ledger.model.einsum_kernels import windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
 from ledger.spec.faults import Fault, Written, fault_at
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
 from ledger.spec.structures import AnyOf, Fields, ListOf, MappingOf, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Quantity, String
+from ledger.spec.windows import has_windows
+from ledger.spec.windows import names as dims_of
 
 MEMORY = "Memory of a device, to be compared with."
 ROLE = Choice("activation", "data", "weight")
@@ -115,6 +118,8 @@ def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]
                     f"`{name}` of the result is not among `{' '.join(step.over)}`", "a sum leaves dims out"
                 )
         return step.over
+    if step.einsum and has_windows(step.pattern):
+        return tuple(dict.fromkeys(name for term in windowed(step.pattern) for name in dims_of(term)))
     einsum = parse(step.pattern, rest_of(sizes))
     if (step.rearrange or step.reduce) and len(einsum.operands) > 1:
         raise EinsumError("this has one operand", "products are written as `einsum:`")

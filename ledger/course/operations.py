@@ -15,7 +15,7 @@ from ledger.course.asks import AskedStep, OperationAsk
 from ledger.model import dtypes
 from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
-from ledger.model.einsum_kernels import SizedDims, Sum, einsum_kernels
+from ledger.model.einsum_kernels import SizedDims, Sum, convolution, einsum_kernels
 from ledger.model.einsums import (
     Names,
     cost,
@@ -33,6 +33,7 @@ from ledger.spec.expressions import ExpressionError
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Accelerator, Kernels, Precision
 from ledger.spec.precision import WeightFormats
+from ledger.spec.windows import has_windows
 
 Form = tuple[str, str, str, sympy.Expr]  # name, title, unit, closed form
 
@@ -124,7 +125,8 @@ def _table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims) -> Grid |
             for step in steps
         )
         return Grid("Step by step", columns, rows)
-    einsum = parse(steps[0].title, rest_of(ask.sizes)) if ask.steps[0].einsum else None
+    plain = ask.steps[0].einsum and not has_windows(ask.steps[0].pattern)
+    einsum = parse(steps[0].title, rest_of(ask.sizes)) if plain else None
     if einsum is None or len(einsum.operands) < 3:
         return None
     sizes = {name: sized.number(name) for name in einsum.names}
@@ -146,6 +148,9 @@ def _written(step: AskedStep, name: str, sized: SizedDims) -> Step:
     rest = rest_of(sized.sizes)
     if step.over:
         return _elementwise(step, name, sized)
+    if step.einsum and has_windows(step.pattern):
+        product = convolution(step.pattern, name, sized, (step.left, step.right))
+        return Step(step.name or step.pattern, tuple(dim.name for dim in product.output.dims), (product,))
     einsum = parse(step.pattern, rest)
     roles = (step.left, *[step.right] * (len(einsum.operands) - 1))
     kernels = tuple(einsum_kernels(einsum, name, sized, roles, step.by))

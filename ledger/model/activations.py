@@ -31,6 +31,11 @@ def _relu(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(name, x, saves=["out"])
 
 
+def _sigmoid(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)), whose gradient reads its result."""
+    return tape.pointwise(name, x, flops=4, saves=["out"])
+
+
 def _squared_relu(tape: Tape, name: str, x: Tensor) -> Tensor:
     """max(x, 0)^2 (So et al. 2021, arXiv 2109.08668), two operators in every framework."""
     positive = _relu(tape, f"{name}.relu", x)
@@ -79,5 +84,6 @@ ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
     "gelu": (_one_kernel("gelu"), _erf_eager),
     "silu": (_one_kernel("silu"), _silu_eager),
     "relu": (_relu, _relu),
+    "sigmoid": (_sigmoid, _sigmoid),
     "relu2": (_squared_relu, _squared_relu),
 }

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.contraction import terms
 from ledger.model.dims import Dim, dim, symbol
 from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, DROPOUT
 from ledger.spec.plan import Lora
+from ledger.spec.windows import terms
 
 if TYPE_CHECKING:
     from ledger.model.tape import Tape

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import sympy
 
 from ledger.model.context import mixed
+from ledger.model.custom import custom
 from ledger.model.dims import Dim, symbol
 from ledger.model.latent import latent
 from ledger.model.latent_cache import latent_from_cache
@@ -126,6 +127,7 @@ ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
     "grouped_query": _grouped_query,
     "gated": _gated,
     "latent": latent,
+    "custom": lambda tape, x, spec, _: custom(tape, x, spec.custom, "attention"),
 }
 # Kinds whose operations over a cache are others than those over a whole sequence.
 OVER_A_CACHE: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {"latent": latent_from_cache}

@@ -9,36 +9,30 @@ from functools import cached_property
 import sympy
 
 from ledger.model.causes import Purpose
-from ledger.model.dims import listed, symbol
+from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
 from ledger.model.tensors import Tensor, product
 from ledger.spec.kernel_classes import REDUCTION
-
-Names = tuple[str, ...]
-
-
-def terms(einsum: str) -> tuple[Names, Names, Names]:
-    """The dim names of both operands and of the result."""
-    operands, out = einsum.split("->")
-    first, second = operands.split(",")
-    return listed(first), listed(second), listed(out)
+from ledger.spec.windows import Term, names, terms, window
 
 
 @dataclass(frozen=True)
 class Contraction(Operation):
     """An einsum of two operands over named dims: 2 FLOPs for each point of the product of all dims.
 
-    A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs
-    (causal masks); the kernel runs them all. `copies` are the axes all of whose devices do this same work.
+    A dim may be read through a window (`(2*h+r-1)`): it is a convolution, whose tensors are as large as they are, and
+    whose points are those of the dims that the window is made of. A third input is a bias that the same kernel adds.
+    `density` is the share of the points that the result needs (causal masks); the kernel runs them all. `copies` are
+    the axes all of whose devices do this same work.
     """
 
     einsum: str = ""
     density: sympy.Expr = ONE
     copies: tuple[str, ...] = ()
 
-    def terms(self) -> tuple[Names, Names, Names]:
-        """The dim names of both operands and of the result."""
+    def terms(self) -> tuple[Term, Term, Term]:
+        """The indices of both operands and of the result."""
         return terms(self.einsum)
 
     def sizes(self) -> Mapping[str, sympy.Expr]:
@@ -47,12 +41,16 @@ class Contraction(Operation):
 
     @cached_property
     def _sizes(self) -> Mapping[str, sympy.Expr]:
-        first, second, _ = self.terms()
+        first, second, out = self.terms()
         found: dict[str, sympy.Expr] = {}
-        for names, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
-            for name, dim in zip(names, tensor.dims, strict=True):
+        for term, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
+            for name, dim in zip(term, tensor.dims, strict=True):
                 size = tensor.local(dim)
                 found[name] = size if name not in found else _smaller(found[name], size)
+        through = [index for index in (*first, *second, *out) if window(index)]
+        if through:  # a dim of a window may stand alone in the result only
+            found = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | found
+            found = {name: size for name, size in found.items() if name not in through}
         return found
 
     def points(self) -> sympy.Expr:
@@ -93,12 +91,15 @@ class Contraction(Operation):
         return self.inputs[0]
 
     def shape(self) -> Matmul:
-        """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result."""
+        """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result.
+
+        A convolution is the product of its windows (an implicit GEMM).
+        """
         return self._shape
 
     @cached_property
     def _shape(self) -> Matmul:
-        first, second, out = self.terms()
+        first, second, out = map(names, self.terms())
         size = self.sizes()
 
         def extent(keep: Iterable[str]) -> sympy.Expr:

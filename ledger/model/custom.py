@@ -1,30 +1,66 @@
-"""A feed-forward part that the model's author writes as steps: einsums over named dims, activations, products, sums."""
+"""A part of a layer that the model's author writes as steps: einsums over named dims, and what is between them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+from ledger.model import dtypes
 from ledger.model.activations import activation
-from ledger.model.dims import Dim, dim, own
+from ledger.model.dims import Dim, dim, own, symbol
+from ledger.model.elementwise import Addition, Weighed
 from ledger.model.modules import Module, Parameter
+from ledger.model.operations import ONE
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.feed_forward import GIVEN
-from ledger.spec.plan import MLP, ComponentStep, Custom
+from ledger.spec.components import GIVEN, KEY
+from ledger.spec.kernel_classes import COPY, ELEMENTWISE, SOFTMAX
+from ledger.spec.plan import ComponentStep, Custom
+from ledger.spec.windows import Term, terms
 
 
-def custom(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+@dataclass(frozen=True)
+class Written:
+    """A component in a place of its layer (`attention`, `mlp`), with its dims and weights; `laid` says how results lie.
+
+    PyTorch's products lay the dims that both operands have outermost, then those of the left one, then the right one's.
+    """
+
+    component: Custom
+    part: str
+    dims: Mapping[str, Dim]
+    laid: dict[str, Term]
+
+    def weight(self, tape: Tape, name: str) -> Tensor:
+        """One of its weights."""
+        parameter = Parameter(Module(self.part, name), kind="")
+        return tape.weight(parameter, tuple(self.dims[each] for each in dict(self.component.weights)[name]))
+
+    def module(self, step: ComponentStep) -> Module:
+        """What a step is accounted to."""
+        return Module(self.part, step.name)
+
+
+def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor:
     """The steps of a component in order, each from the results it names; the last one's is the component's."""
-    component = spec.custom
     if component is None:
         raise TypeError("a custom component has steps")
-    table = {name: dim(name) for name in GIVEN} | {name: own(name, tape.suffix) for name, _ in component.dims}
+    dims = {name: dim(name) for name in (*GIVEN, KEY)} | {name: own(name, tape.suffix) for name, _ in component.dims}
     tape = _split(tape, component)
-    results: dict[str, Tensor] = {"x": x}
+    shapes, results = component.shapes, {"x": x}
+    written = Written(component, part, dims, {"x": GIVEN})
     for step in component.steps:
-        operands = [results[name] for name in step.of]
-        results[step.name] = _step(tape, Module("mlp", step.name), operands, (component, step, table))
-    return results[component.steps[-1].name]
+        pairs = KEY in (*shapes[step.name], *(name for of in step.of for name in shapes[of]))
+        inner = tape.inside("core") if pairs else tape
+        written.laid[step.name] = shapes[step.name]
+        results[step.name] = RUN[step.kind](inner, written, step, [results[name] for name in step.of])
+    return _laid_out(tape, written, component.steps[-1].name, results)
+
+
+def _laid_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
+    """The result as the residual stream lies."""
+    made = results[name]
+    return made if written.laid[name] == GIVEN else tape.pointwise(f"{made.name}.copy", made, kernel=COPY, add=True)
 
 
 def _split(tape: Tape, component: Custom) -> Tape:
@@ -33,20 +69,109 @@ def _split(tape: Tape, component: Custom) -> Tape:
     return replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))
 
 
-def _step(
-    tape: Tape, module: Module, operands: list[Tensor], written: tuple[Custom, ComponentStep, dict[str, Dim]]
+# --- steps --------------------------------------------------------------------------------------
+
+
+def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    """A product with a weight, or of two results: each is copied first unless it lies as the product reads it."""
+    first, second, out = terms(step.einsum)
+    shared = tuple(name for name in out if name in first and name in second)
+    rows, columns = (tuple(n for n in out if n in term and n not in shared) for term in (first, second))
+    summed = tuple(name for name in first if name in second and name not in out)
+    left = _as_read(tape, written, step, 0, operands[0], first, ((*shared, *rows, *summed),))
+    if step.weight:
+        right = written.weight(tape, step.weight)
+    else:
+        orders = (*shared, *columns, *summed), (*shared, *summed, *columns)
+        right = _as_read(tape, written, step, 1, operands[1], second, orders)
+    seen = {"seq", KEY} <= {*first, *second}
+    share = (symbol("seq") + 1) / (2 * symbol("seq")) if seen and written.component.causal else ONE
+    bias = written.weight(tape, step.bias) if step.bias else None
+    written.laid[step.name] = (*shared, *rows, *columns)
+    return tape.contract(written.module(step), step.einsum, left, right, bias=bias, density=share)
+
+
+def _as_read(  # noqa: PLR0913 - which operand of which step, and how it lies and should
+    tape: Tape, written: Written, step: ComponentStep, index: int, x: Tensor, term: Term, orders: tuple[Term, ...]
 ) -> Tensor:
-    (component, step, table), name = written, str(module)
-    if step.kind == "activation":
-        return activation(tape.inside("activation"), name, operands[0], step.activation)
-    if step.kind == "multiply":
-        return tape.inside("activation").pointwise(name, *operands, saves=operands)
-    if step.kind == "add":
-        return tape.pointwise(name, *operands, add=True)
-    shapes = dict(component.weights)
+    """An operand under the names that the einsum has for its dims, copied where it lies in another order."""
+    renamed = dict(zip((each.name for each in x.dims), term, strict=True))
+    laid = tuple(renamed[name] for name in written.laid[step.of[index]])
+    if laid not in orders:
+        x = tape.pointwise(f"{written.module(step)}.copy.{index}", x, kernel=COPY, add=True)
+    if KEY not in term or KEY in (each.name for each in x.dims):
+        return x
+    dims = tuple(replace(written.dims[KEY], name=KEY) if each.name == "seq" else each for each in x.dims)
+    return replace(x, dims=dims, view_of=x.storage)
 
-    def own(weight: str) -> Tensor:
-        return tape.weight(Parameter(Module("mlp", weight), kind=""), tuple(table[n] for n in shapes[weight]))
 
-    weight = own(step.weight) if step.weight else operands[1]
-    return tape.contract(module, step.einsum, operands[0], weight, bias=own(step.bias) if step.bias else None)
+def _activation(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    written.laid[step.name] = written.laid[step.of[0]]
+    return activation(tape.inside("activation"), str(written.module(step)), operands[0], step.activation)
+
+
+def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    """Both are saved; one that lacks dims of the other is seen again along them, and its gradient a sum over them."""
+    name, inner = str(written.module(step)), tape.inside("activation")
+    if _alike(written, step, operands):
+        return inner.pointwise(name, *operands, saves=operands)
+    result = _broadcast(inner, written, step, operands)
+    return inner.record(Weighed(name, ELEMENTWISE, tuple(operands), (result,), tuple(operands)))
+
+
+def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    if _alike(written, step, operands):
+        return tape.pointwise(str(written.module(step)), *operands, add=True)
+    result = _broadcast(tape, written, step, operands)
+    return tape.record(Addition(str(written.module(step)), ELEMENTWISE, tuple(operands), (result,)))
+
+
+def _alike(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
+    """Whether both have the same dims, so that the result lies as the first does."""
+    written.laid[step.name] = written.laid[step.of[0]]
+    return operands[0].dims == operands[1].dims
+
+
+def _broadcast(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    """The result of two operands of which each may lack dims of the other."""
+    shape = written.component.shapes[step.name]
+    full = [of for of, operand in zip(step.of, operands, strict=True) if len(operand.dims) == len(shape)]
+    written.laid[step.name] = written.laid[full[0]] if full else shape
+    dims = tuple({each.name: each for operand in operands for each in operand.dims}[name] for name in shape)
+    split = tuple(dict.fromkeys(pair for operand in operands for pair in operand.split))
+    dtype = dtypes.promote(*[operand.dtype for operand in operands])
+    return tape.activation(str(written.module(step)), dims, dtype, split)
+
+
+def _softmax(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    """The mask is added first, where there is one; the result is saved."""
+    name, (scores,) = str(written.module(step)), operands
+    if step.mask == "causal":
+        square = scores.named("seq", KEY)
+        mask = Tensor(f"{name}.square", square, scores.dtype, "statistic")
+        scores = tape.pointwise(f"{name}.mask", scores, mask, dtype=scores.dtype, add=True)
+    scores = tape.cast(scores, "fp32") if tape.precision.autocast else scores
+    return tape.pointwise(name, scores, kernel=SOFTMAX, flops=5, saves=["out"])
+
+
+def _scan(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+    """A kernel for each token (`addcmul`), which saves the state before it; at the end all states are put together."""
+    name = str(written.module(step))
+    decay, update = operands
+    if step.dtype == "fp32":
+        decay, update = tape.cast(decay, "fp32"), tape.cast(update, "fp32")
+    before = Tensor(f"{name}.before", update.dims, update.dtype, "statistic", update.split)
+    states = tape.repeated(symbol("seq")).pointwise(
+        name, update, decay, dtype=update.dtype, flops=2, saves=[decay], extras=[before]
+    )
+    return tape.pointwise(f"{name}.states", states, kernel=COPY, add=True)
+
+
+RUN: Mapping[str, Callable[[Tape, Written, ComponentStep, list[Tensor]], Tensor]] = {
+    "einsum": _einsum,
+    "activation": _activation,
+    "softmax": _softmax,
+    "multiply": _multiply,
+    "add": _add,
+    "scan": _scan,
+}

@@ -11,11 +11,15 @@ import sympy
 from ledger.model import strides
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
-from ledger.model.einsums import Einsum, Sizes, best_order, pairwise, root, written
+from ledger.model.einsums import Einsum, EinsumError, Sizes, best_order, pairwise, root, written
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, REDUCTION, matmul
+from ledger.spec.windows import Term, parsed, window
+from ledger.spec.windows import names as names_of
+
+CONVOLUTION = "`n (h+r-1) (w+s-1) c, r s c k -> n h w k`: a window is a dim of the result and one of the filter"
 
 
 def letter(name: str) -> sympy.Symbol:
@@ -38,6 +42,40 @@ class SizedDims:
         """A tensor of these dims; one that has the size of another has its symbol."""
         dims = tuple(Dim(one, letter(root(one, self.sizes))) for one in names)
         return Tensor(name, dims, self.dtype, role)
+
+
+def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) -> Contraction:
+    """The product of a text with windows; raises EinsumError where it is none, or a size is missing."""
+    found = windowed(text)
+    left, right, result = (
+        Tensor(f"{name}.{what}", tuple(_read(index, sized) for index in term), sized.dtype, role)
+        for what, term, role in zip(("0", "1", "result"), found, (*roles, "activation"), strict=True)
+    )
+    return Contraction(name, matmul(sized.dtype), (left, right), (result,), einsum=text)
+
+
+def windowed(text: str) -> tuple[Term, Term, Term]:
+    """The indices of a product with windows; raises EinsumError where a text is none."""
+    found = parsed(text)
+    if found is None:
+        raise EinsumError(f"`{text}` is no product of two operands with windows", CONVOLUTION)
+    first, second, out = found
+    plain = {*out, *second} if any(map(window, first)) else {*out, *first}
+    for one in (*names_of(first), *names_of(second)):
+        if one not in plain:
+            raise EinsumError(f"`{one}` stands in one operand alone", CONVOLUTION)
+    for one in out:
+        if one not in {*names_of(first), *names_of(second)}:
+            raise EinsumError(f"`{one}` is in the result and in no operand", CONVOLUTION)
+    return found
+
+
+def _read(index: str, sized: SizedDims) -> Dim:
+    """A dim by its name, or as long as what windows over it read."""
+    over = window(index)
+    if over is None:
+        return Dim(index, letter(root(index, sized.sizes)))
+    return Dim(index, over.least(*(letter(root(one, sized.sizes)) for one in (over.over, over.tap))))
 
 
 class Sum(Pointwise):

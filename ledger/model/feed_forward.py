@@ -53,5 +53,5 @@ MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {
     "plain": _plain,
     "gated": _gated,
     "experts": experts,
-    "custom": custom,
+    "custom": lambda tape, x, spec: custom(tape, x, spec.custom, "mlp"),
 }

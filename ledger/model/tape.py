@@ -12,7 +12,7 @@ from ledger.model import dtypes, moves
 from ledger.model.adapters import adapted, adapts
 from ledger.model.cache import Cache, served
 from ledger.model.collectives import Collective
-from ledger.model.contraction import Contraction, Grouped, terms
+from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dequantised import copy_of, dequantised
 from ledger.model.dims import Dim, dim, listed
 from ledger.model.elementwise import Addition, Pointwise
@@ -27,6 +27,7 @@ from ledger.model.tensors import Split, Tensor
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
 from ledger.spec.stack import UNSTATED_STACK
+from ledger.spec.windows import terms
 
 
 @dataclass(frozen=True)

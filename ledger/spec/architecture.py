@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar
 
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
+from ledger.spec.components import LOWER_NAME, Custom
 from ledger.spec.expectations import EXPECT
-from ledger.spec.feed_forward import LOWER_NAME, MLP
+from ledger.spec.feed_forward import MLP
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
@@ -61,6 +62,12 @@ class Group:
         Choice("sequential", "parallel"),
         "`parallel`: attention and MLP read the same stream (GPT-NeoX).",
     ] = "sequential"
+
+    @property
+    def written(self) -> dict[str, Custom]:
+        """The parts of a layer that its author wrote out, by name."""
+        parts = {"attention": self.attention.custom, "mlp": self.mlp.custom}
+        return {name: custom for name, custom in parts.items() if custom}
 
 
 @dataclass(frozen=True)

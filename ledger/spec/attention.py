@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ledger.spec.structures import OPTIONAL, KeyStated, Needed, Values, quantity
+from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
+from ledger.spec.parts import PartHeader
+from ledger.spec.structures import OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, KeyOf, Number, Size
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
 SOFTCAP = Number(0, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
+HAS_OTHER_WIDTHS = AnyStated((IS_LATENT, IS_CUSTOM))
 
 
 # Forms of rotation whose result is put together from parts, whatever share of a head is rotated.
@@ -34,6 +37,13 @@ LATENT_SIZES = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_d
 ATTENTION_KINDS: Mapping[str, AttentionKind] = {
     "grouped_query": AttentionKind(LATENT_SIZES),
     "gated": AttentionKind((*LATENT_SIZES, "fused_qkv")),
+    "custom": AttentionKind(
+        (
+            *LATENT_SIZES,
+            *("heads", "kv_heads", "head_dim", "qkv_bias", "out_bias", "fused_qkv", "rotary", "window", "softcap"),
+            *("dropout", "softmax", "rotary_form", "rotary_base", "qk_norm", "sinks", "temperature", "chunk"),
+        )
+    ),
     "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm"), expanded=True),
 }
 
@@ -45,9 +55,15 @@ class Attention:
     `head_dim` is the width of a query; latent attention makes it of a part without positions and a rotated one.
     """
 
-    heads: Annotated[int, Size(most=100_000), "Query heads."]
-    kv_heads: Annotated[int, Size(most=100_000), "Key and value heads; as many as `heads` where not given.", OPTIONAL]
-    head_dim: Annotated[int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=IS_LATENT)]
+    spec: ClassVar[PartHeader] = PartHeader(extra=CUSTOM_ROWS)
+
+    heads: Annotated[int, Size(most=100_000), "Query heads.", Needed(unless=IS_CUSTOM)] = 0
+    kv_heads: Annotated[
+        int, Size(most=100_000), "Key and value heads; as many as `heads` where not given.", OPTIONAL
+    ] = 0
+    head_dim: Annotated[
+        int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=HAS_OTHER_WIDTHS)
+    ] = 0
     qkv_bias: Annotated[bool, "Whether the q, k and v projections have biases."] = False
     out_bias: Annotated[bool, "Whether the output projection has a bias."] = False
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
@@ -66,7 +82,7 @@ class Attention:
         KeyOf(ATTENTION_KINDS),
         "Multi-head, grouped-query and multi-query attention are one kind; in `gated` a sigmoid multiplies the "
         "result of each head, and its projection is a second half of that of queries (Qwen3-Next); `latent` expands "
-        "keys and values from a narrow vector (DeepSeek-V2).",
+        "keys and values from a narrow vector (DeepSeek-V2); `custom` has its own steps.",
     ] = "grouped_query"
     q_rank: Annotated[
         int,
@@ -124,13 +140,20 @@ class Attention:
         int | None, Size(), "Tokens see those before them in their own chunk of so many only (Llama 4)."
     ] = None
 
+    custom: Custom | None = None
+
     @classmethod
     def from_spec(cls, given: Values) -> Attention:
         """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
         expanded = ATTENTION_KINDS[given.get("kind", cls.kind)].expanded
         widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
-        derived = {"kv_heads": given["heads"], "head_dim": widths, "rotary_form": "pairs" if expanded else "halves"}
-        return cls(**(derived | given))
+        derived = {
+            "kv_heads": given.get("heads", 0),
+            "head_dim": widths,
+            "rotary_form": "pairs" if expanded else "halves",
+        }
+        own = stated(given)
+        return cls(**(derived | given | own))
 
     @property
     def expanded(self) -> bool:
@@ -140,11 +163,15 @@ class Attention:
     @property
     def split_heads(self) -> dict[str, int]:
         """The heads that tensor parallelism splits, by the field that counts them."""
+        if self.custom:
+            return {}
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 
     @property
     def matrices(self) -> tuple[str, ...]:
         """The projections by name."""
+        if self.custom:
+            return ()
         if self.expanded:
             return (*(("q_latent",) if self.q_rank else ()), "q", "kv_latent", "kv", "out")
         return ("qkv", "out") if self.fused_qkv else ("q", "k", "v", "out")
@@ -162,4 +189,6 @@ class Attention:
     @property
     def cached(self) -> int:
         """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
+        if self.custom:
+            return self.custom.cached
         return self.kv_rank + self.rope_head_dim if self.expanded else 2 * self.kv_heads * self.head_dim

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from ledger.spec.parts import PartHeader, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values, quantity
-from ledger.spec.values import Choice, Integer, Size, String
+from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
+from ledger.spec.parts import PartHeader
+from ledger.spec.structures import NEEDED, OPTIONAL, KeyStated, Needed, Values, quantity
+from ledger.spec.values import Choice, Size
 
-LOWER_NAME = "^[a-z][a-z0-9_]*$"
-IS_CUSTOM = KeyStated("kind", "custom")
 NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
-GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
-STEPS = ("einsum", "activation", "multiply", "add")  # what a step of a custom component may do
-TWO_RESULTS = ListOf(String(), 2, 2)
 
 
 @dataclass(frozen=True)
@@ -64,97 +59,6 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class ComponentStep:
-    """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""
-
-    spec: ClassVar[PartHeader] = PartHeader(
-        beside={"weight": ("einsum",), "bias": ("einsum",)},
-        extra=tuple(Row(key, TWO_RESULTS, "Two results, element by element.", key) for key in ("multiply", "add")),
-    )
-
-    name: Annotated[
-        str, String(pattern=LOWER_NAME), "What the result goes by, and the last part of its account.", OPTIONAL
-    ]
-    kind: str
-    of: Annotated[
-        tuple[str, ...],
-        ListOf(String(), 1, 2),
-        "Results it is computed from; the one before where not given.",
-        OPTIONAL,
-    ]
-    einsum: Annotated[str, "`batch seq d_model, latent d_model -> batch seq latent`."] = ""
-    weight: Annotated[str, "The einsum's second operand, where it is a weight."] = ""
-    bias: Annotated[str, "A weight that the same kernel adds."] = ""
-    activation: Annotated[str, Choice("silu", "gelu", "gelu_tanh", "relu", "relu2"), "A nonlinearity."] = ""
-
-    @classmethod
-    def from_spec(cls, given: Values) -> ComponentStep:
-        """What it does is the key it has; `custom` gives it the name and the results that it does not state."""
-        kind = next((kind for kind in STEPS if kind in given), "")
-        pair = {key: given.pop(key) for key in ("multiply", "add") if key in given}
-        return cls(**({"name": "", "kind": kind, "of": ()} | given | ({"of": pair[kind]} if kind in pair else {})))
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what."""
-
-    dims: tuple[tuple[str, int], ...]
-    weights: tuple[tuple[str, tuple[str, ...]], ...]
-    steps: tuple[ComponentStep, ...]
-    split: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-def custom(
-    dims: Mapping[str, int],
-    weights: Mapping[str, str],
-    steps: tuple[ComponentStep, ...],
-    split: Mapping[str, tuple[str, ...]],
-) -> Custom:
-    """The component; a step is from the one before, and named by what it does, where it does not say."""
-    named: list[ComponentStep] = []
-    for step in steps:
-        name = step.name or f"{step.kind}_{len(named) + 1}"
-        before = named[-1].name if named else "x"
-        named.append(replace(step, name=name, of=step.of or (before,)))
-    pairs = tuple((name, tuple(axes.split())) for name, axes in weights.items())
-    return Custom(tuple(dims.items()), pairs, tuple(named), tuple(split.items()))
-
-
-# Fields of a custom component, which stand among those of the feed-forward part.
-CUSTOM_ROWS = (
-    Row(
-        "dims",
-        MappingOf(Integer(1, 100_000_000), 1, "^[a-z][a-z0-9_]+$"),
-        "Of a custom component: its own dims with their sizes, `{latent: 512}`. `batch`, `seq` and `d_model` are "
-        "there.",
-        "dims",
-        Needed(when=IS_CUSTOM),
-    ),
-    Row(
-        "weights",
-        MappingOf(String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, LOWER_NAME),
-        "Of a custom component: its weights by the names of their dims, `{w_down: latent d_model}`.",
-        "weights",
-        Needed(when=IS_CUSTOM),
-    ),
-    Row(
-        "steps",
-        ListOf(PartOf(ComponentStep), 1),
-        "Of a custom component: what it does, in order, from `x` (batch seq d_model) to a result of that shape.",
-        "steps",
-        Needed(when=IS_CUSTOM),
-    ),
-    Row(
-        "split",
-        Fields((Row("tensor", ListOf(String(), 1, unique=True), "Dims that tensor parallelism cuts.", "tensor"),)),
-        "Of a custom component: which of its dims tensor parallelism cuts, `{tensor: [latent]}`.",
-        "split",
-    ),
-)
-
-
-@dataclass(frozen=True)
 class MLP:
     """The feed-forward part. Of `experts`, each of width `d_ff`, a token uses `top_k`; `custom` has its own steps."""
 
@@ -193,9 +97,8 @@ class MLP:
     @classmethod
     def from_spec(cls, given: Values) -> MLP:
         """A component of its author's own has steps, and no activation beside theirs."""
-        own = {row.attribute: given.pop(row.attribute, {}) for row in CUSTOM_ROWS}
-        steps: dict[str, Any] = {"custom": custom(**own)} if own["steps"] else {}
-        return cls(**({"activation": ""} | given | steps))
+        own = stated(given)
+        return cls(**{"activation": "", **given, **own})
 
     @property
     def shared_d_ff(self) -> int:

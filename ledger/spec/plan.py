@@ -9,9 +9,10 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
+from ledger.spec.components import ComponentStep, Custom
 from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
-from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
+from ledger.spec.feed_forward import MLP, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
 from ledger.spec.headroom import DEFAULT, HEADROOM, Headroom
 from ledger.spec.host import Host

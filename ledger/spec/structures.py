@@ -43,11 +43,26 @@ class KeyStated:
 
 
 @dataclass(frozen=True)
+class AnyStated:
+    """That one of several conditions on keys holds."""
+
+    keys: tuple[KeyStated, ...]
+
+    def holds(self, written: Written) -> bool:
+        """Whether a mapping meets one of them."""
+        return any(key.holds(written) for key in self.keys)
+
+    def schema(self) -> Schema:
+        """The same as JSON Schema."""
+        return {"anyOf": [key.schema() for key in self.keys]}
+
+
+@dataclass(frozen=True)
 class Needed:
     """When a field must be given: always, or only where (or only unless) another one is given, or has some value."""
 
     when: KeyStated | None = None
-    unless: KeyStated | None = None
+    unless: KeyStated | AnyStated | None = None
     never: bool = False
 
     def holds(self, written: Written) -> bool:

@@ -106,6 +106,11 @@ def reference_model(
     try:
         with torch.device(device):
             built = getattr(transformers, family(model).architecture)(config)
+        if any(group.written for group in model.groups):
+            from ledger.lab.reference import written
+
+            with torch.device(device):
+                written.put_in_place(attrgetter(family(model).layers)(built), model, kernels)
     finally:
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would

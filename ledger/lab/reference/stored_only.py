@@ -53,7 +53,7 @@ def _stored(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linea
     `Params4bit` has.
     """
     with torch.device("meta"), patch.object(bitsandbytes.nn.modules, "Params4bit", _plain):
-        layer = bitsandbytes.nn.Linear4bit(
+        layer = bitsandbytes.nn.Linear4bit(  # type: ignore[attr-defined,no-untyped-call,unused-ignore]
             plain.in_features, plain.out_features, False, compute, compress_statistics=nested, quant_type="nf4"
         )
     loaded = plain.weight.detach().to(compute)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ledger.spec.imports.huggingface.recognition import FamilyMatch, nearest_family
+from ledger.spec.plan import MLP, Attention
 
 if TYPE_CHECKING:
     from ledger.spec.imports.huggingface.family import Family
-    from ledger.spec.plan import MLP, Model
+    from ledger.spec.plan import Group, Model
 
 
 class NoReferenceError(ValueError):
@@ -56,7 +58,7 @@ def _match(model: Model) -> FamilyMatch:
         raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
     if model.bare:
         raise NoReferenceError(f"{model.title}: only a parameter count is known")
-    match = nearest_family(model)
+    match = nearest_family(with_stand_ins(model))
     name = f"{model.title}: the nearest transformers class, {match.family.architecture},"
     if match.refused:
         raise NoReferenceError(f"{name} refuses it: {'; '.join(match.refused)}")
@@ -66,6 +68,27 @@ def _match(model: Model) -> FamilyMatch:
     if differs and differs(model):
         raise NoReferenceError(f"{name} {how}")
     return match
+
+
+STAND_IN_HEADS, STAND_IN_WIDTH = 1, 2  # of parts that are replaced once the model is built
+
+
+def with_stand_ins(model: Model) -> Model:
+    """`model` with common parts where its author wrote their own: what is built around those is transformers'."""
+    kinds = [(group.attention, group.mlp) for group in model.groups]
+    attention = next((attention for attention, _ in kinds if not attention.custom), None)
+    mlp = next((mlp for _, mlp in kinds if not mlp.custom), None)
+    attention = attention or Attention(STAND_IN_HEADS, STAND_IN_HEADS, STAND_IN_WIDTH, rotary=Fraction(1))
+    mlp = mlp or MLP(STAND_IN_WIDTH)
+
+    def stood_in(group: Group) -> Group:
+        return replace(
+            group,
+            attention=attention if group.attention.custom else group.attention,
+            mlp=mlp if group.mlp.custom else group.mlp,
+        )
+
+    return replace(model, groups=tuple(map(stood_in, model.groups)))
 
 
 def family(model: Model) -> Family:

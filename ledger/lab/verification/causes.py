@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ledger.books.compiled_roles import whole
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.transformers.config import with_stand_ins
 from ledger.lab.verification.layouts import sharded
 from ledger.model import dtypes
 from ledger.model.fsdp_units import OUTPUT as END
@@ -78,7 +79,7 @@ def frequencies(model: Model) -> int:
 
 
 def _rotated(model: Model) -> set[int]:
-    kinds = (group.attention for group in model.groups)
+    kinds = (group.attention for group in with_stand_ins(model).groups)  # what stood in has left its rotation
     return {width for kind in kinds if (width := kind.rotary_dim or kind.rope_head_dim)}
 
 

@@ -94,7 +94,7 @@ def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator
     recipe = precision.matmul
     if recipe is None or model.bare:
         return
-    steps = [step.name for group in model.groups if group.mlp.custom for step in group.mlp.custom.steps]
+    steps = [step.name for group in model.groups for custom in group.written.values() for step in custom.steps]
     names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
     for field, given in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
         path = f"precision.matmul.{field}"

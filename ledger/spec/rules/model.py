@@ -13,7 +13,7 @@ def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:
     """Every key-value head serves the same number of query heads."""
     for group in model.groups:
         heads, kv_heads = group.attention.heads, group.attention.kv_heads
-        if heads % kv_heads:
+        if kv_heads and heads % kv_heads:
             message = f"heads = {heads} is no multiple of kv_heads = {kv_heads}"
             field = f"model.layers.{group.name}.attention.kv_heads"
             yield Problem(at(field), message, divisors(heads))

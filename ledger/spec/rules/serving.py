@@ -49,6 +49,14 @@ def sequences_in_flight_are_stated_once(serve: Serve | None, at: Places) -> Iter
         yield Problem(at("serve"), message, "one of `concurrency: 64` and `arrival_rate: 4 requests/s`")
 
 
+def served_tokens_see_each_other_by_known_kinds(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
+    """What an author writes out over a whole sequence says nothing of a token that finds the others in a cache."""
+    for group in model.groups if serve else ():
+        for part in [part for part, custom in group.written.items() if custom.mixes]:
+            message = f"{part} of `{group.name}` is written out over a sequence, and this plan reads a cache"
+            yield Problem(at("serve"), message, "a kind of attention that is known, or `run:` for training")
+
+
 def shares_are_of_all(serve: Serve | None, at: Places) -> Iterator[Problem]:
     """Every sequence has one of the lengths of a distribution."""
     for name in ("prompt", "output") if serve else ():

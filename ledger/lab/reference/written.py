@@ -1,0 +1,140 @@
+"""Parts of a layer that a plan writes out as steps, as PyTorch modules made of their einsums.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from string import ascii_letters
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from ledger.lab.reference.modules import UnfusedSiLU
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.spec.plan import ComponentStep, Custom, Kernels, Model
+from ledger.spec.windows import Term, terms
+
+ATTENTION, MLP = "self_attn", "mlp"  # of a layer of transformers, as most families name them
+PLACES = {"attention": ATTENTION, "mlp": MLP}
+# The names that transformers has for one kernel, and for operators written out.
+FUSED = {"gelu_tanh": "gelu_pytorch_tanh"}
+UNFUSED = {"gelu": "gelu_python", "gelu_tanh": "gelu_new"}
+
+
+def put_in_place(layers: Iterable[Any], model: Model, kernels: Kernels) -> None:
+    """Replaces what stands in for the parts that the model's author wrote; raises `NoReferenceError`."""
+    for layer, group in zip(layers, model.layers, strict=True):
+        for part, component in group.written.items():
+            if not hasattr(layer, PLACES[part]):
+                raise NoReferenceError(
+                    f"{part} of `{group.name}`: the judge finds no such part to put its einsums into"
+                )
+            sizes = {**dict(component.dims), "d_model": model.d_model}
+            setattr(layer, PLACES[part], Written(component, sizes, kernels, paired=part == "attention"))
+
+
+class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """The steps of a component in order, from hidden states (batch seq d_model) to their like.
+
+    `paired`: transformers' attention returns its scores beside its result.
+    """
+
+    def __init__(self, component: Custom, sizes: Mapping[str, int], kernels: Kernels, *, paired: bool) -> None:
+        super().__init__()
+        self.component, self.paired = component, paired
+        eager = kernels.activation == "eager"
+        kinds = {step.activation for step in component.steps if step.activation}
+        self.activations = nn.ModuleDict({kind: _activation(kind, eager=eager) for kind in kinds})
+        self.learned = nn.ParameterDict(
+            {name: nn.Parameter(torch.empty([sizes[each] for each in dims])) for name, dims in component.weights}
+        )
+
+    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
+        """The last step's result."""
+        results, shapes = {"x": hidden_states}, self.component.shapes
+        for step in self.component.steps:
+            operands = [results[name] for name in step.of]
+            results[step.name] = self.run(step, operands, [shapes[name] for name in step.of], shapes[step.name])
+        last = results[self.component.steps[-1].name].contiguous()
+        return (last, None) if self.paired else last
+
+    def run(self, step: ComponentStep, operands: list[Tensor], dims: list[Term], out: Term) -> Tensor:
+        """One step."""
+        if step.kind == "einsum":
+            return self.product(step, operands)
+        if step.kind == "activation":
+            return self.activations[step.activation](operands[0])
+        if step.kind == "softmax":
+            return _softmax(operands[0], step.mask)
+        if step.kind == "scan":
+            return _scan(_along(operands[0], dims[0], out), operands[1], step.dtype)
+        first, second = (_along(x, own, out) for x, own in zip(operands, dims, strict=True))
+        return first * second if step.kind == "multiply" else first + second
+
+    def product(self, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+        """The einsum; a batched product reads its operands in order, and weights as they lie."""
+        first, second, out = terms(step.einsum)
+        letters = dict(zip(dict.fromkeys((*first, *second)), ascii_letters, strict=False))
+        shared = [name for name in out if name in first and name in second]
+        summed = [name for name in first if name in second and name not in out]
+        alone = [[name for name in out if name in term and name not in shared] for term in (first, second)]
+        left = _ordered(operands[0], first, [[*shared, *alone[0], *summed]])
+        if step.weight:
+            right = self.learned[step.weight]
+        else:
+            right = _ordered(operands[1], second, [[*shared, *alone[1], *summed], [*shared, *summed, *alone[1]]])
+        if left.device.type == "meta" or not torch.is_autocast_enabled(
+            left.device.type
+        ):  # which would cast them itself
+            left, right = (x.to(next(self.parameters()).dtype) for x in (left, right))
+        text = "{},{}->{}".format(*("".join(letters[name] for name in term) for term in (first, second, out)))
+        result = torch.einsum(text, left, right)
+        return result + self.learned[step.bias].to(result.dtype) if step.bias else result
+
+
+def _activation(kind: str, *, eager: bool) -> nn.Module:
+    if kind == "sigmoid":
+        return nn.Sigmoid()
+    if kind == "silu":
+        return UnfusedSiLU() if eager else nn.SiLU()
+    module: nn.Module = ACT2FN[(UNFUSED if eager else FUSED).get(kind, kind)]
+    return module
+
+
+def _ordered(x: Tensor, term: Term, orders: list[list[str]]) -> Tensor:
+    """The operand, copied into the first of these orders of its dims where it lies in none of them."""
+    views = [x.permute([term.index(name) for name in order]) for order in orders]
+    if any(view.is_contiguous() for view in views):
+        return x
+    return views[0].contiguous().permute([orders[0].index(name) for name in term])
+
+
+def _along(x: Tensor, own: Term, out: Term) -> Tensor:
+    """The tensor with a dim of one for each that it lacks."""
+    for place, name in enumerate(out):
+        if name not in own:
+            x = x.unsqueeze(place)
+    return x
+
+
+def _softmax(scores: Tensor, mask: str) -> Tensor:
+    """Shares over the last dim; what a causal mask hides is infinitely far below."""
+    if mask == "causal":
+        square = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=scores.device)
+        scores = scores + square.triu(1)
+    return torch.softmax(scores, dim=-1)
+
+
+def _scan(decay: Tensor, update: Tensor, dtype: str) -> Tensor:
+    """The states along dim 1, one kernel a token."""
+    if dtype == "fp32":
+        decay, update = decay.float(), update.float()
+    state, states = torch.zeros_like(update[:, 0]), []
+    for rate, new in zip(decay.unbind(1), update.unbind(1), strict=True):
+        state = torch.addcmul(new, rate, state)
+        states.append(state)
+    return torch.stack(states, 1)

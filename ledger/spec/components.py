@@ -1,0 +1,179 @@
+"""A part of a layer that its author writes out: dims, weights, and steps that are einsums and what is between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import PartHeader, PartOf
+from ledger.spec.structures import OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values
+from ledger.spec.values import Choice, Integer, String
+from ledger.spec.windows import Term, terms
+
+LOWER_NAME = "^[a-z][a-z0-9_]*$"
+IS_CUSTOM = KeyStated("kind", "custom")
+GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
+KEY = "key"  # the sequence once more: of each token those that it sees
+PAIRS = ("multiply", "add", "scan")
+STEPS = ("einsum", "activation", "softmax", *PAIRS)  # what a step may do
+TWO_RESULTS = ListOf(String(), 2, 2)
+PAIR_MEANINGS = {
+    "multiply": "Two results, element by element; one that lacks dims of the other is seen again along them.",
+    "add": "Two results, element by element.",
+    "scan": "Of a decay and an input the states along the sequence: state = decay * state before + input.",
+}
+
+
+@dataclass(frozen=True)
+class ComponentStep:
+    """One step of a custom component: `kind` is what it does, one of `STEPS`; `of` names what it is from."""
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        beside={"weight": ("einsum",), "bias": ("einsum",), "mask": ("softmax",), "dtype": ("scan",)},
+        extra=tuple(Row(key, TWO_RESULTS, meaning, key) for key, meaning in PAIR_MEANINGS.items()),
+    )
+
+    name: Annotated[
+        str, String(pattern=LOWER_NAME), "What the result goes by, and the last part of its account.", OPTIONAL
+    ]
+    kind: str
+    of: Annotated[
+        tuple[str, ...],
+        ListOf(String(), 1, 2),
+        "Results it is computed from; the one before where not given.",
+        OPTIONAL,
+    ]
+    einsum: Annotated[str, "`batch seq d_model, latent d_model -> batch seq latent`."] = ""
+    weight: Annotated[str, "The einsum's second operand, where it is a weight."] = ""
+    bias: Annotated[str, "A weight that the same kernel adds."] = ""
+    activation: Annotated[str, Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"), "A nonlinearity."] = ""
+    softmax: Annotated[str, Choice(KEY), "Shares over the last dim: those of the tokens that each token sees."] = ""
+    mask: Annotated[str, Choice("none", "causal"), "Whether a token sees those before it alone."] = "none"
+    dtype: Annotated[str, Choice("compute", "fp32"), "The dtype of a scan's states and of all that it reads."] = (
+        "compute"
+    )
+
+    @classmethod
+    def from_spec(cls, given: Values) -> ComponentStep:
+        """What it does is the key it has; `custom` gives it the name and the results that it does not state."""
+        kind = next((kind for kind in STEPS if kind in given), "")
+        pair = {key: given.pop(key) for key in PAIRS if key in given}
+        return cls(**({"name": "", "kind": kind, "of": ()} | given | ({"of": pair[kind]} if kind in pair else {})))
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what."""
+
+    dims: tuple[tuple[str, int], ...]
+    weights: tuple[tuple[str, tuple[str, ...]], ...]
+    steps: tuple[ComponentStep, ...]
+    split: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def causal(self) -> bool:
+        """Whether each token sees those before it alone."""
+        return any(step.mask == "causal" for step in self.steps)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether tokens see each other, so that each device needs whole sequences."""
+        return any(step.kind == "scan" or KEY in step.einsum.replace(",", " ").split() for step in self.steps)
+
+    @property
+    def shapes(self) -> Mapping[str, Term]:
+        """The dims of `x` and of every result, by name."""
+        found: dict[str, Term] = {"x": GIVEN}
+        for step in self.steps:
+            found[step.name] = shape(step, found)
+        return found
+
+    @property
+    def cached(self) -> int:
+        """Elements that a decoder keeps for each token: of every result that later tokens read as keys."""
+        return sum(self._elements(self.shapes[name]) for name in {*self._keys()})
+
+    @property
+    def states(self) -> int:
+        """Elements that a decoder keeps whatever the length is: one state of every scan."""
+        return sum(self._elements(self.shapes[step.name]) for step in self.steps if step.kind == "scan")
+
+    def _keys(self) -> Iterator[str]:
+        for step in self.steps:
+            if step.kind == "einsum":
+                yield from (
+                    name
+                    for name, term in zip(step.of, terms(step.einsum), strict=False)
+                    if KEY in term and KEY not in self.shapes[name]
+                )
+
+    def _elements(self, dims: Term) -> int:
+        """Of one token of one sequence; the residual stream has no cache of its own."""
+        return prod(size for name, size in self.dims if name in dims)
+
+
+def shape(step: ComponentStep, shapes: Mapping[str, Term]) -> Term:
+    """The dims of a step's result."""
+    if step.kind == "einsum":
+        return terms(step.einsum)[2]
+    first, *others = (shapes[name] for name in step.of)
+    if step.kind == "scan":
+        return others[0]
+    return (*first, *(name for other in others for name in other if name not in first))
+
+
+def custom(
+    dims: Mapping[str, int],
+    weights: Mapping[str, str],
+    steps: tuple[ComponentStep, ...],
+    split: Mapping[str, tuple[str, ...]],
+) -> Custom:
+    """The component; a step is from the one before, and named by what it does, where it does not say."""
+    named: list[ComponentStep] = []
+    for step in steps:
+        name = step.name or f"{step.kind}_{len(named) + 1}"
+        before = named[-1].name if named else "x"
+        named.append(replace(step, name=name, of=step.of or (before,)))
+    pairs = tuple((name, tuple(axes.split())) for name, axes in weights.items())
+    return Custom(tuple(dims.items()), pairs, tuple(named), tuple(split.items()))
+
+
+def stated(given: Values) -> Values:
+    """The component that the fields of a part write out, which are taken from the others; nothing where none does."""
+    own = {row.attribute: given.pop(row.attribute, {}) for row in CUSTOM_ROWS}
+    return {"custom": custom(**own)} if own["steps"] else {}
+
+
+# Fields of a custom component, which stand among those of the part.
+CUSTOM_ROWS = (
+    Row(
+        "dims",
+        MappingOf(Integer(1, 100_000_000), 1, "^[a-z][a-z0-9_]+$"),
+        "Of a custom component: its own dims with their sizes, `{latent: 512}`. `batch`, `seq` and `d_model` are "
+        "there.",
+        "dims",
+        Needed(when=IS_CUSTOM),
+    ),
+    Row(
+        "weights",
+        MappingOf(String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, LOWER_NAME),
+        "Of a custom component: its weights by the names of their dims, `{w_down: latent d_model}`.",
+        "weights",
+        Needed(when=IS_CUSTOM),
+    ),
+    Row(
+        "steps",
+        ListOf(PartOf(ComponentStep), 1),
+        "Of a custom component: what it does, in order, from `x` (batch seq d_model) to a result of that shape.",
+        "steps",
+        Needed(when=IS_CUSTOM),
+    ),
+    Row(
+        "split",
+        Fields((Row("tensor", ListOf(String(), 1, unique=True), "Dims that tensor parallelism cuts.", "tensor"),)),
+        "Of a custom component: which of its dims tensor parallelism cuts, `{tensor: [latent]}`.",
+        "split",
+    ),
+)
