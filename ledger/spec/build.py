@@ -29,6 +29,11 @@ UNJUDGED = (
     "assumptions",
     "operations",
 )  # parts of which a step of the plan is independent
+# Of devices, what decides which kernels run and what they hold: a file may have further rates, and verdicts stay.
+JUDGED = {
+    "accelerator": ("architecture", "memory", "matmul_workspace"),
+    "cluster": ("devices", "devices_per_node"),
+}
 Parts = Mapping[str, Any]
 PLAIN_PARTS = (
     "recompute",
@@ -88,14 +93,16 @@ def digest(node: Node) -> str:
 
 
 def judged(node: Node) -> Node:
-    """The plan as far as a framework that runs a step of it can tell: no calibration, no length of the run."""
-    kept = Node({key: inner for key, inner in node.fields.items() if key not in UNJUDGED}, node.where)
-    shorter = {
-        part: kept.fields[part].without(key)
-        for part, key in (("run", "tokens"), ("accelerator", "calibration"))
-        if part in kept.fields
-    }
-    return kept.within(shorter, {})
+    """The plan as far as a framework that runs a step of it can tell: no rates of devices, no length of the run."""
+    fields = {key: inner for key, inner in node.fields.items() if key not in UNJUDGED}
+    if "run" in fields:
+        fields["run"] = fields["run"].without("tokens")
+    for part, keys in JUDGED.items():
+        if part in fields:
+            fields[part] = Node(
+                {key: fields[part].fields[key] for key in keys if key in fields[part].fields}, node.where
+            )
+    return Node(fields, node.where)
 
 
 def _canonical(value: object) -> str:

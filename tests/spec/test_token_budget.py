@@ -96,3 +96,18 @@ def test_what_is_written_decides_the_digest() -> None:
     twenty, again, number = (load_plan("8b", [text]) for text in (TWENTY, TWENTY, "run.tokens=160605224960 tokens"))
     assert twenty.digest == again.digest != number.digest
     assert twenty.judged_digest == number.judged_digest
+
+
+def test_verdicts_do_not_depend_on_rates() -> None:
+    """A framework on fake tensors sees which device runs its kernels and what that holds, not how fast it is."""
+    sheet = load_plan("8b")
+    faster, smaller, wider = (
+        load_plan("8b", [text])
+        for text in (
+            "accelerator={base: h100-sxm, bandwidth: 4 TB/s, l2_bandwidth: 7 TB/s}",
+            "accelerator={base: h100-sxm, memory: {driver: 70 GB, labelled: 70 GB}}",
+            "recompute=full",
+        )
+    )
+    assert faster.judged_digest == sheet.judged_digest != faster.digest
+    assert len({sheet.judged_digest, smaller.judged_digest, wider.judged_digest}) == 3
