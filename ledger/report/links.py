@@ -12,10 +12,10 @@ from functools import cache
 from markupsafe import Markup, escape
 
 OWNERS = (  # on GitHub, whom sources of the library cite without a commit
-    *("aigatech", "AnswerDotAI", "aws-samples", "bigscience-workshop", "calculon-ai", "coreweave", "Dao-AILab"),
-    *("eyao600", "facebookresearch", "foundation-model-stack", "huggingface", "InternLM", "karpathy"),
-    *("KempnerInstitute", "linkedin", "meta-pytorch", "microsoft", "mlcommons", "MooreThreads", "mosaicml", "NVIDIA"),
-    *("NVIDIA-NeMo", "oracle-quickstart", "pytorch", "ROCm", "stas00"),
+    *("aigatech", "AnswerDotAI", "argonne-lcf", "aws-samples", "bigscience-workshop", "calculon-ai", "casper-hansen"),
+    *("coreweave", "Dao-AILab", "eyao600", "facebookresearch", "foundation-model-stack", "huggingface", "InternLM"),
+    *("karpathy", "KempnerInstitute", "linkedin", "meta-pytorch", "microsoft", "mlcommons", "MooreThreads"),
+    *("mosaicml", "NVIDIA", "NVIDIA-NeMo", "oracle-quickstart", "pytorch", "ROCm", "stas00"),
 )
 NAME = r"[A-Za-z0-9][\w.-]*\w"
 OF_A_MODEL = r"(?:(?<=\.json of )|(?<=metadata of )|(?<=model card of ))"  # on Hugging Face

@@ -1,4 +1,4 @@
-"""Every nonlinearity a model can name saves what PyTorch's own saves, as one kernel and spelt out in Python."""
+"""Every nonlinearity a feed-forward part can name saves what PyTorch's own saves, as one kernel and spelt out in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.model import plans
 
 @pytest.mark.parametrize("form", ["fused", "eager"])
 @pytest.mark.parametrize("model", [plans.LLAMA, plans.GPT2], ids=["gated", "plain"])
-@pytest.mark.parametrize("kind", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("kind", sorted({*ACTIVATIONS} - {"sigmoid"}))  # which only steps of one's own name
 def test_saved_bytes_of_a_nonlinearity(kind: str, model: plans.Mapped, form: str) -> None:
     """A layer with it saves exactly what PyTorch packs."""
     kernels = {"attention": "flash", "norm": "fused", "activation": form}

@@ -559,7 +559,8 @@ def test_a_row_may_say_its_formats_itself(tmp_path: Path) -> None:
     own = {"precision": "qlora-peft", "precision.weights.norms": "bf16", "train.lora.rank": "8"}
     made = row_plan(typed(tmp_path, **TUNED, kind="qlora", **own), LIBRARY)
     plan = load_plan(made.text, made.settings)
-    assert (plan.precision.weights.base, plan.precision.weights.norms, plan.train.rank) == ("nf4", "bf16", 8)
+    assert plan.train.lora is not None
+    assert (plan.precision.weights.base, plan.precision.weights.norms, plan.train.lora.rank) == ("nf4", "bf16", 8)
 
 
 def test_a_stack_without_four_bits_has_no_rows_of_qlora(tmp_path: Path) -> None:

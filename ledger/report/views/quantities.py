@@ -23,8 +23,8 @@ PREFIXED = ("B/s", "FLOP/s", "B", "W")
 # How a value is written whose unit in the table of fields is not what people read.
 UNITS = {"tokens": "token", "parameters": "1", "1": ""}
 COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it stands under
-    **dict.fromkeys(("seq_len", "max_seq_len", "window", "chunk"), "tokens"),
-    **dict.fromkeys(("micro_batch", "global_batch", "concurrency"), "sequences"),
+    **dict.fromkeys(("seq_len", "max_seq_len", "window", "chunk", "tokens"), "tokens"),
+    **dict.fromkeys(("micro_batch", "global_batch", "concurrency", "sequences"), "sequences"),
     "speculative": "tokens a step",
     **dict.fromkeys(("repeat", "every", "segment", "layers", "first", "last"), "layers"),
     **dict.fromkeys(("heads", "kv_heads"), "heads"),
