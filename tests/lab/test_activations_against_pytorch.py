@@ -1,4 +1,4 @@
-"""Every nonlinearity that a feed-forward part can name saves what PyTorch's own saves, fused and spelt out in Python."""
+"""Every nonlinearity that a feed-forward part can name saves what PyTorch's own saves, fused and spelt out."""
 
 from __future__ import annotations
 
