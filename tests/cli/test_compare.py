@@ -76,11 +76,13 @@ def test_problems_of_all_plans_are_told_at_once(command_line: CommandLine) -> No
     assert all(f"{name}.yaml:" in result.stderr for name in ("wrong", "nowhere", "worse"))
 
 
+@pytest.mark.usefixtures("command_line", "half")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("gpt2",), "one plan is named"),
         (("gpt2", "gpt2"), "`gpt2` is named twice"),
+        (("half.yaml", "gpt2", "./half.yaml"), "`./half.yaml` is named twice, as `half.yaml` too"),
         (tuple(f"{number}.yaml" for number in range(9)), "9 plans are named"),
         (("gpt2", "7b-8xh100", "--for", "cost.rnu"), "did you mean `cost.run`"),
         (("gpt2", "7b-8xh100", "--format", "docx"), "html, pdf, md, json"),

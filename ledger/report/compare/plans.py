@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger import numbers
@@ -88,9 +89,7 @@ class PlanDifference:
 
 def require_several(specs: Sequence[str]) -> None:
     """Raises SpecError for plans that are too few or too many to compare, and for one that is named twice."""
-    twice = next((spec for place, spec in enumerate(specs) if spec in specs[:place]), "")
-    if twice:
-        raise fault(twice, 1, f"`{twice}` is named twice", "name each plan once")
+    _require_different(specs, specs)
     if not 2 <= len(specs) <= MOST:
         count = "one plan is" if len(specs) == 1 else f"{len(specs)} plans are"
         help_text = f"name two to {MOST} plans; `ledger sweep` compares the layouts of one"
@@ -101,7 +100,25 @@ def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compil
     """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
     require_several(specs)
     plans = made_of_all(partial(load_named, spec, overrides) for spec in specs)
+    _require_different(specs, [_file_of(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
     return made_of_all(partial(compile_plan, plan) for plan in plans)
+
+
+def _require_different(specs: Sequence[str], means: Sequence[Hashable]) -> None:
+    """Raises SpecError where two of the specs mean the same."""
+    place = next((place for place, one in enumerate(means) if one in means[:place]), None)
+    if place is not None:
+        first = specs[means.index(means[place])]
+        again = "" if first == specs[place] else f", as `{first}` too"
+        raise fault(specs[place], 1, f"`{specs[place]}` is named twice{again}", "name each plan once")
+
+
+def _file_of(plan: Plan, spec: str) -> Hashable:
+    """The file that a plan was read from, whatever its spelling; the spec itself of one of a revision or of no file."""
+    source = plan.reading.source if plan.reading else None
+    if source is None or source.revision is not None or not Path(source.file).is_file():
+        return spec
+    return Path(source.file).resolve()
 
 
 def load_named(spec: str, overrides: Sequence[str]) -> Plan:
