@@ -19,7 +19,7 @@ from ledger.spec.places import Places
 from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Reading, Run, Stack
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
-from ledger.spec.serve import Serve
+from ledger.spec.serve import CHUNK, Serve
 from ledger.spec.structures import Values
 
 UNJUDGED = (
@@ -162,6 +162,13 @@ def _run(given: Values, mesh: Parallelism) -> Run:
     return Run(**(left_out | given))
 
 
+def _serve(stated: Serve | None, stack: Stack) -> Serve | None:
+    """What is served, in steps as large as the stack's engine takes where the plan does not say."""
+    if stated is None or stated.chunk:
+        return stated
+    return replace(stated, chunk=stack.engine.tokens or CHUNK)
+
+
 def _one_pass(serve: Serve, mesh: Parallelism) -> Run:
     """The sizes that a layout asks for, of a plan that trains nothing: one sequence at once on every stage."""
     longest = serve.prompt.longest + serve.output.longest
@@ -173,4 +180,5 @@ DERIVED: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "kernels": (_kernels, ("stack", "optimizer")),
     "parallelism": (_parallelism, ("cluster",)),
     "run": (_run, ("parallelism",)),
+    "serve": (_serve, ("stack",)),
 }

@@ -13,6 +13,7 @@ from ledger.spec.values import Size
 
 SEQUENCES = Size(most=1_000_000_000)
 TOKENS = quantity("tokens")
+CHUNK = 2048  # tokens of prompts in a step of an engine of which nothing is said
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ class Serve:
     chunk: Annotated[
         int,
         quantity("tokens"),
-        "Tokens of prompts that a step takes at most beside the sequences that are decoded (chunked prefill).",
-    ] = 2048
+        "Tokens of prompts that a step takes at most beside the sequences that are decoded (chunked prefill); where "
+        f"nothing is said as many as the stack's engine takes, or {CHUNK}.",
+    ] = 0
     speculative: Annotated[
         float,
         quantity("1", greatest=1000),
