@@ -226,7 +226,7 @@ def test_what_leaves_comes_back(whole: plans.Mapped) -> None:
     for before, role in zip(on_device.roles, found.roles, strict=True):
         assert moved(found, "down", role.name) == moved(found, "up", role.name)
         flying = next(each for each in roles(found.plan) if each.name == role.name).in_flight
-        if len(found.plan.model.groups) == 1:
+        if len(found.plan.model.groups) == 1 and found.plan.train.kind == "all":  # layers that save alike
             held = hosted(found, "activations", role.name)
             assert held * micro_batches(found.plan) == moved(found, "down", role.name) * flying
         same = {moment.name: moment.parts for moment in before.moments}
