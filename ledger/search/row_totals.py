@@ -133,7 +133,9 @@ class RowTotals:
         """The plan with the sizes that totals read, as arrays."""
         plan = self.world.plan
         offload = self.rows.plan.parallelism.offload
-        mesh = replace(plan.parallelism, tensor=self.number("tensor"), pipeline=self.number("pipeline"), offload=offload)
+        mesh = replace(
+            plan.parallelism, tensor=self.number("tensor"), pipeline=self.number("pipeline"), offload=offload
+        )
         return replace(plan, parallelism=mesh, run=replace(plan.run, micro_batch=self.number("micro_batch")))
 
     def number(self, axis: str) -> Array:

@@ -72,6 +72,10 @@ def _read(setting: str) -> Override:
     if not equals or not all(steps):
         raise SpecError([Problem(where, f"`{setting}` is no `key=value`", "for example `--set run.micro_batch=2`")])
     start = Location(file, 1, len(FLAG) + len(key) + 2)
+    if len(steps) > 1 and steps[-1] == "base":
+        part = ".".join(steps[:-1])
+        help_text = f"`--set {part}={value}`, or `--set '{part}={{base: {value}, ...}}'` with what is to differ"
+        raise SpecError([Problem(where, f"`{key}`: what a part starts from is set with the part", help_text)])
     if not value.strip():
         raise SpecError([Problem(start, f"`{key}` is given no value", "for example `--set run.micro_batch=2`")])
     return Override(steps, read_value(value, start), where)

@@ -43,10 +43,14 @@ def pair(whole: plans.Mapped) -> tuple[Compiled, Compiled]:
 
 
 def outside(compiled: Compiled, *, stocks: bool) -> Counter[tuple[str, str, str, str]]:
-    """Flows, or stocks, of all that is not attention; what is copied to the host of a layer has what attention saves."""
+    """Flows, or stocks, of all that is not attention; what a layer copies to the host has what attention saves."""
     found: Counter[tuple[str, str, str, str]] = Counter()
     for a in compiled.accounts:
-        if "attention/" not in a.account and "/activations" not in a.account and a.resource.name.startswith(("memory.", "host.")) is stocks:
+        if (
+            "attention/" not in a.account
+            and "/activations" not in a.account
+            and a.resource.name.startswith(("memory.", "host.")) is stocks
+        ):
             found[a.role, a.account, a.when, a.resource] += a.amount * a.times
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,13 @@ def test_what_is_not_modelled_is_refused(run: dict[str, Any], plan: dict[str, An
     with pytest.raises(SpecError) as caught:
         plans.compiled(run=whole, **plan)
     assert said in str(caught.value)
+
+
+def test_a_part_that_is_written_out_keeps_no_documents_apart() -> None:
+    """Steps over a sequence say nothing of where a document ends, so that they are not counted as if they did."""
+    own = Path(__file__).resolve().parents[1] / "lab" / "own_attention.yaml"
+    with pytest.raises(SpecError, match="written out over a sequence"):
+        load_plan(own, ("run.documents={length: 11 tokens}",))
 
 
 def test_other_words_for_it_are_offered() -> None:

@@ -147,3 +147,13 @@ def test_what_is_set_over_all_says_which_plan_it_breaks(command_line: CommandLin
     assert refused.exit_code == 2
     assert "of `70b`: global_batch = 64 is no multiple" in refused.stderr
     assert "of `8b`" not in refused.stderr
+
+
+def test_services_that_answer_other_prompts_are_not_weighed(command_line: CommandLine) -> None:
+    """A service is cheaper a token where prompts are shorter, which recommends nothing."""
+    serve = (default_library().root / "serve-70b.yaml").read_text("utf-8")
+    Path("short.yaml").write_text(serve.replace("prompt: 4096 tokens", "prompt: 2048 tokens"), "utf-8")
+    result = command_line("compare", "serve-70b", "short.yaml", "--format", "md")
+    assert result.exit_code == 0
+    assert "No plan is recommended" in result.stderr
+    assert "`serve.prompt`" in result.stderr

@@ -27,3 +27,23 @@ def test_a_step_takes_some_tokens() -> None:
     """None at all would leave prompts unread."""
     with pytest.raises(SpecError, match=r"serve\.chunk"):
         load_plan("serve-70b", ("serve.chunk=0 tokens",))
+
+
+def test_a_step_yields_a_token_at_least() -> None:
+    """A share below one would say that decoding loses tokens."""
+    with pytest.raises(SpecError, match="one token at least"):
+        load_plan("serve-70b", ("serve.speculative=0.5",))
+
+
+def test_sequences_beyond_the_model_are_warned_of() -> None:
+    """Llama 3 was made for 8192 tokens: a prompt of 8000 and 512 of output are more."""
+    (warning,) = load_plan("serve-70b", ("serve.prompt=8000 tokens",)).warnings
+    assert warning.message == "prompt and output have 8512 tokens, but the model was made for 8192"
+    assert load_plan("serve-70b").warnings == ()
+
+
+@pytest.mark.parametrize("part", ["optimizer", "cluster", "precision", "model", "stack", "accelerator"])
+def test_what_a_part_starts_from_is_set_with_the_part(part: str) -> None:
+    """A base has been read when single values are set, so that setting it would change nothing."""
+    with pytest.raises(SpecError, match=f"`{part}.base`: what a part starts from is set with the part"):
+        load_plan("8b", (f"{part}.base=other",))

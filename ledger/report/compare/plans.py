@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 80  # letters of the name of a file
 MOST = 8  # plans that stand side by side on a page
 WORK = ("model", "train")  # parts of a plan that say what is trained
+ANSWERED = ("run.tokens", "serve.prompt", "serve.output", "serve.prefix")  # inputs that say how much of it
 CALENDAR = Measure("run_seconds", RUN_SECONDS, numbers.duration, numbers.signed_duration)
 STEP = Measure("step_seconds", ("time.step",), numbers.duration, numbers.signed_duration)
 ALIKE = (STEP, BYTES)  # what plans have that do not run, too
@@ -84,7 +85,7 @@ class PlanDifference:
     def work(self) -> tuple[str, ...]:
         """The inputs by which the two train another thing: tokens, the model, or which weights are trained."""
         paths = (change.path for change in self.inputs)
-        return tuple(path for path in paths if path == "run.tokens" or part_of(path) in WORK)
+        return tuple(path for path in paths if path.startswith(ANSWERED) or part_of(path) in WORK)
 
 
 def require_several(specs: Sequence[str]) -> None:

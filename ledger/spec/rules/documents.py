@@ -41,6 +41,11 @@ def documents_have_a_kernel(
         if group.attention.bidirectional:
             message = f"packed documents with layers of `{group.name}` that see both directions are not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a causal model")
+        if any(custom.mixes for custom in group.written.values()):
+            message = (
+                f"packed documents with a part of `{group.name}` that is written out over a sequence: not modelled"
+            )
+            yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a kind of attention that is known")
         if group.attention.chunk is not None:
             message = f"packed documents with layers of `{group.name}` that see chunks are not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a model without chunks")

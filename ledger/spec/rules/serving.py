@@ -73,6 +73,21 @@ def prompts_are_longer_than_their_prefix(serve: Serve | None, at: Places) -> Ite
         yield Problem(at("serve.prefix"), message, f"at most `prefix: {serve.prompt.shortest - 1} tokens`")
 
 
+def steps_yield_a_token(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Where every draft is refused, a step of decoding still yields the model's own token."""
+    if serve and serve.speculative < 1:
+        message = f"serve.speculative = {serve.speculative:g}, and a step of decoding yields one token at least"
+        yield Problem(at("serve.speculative"), message, "1 without drafts, above 1 where some are accepted")
+
+
+def served_sequences_are_longer_than_the_model(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
+    """Rotary positions go on beyond what the model was trained with, but what it answers there nobody has seen."""
+    longest = serve.prompt.longest + serve.output.longest if serve else 0
+    if not model.learned_positions and 0 < model.max_seq_len < longest:
+        message = f"prompt and output have {longest} tokens, but the model was made for {model.max_seq_len}"
+        yield Problem(at("serve.prompt"), message, f"at most {model.max_seq_len} tokens together")
+
+
 def served_models_have_layers(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
     """A count of parameters has no attention, and so no cache."""
     if serve and model.bare:
