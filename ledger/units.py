@@ -14,6 +14,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("serve.residence", "s"),
     ("serve.tokens_per_second", "token/s"),
     ("serve.requests_per_second", "requests/s"),
+    ("serve.unanswered", "%"),
     ("memory.", "B"),
     ("saved.", "B"),
     ("traffic.", "B"),

@@ -136,6 +136,8 @@ class WaterfallPart:
     transfer: bool = False
 
 
+UNANSWERED = "serve.unanswered"  # the share of arriving requests that a service does not answer as fast
+MISSED = 0.001  # of them at most: what the search for the sequences in flight may miss
 ENDS = ("low", "high")  # of a total, between which 80 of 100 runs lie
 OF_A_RUN = (
     "time.calendar",

@@ -32,7 +32,7 @@ KEPT = "memory.static.weights + memory.static.master + memory.static.gradients +
 
 
 def sought(figures: Asked) -> dict[str, Sought]:
-    """Figures by name."""
+    """What a form asks for, by name, from rows of expression, unit and title."""
     return {name: Sought(Expression(text), unit, title) for name, (text, unit, title) in figures.items()}
 
 

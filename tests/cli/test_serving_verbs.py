@@ -46,6 +46,19 @@ def test_the_largest_concurrency_keeps_its_limit(command_line: Callable[..., Res
     assert found["value"] == found["beyond"] - 1
 
 
+def test_no_more_requests_fit_than_are_answered(command_line: Callable[..., Result]) -> None:
+    """The largest rate of arrivals is what a service answers: `check` passes at it, and fails a twentieth above."""
+    arriving = ("--set", "serve.concurrency=null", "--set")
+    asked = ("solve", PLAN, *arriving, "serve.arrival_rate=1 requests/s", "--for", "serve.arrival_rate", "--json")
+    most = json.loads(command_line(*asked).stdout)["value"]
+    checked = [
+        command_line("check", PLAN, *arriving, f"serve.arrival_rate={share * most:.12g} requests/s")
+        for share in (0.999, 1.05)
+    ]
+    assert [one.exit_code for one in checked] == [0, 1]
+    assert "does not keep up" in checked[1].stdout
+
+
 def test_layouts_and_loads_are_solved_together(command_line: Callable[..., Result]) -> None:
     """Every degree with its largest load: the best keeps both conditions, and replicas are what the degree leaves."""
     conditions = ("--subject-to", "fits", "--subject-to", "serve.time_per_token <= 40 ms")

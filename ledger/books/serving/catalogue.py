@@ -71,6 +71,9 @@ SERVED: tuple[Meaning, ...] = (
             ("serve.tokens_per_second", "cluster.devices"), exact=True),
     Meaning("serve.requests_per_second", "serve.tokens_per_second over the tokens of an output", "answers in a second",
             ("serve.tokens_per_second", "serve.output")),
+    Meaning("serve.unanswered", "1 - serve.requests_per_second / serve.arrival_rate, not below 0",
+            "of the requests that arrive, those that wait ever longer",
+            ("serve.requests_per_second", "serve.arrival_rate")),
     Meaning("cost.per_million_tokens", "cluster.devices * assumptions.price.per_device_hour / 3600 * 1000000"
             " / serve.tokens_per_second", "output tokens alone; the price of a device's hour",
             ("cluster.devices", "assumptions.price.per_device_hour", "serve.tokens_per_second"), exact=True),

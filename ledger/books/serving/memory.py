@@ -50,7 +50,7 @@ class Held:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
+        """The plan of the service, from the role that is held."""
         return self.served.plan
 
     @cached_property
@@ -116,7 +116,7 @@ class Held:
 
     @cached_property
     def peak(self) -> Moment:
-        """The fullest moment."""
+        """The moment with the most bytes of tensors, which decides whether the plan fits."""
         return max(self.moments, key=lambda moment: moment.total)
 
     @cached_property

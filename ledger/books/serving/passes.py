@@ -103,7 +103,7 @@ class ServedRole:
 
     @cached_property
     def prefill(self) -> Phase:
-        """Passes over prompts."""
+        """Passes over prompts: as many new tokens of a sequence as a chunk has, after those that wait in the cache."""
         return _phase(self.plan, self.role, PREFILL)
 
     @cached_property

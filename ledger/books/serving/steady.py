@@ -59,7 +59,7 @@ class Service:
 
     @property
     def serve(self) -> Serve:
-        """What is served."""
+        """Lengths and load of the plan; ValueError of a plan that trains."""
         if self.plan.serve is None:
             raise ValueError("a plan that trains serves nothing")
         return self.plan.serve

@@ -10,7 +10,7 @@ from math import ceil
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import of_model
 from ledger.books.evaluate import Exact
-from ledger.books.results import Number
+from ledger.books.results import UNANSWERED, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
 from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, most_sequences, serve_of
@@ -142,7 +142,10 @@ def rates(service: Service, state: Steady) -> Totals:
     yield "serve.residence", state.residence
     yield RATE, state.tokens_per_second
     yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices
-    yield "serve.requests_per_second", state.tokens_per_second / float(service.serve.output.mean)
+    answered = state.tokens_per_second / float(service.serve.output.mean)
+    yield "serve.requests_per_second", answered
+    if service.serve.arrival_rate is not None:
+        yield UNANSWERED, max(0.0, 1 - answered / service.serve.arrival_rate)
 
 
 def cost(plan: Plan, state: Steady) -> Totals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ledger.books.results import Check, KernelTime, Number, Verdict
+from ledger.books.results import MISSED, UNANSWERED, Check, KernelTime, Number, Verdict
 from ledger.books.serving.memory import Held
 from ledger.books.verdict import MOSTLY, expectations, headroom, standing
 from ledger.model import dtypes
@@ -14,7 +14,6 @@ from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
 
 WORDS = {"memory": "memory bandwidth", "compute": "compute", "network": "transfers between devices"}
-ALMOST = 0.999  # of the requests that arrive: what the search for the sequences in flight may miss
 PAID = "cost.per_million_tokens"
 
 
@@ -31,7 +30,7 @@ def verdict(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held], r
         *expectations(plan, totals),
     )
     judged = Verdict(fits, limit, standing(sheets), "", checks, sheets)
-    return replace(judged, headline=_headline(plan, totals, judged))
+    return replace(judged, headline=_headline(totals, judged))
 
 
 def by_data_sheet(rows: Sequence[KernelTime]) -> float:
@@ -48,10 +47,10 @@ def bottleneck(rows: Sequence[KernelTime]) -> str:
     return max(WORDS, key=lambda name: found[name])
 
 
-def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
+def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     found = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
-    if not keeps_up(plan, totals):
+    if not keeps_up(totals):
         found.append("does not keep up with its requests")
     elif judged.fits:
         first, each = said(totals["serve.ttft"], "s"), said(totals["serve.time_per_token"], "s")
@@ -66,10 +65,9 @@ def cost(totals: Mapping[str, Number]) -> str:
     return f", {said(totals[PAID], 'USD')} a million output tokens" if PAID in totals else ""
 
 
-def keeps_up(plan: Plan, totals: Mapping[str, Number]) -> bool:
+def keeps_up(totals: Mapping[str, Number]) -> bool:
     """Whether the requests that arrive are answered as fast as they come."""
-    rate = plan.serve.arrival_rate if plan.serve else None
-    return rate is None or float(totals["serve.requests_per_second"]) >= ALMOST * rate
+    return totals.get(UNANSWERED, 0) <= MISSED
 
 
 def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
@@ -93,7 +91,7 @@ def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -
 def _keeps_up(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """Whether requests are answered as fast as they arrive, where a plan says how fast that is."""
     if plan.serve is not None and plan.serve.arrival_rate is not None:
-        status = "pass" if keeps_up(plan, totals) else "fail"
+        status = "pass" if keeps_up(totals) else "fail"
         figure = said(plan.serve.arrival_rate, "requests/s")
         detail = f"answered {said(totals['serve.requests_per_second'], 'requests/s')}"
         yield Check("arrivals", "Requests that arrive", status, figure, detail)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.names import no_total
-from ledger.books.results import Number
+from ledger.books.results import MISSED, UNANSWERED, Number
 from ledger.numbers import DAY, said
 from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
@@ -89,6 +89,13 @@ def host_conditions(plan: Plan) -> tuple[Condition, ...]:
         return ()
     text = f"memory.host <= {said(plan.host.memory, 'B')}"
     return (Condition(text, "memory.host", "<=", Fraction(plan.host.memory), if_any=True),)
+
+
+def served_conditions(plan: Plan) -> tuple[Condition, ...]:
+    """What `fits` asks of a plan whose requests arrive: that all of them are answered."""
+    if plan.serve is None or plan.serve.arrival_rate is None:
+        return ()
+    return (Condition(f"{UNANSWERED} <= {said(MISSED, '%')}", UNANSWERED, "<=", Fraction(MISSED)),)
 
 
 def check_consistent(conditions: Sequence[Condition]) -> None:

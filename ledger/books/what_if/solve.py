@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ledger.books.names import no_total
 from ledger.books.what_if.answer import Question, Solution, told
-from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault, host_conditions
+from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault, host_conditions, served_conditions
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
 from ledger.books.what_if.product import Note, best_of
@@ -57,7 +57,7 @@ def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str
     texts = subject_to or [FITS]
     conditions = tuple(condition(text, known, plan) for text in texts)
     if FITS in map(str.strip, texts):
-        conditions += host_conditions(plan)
+        conditions += host_conditions(plan) + served_conditions(plan)
     check_consistent(conditions)
     for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
         if key and key not in known:

@@ -35,7 +35,7 @@ class StepMoments:
     phase: str = field(default=FORWARD)
 
     def begin_forward(self) -> None:
-        """A micro-batch begins."""
+        """Bytes count from here for the forward pass of a micro-batch."""
         self.phase = FORWARD
         self.meter.enter("forward/input")
 
@@ -45,7 +45,7 @@ class StepMoments:
         self.meter.enter("backward/loss")
 
     def begin_optimizer(self) -> None:
-        """Backward is done."""
+        """Bytes count from here for the update: backward is done."""
         self.phase = OPTIMIZER
         self.meter.enter(OPTIMIZER)
 

@@ -55,7 +55,7 @@ class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as abov
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """What forward computed."""
+        """Gradients of hidden states and weight, which forward has computed with the loss."""
         return (*ctx.saved_tensors, None, None)
 
 

@@ -37,7 +37,7 @@ class Promise:
         return found
 
     def rebuild(self) -> None:
-        """Run again, once."""
+        """Runs the function on its inputs once more, the first time that anybody asks for what it saved."""
         if self.edge is None:
             self.leaves = tuple(tensor.detach().requires_grad_() for tensor in self.inputs)
             with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):

@@ -63,7 +63,7 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
         return (last, None) if self.paired else last
 
     def run(self, step: ComponentStep, operands: list[Tensor], dims: list[Term], out: Term) -> Tensor:
-        """One step."""
+        """The result of a step in PyTorch, with the dims of its operands in the order of `out` where they broadcast."""
         if step.kind == "einsum":
             return self.product(step, operands)
         if step.kind == "activation":

@@ -43,7 +43,7 @@ def parallelism(plan: Plan) -> Fields:
 
 
 def training(plan: Plan) -> Fields:
-    """Fields of TrainingConfig."""
+    """What torchtitan's TrainingConfig takes of a plan: batches in sequences, lengths in tokens, dtypes."""
     return {
         "local_batch_size": plan.run.micro_batch,
         "seq_len": plan.run.seq_len,

@@ -59,7 +59,7 @@ class TrainerRank(MeteredRank[BuiltRank]):
         return storages
 
     def clear(self) -> None:
-        """Gradients."""
+        """Drops the gradients of the step, as torchtitan does before the next one."""
         self.rank.optimizers.zero_grad()
 
     def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:
