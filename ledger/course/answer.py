@@ -39,7 +39,7 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
         found = _found(question, books or CompiledPlans())
     except (ExpressionError, EinsumError, MoveError) as error:
         raise SpecError([Problem(question.where, f"`{question.name}`: {error.message}", error.help)]) from error
-    by_name = {figure.name: figure.value for figure in found.figures}
+    by_name = {figure.name: figure for figure in found.figures}
     outcomes = tuple(compared(expected, by_name.get(expected.figure)) for expected in question.expected)
     return Answer(question, found, outcomes)
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ledger.model.number_bits import Bits
-from ledger.spec.quantity_expressions import Value
+from ledger.spec.quantity_expressions import Value, alike, measured
 
 if TYPE_CHECKING:
     from ledger.course.expected import Expected
@@ -90,9 +90,12 @@ class Answer:
         return next((figure for figure in self.found.figures if figure.name == name), None)
 
 
-def compared(expected: Expected, found: Value | None) -> Outcome:
-    """Words and truth values must be equal, numbers within the tolerance."""
-    wanted = expected.value
-    if isinstance(wanted, str | bool) or isinstance(found, str | bool) or found is None:
-        return Outcome(expected, found, type(wanted) is type(found) and wanted == found)
-    return Outcome(expected, found, abs(Fraction(found) - wanted) <= expected.tolerance)
+def compared(expected: Expected, found: Figure | None) -> Outcome:
+    """Words and truth values must be equal, numbers within the tolerance and in a unit that is theirs."""
+    if found is None:
+        return Outcome(expected, None, holds=False)
+    wanted, value = expected.value, found.value
+    if isinstance(wanted, str | bool) or isinstance(value, str | bool):
+        return Outcome(expected, value, type(wanted) is type(value) and wanted == value)
+    is_alike = expected.unit == "1" or alike(measured(0, expected.unit), measured(0, found.unit))
+    return Outcome(expected, value, is_alike and abs(Fraction(value) - wanted) <= expected.tolerance)

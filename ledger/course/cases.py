@@ -19,10 +19,12 @@ from ledger.course.questions import SUBJECTS
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.problems import Problem, SpecError
-from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, evaluate, measured
+from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, alike, evaluate, measured
 from ledger.units import spelt
 
 ALONE = re.compile(r"(?<![\w.'/])[a-z]\w*_\w+(?![\w.'/])")  # a name with several words, of no plan
+
+NUMBER = re.compile(r"(?<![\w.'])\d")  # at the start of a number, of no name
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def figure_of(name: str, sought: Sought, names: Names) -> Figure:
     text = sought.expression.text.strip()
     try:
         found = evaluate(text, names)
+        _in_its_unit(name, found, sought)
     except ExpressionError as error:
         if sought.expression.where is None:
             raise
@@ -111,6 +114,16 @@ def figure_of(name: str, sought: Sought, names: Names) -> Figure:
     title = words(text) if is_name and "." in text else name.replace("_", " ")
     title = title if sought.title is None else sought.title
     return Figure(name, title, value, sought.unit or _unit(text, found), formula)
+
+
+def _in_its_unit(name: str, found: Quantity, sought: Sought) -> None:
+    """A stated unit other than what follows needs a number in the expression that may hold the rest (3600 s/h)."""
+    has_number = NUMBER.search(sought.expression.text)
+    if sought.unit in ("", "1") or found.unit == "1" or has_number or alike(found, measured(0, sought.unit)):
+        return
+    raise ExpressionError(
+        f"`{name}` comes out in {found.unit}, not in {sought.unit}", "leave `unit` out where it follows"
+    )
 
 
 def _unit(text: str, found: Quantity) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import NUMBER, QuantityError, parse_any
 from ledger.spec.quantity_expressions import Names, Quantity, evaluate, measured
 from ledger.spec.reader import Node
@@ -18,12 +18,17 @@ CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a numbe
 
 @dataclass(frozen=True)
 class Expected:
-    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false."""
+    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false.
+
+    `unit` is the base unit that is written beside the number, `1` of a number alone; `where` the place of all this.
+    """
 
     figure: str
     value: Fraction | str | bool
     text: str
+    where: Location
     tolerance: Fraction = Fraction(0)
+    unit: str = "1"
 
 
 def _entries(node: Node, key: str) -> Mapping[str, Node]:
@@ -41,7 +46,7 @@ def expected(question: Node) -> Iterator[Expected]:
             value = Fraction(evaluate(text, Names(known.__getitem__, unknown=_unnamed(known))).number)
         except ExpressionError as error:
             raise SpecError([Problem(node.where, error.message, error.help)]) from error
-        yield Expected(figure, value, text, abs(value) * CLOSE)
+        yield Expected(figure, value, text, node.where, abs(value) * CLOSE)
 
 
 def number(text: str) -> Quantity:
@@ -60,12 +65,12 @@ def stated(figure: str, node: Node) -> Expected:
     """A value as written. A number with decimals holds to half its last digit, one without exactly."""
     text = str(node.value)
     if isinstance(node.value, bool):
-        return Expected(figure, node.value, text)
+        return Expected(figure, node.value, text, node.where)
     try:
-        value, _ = parse_any(text)
+        value, unit = parse_any(text)
     except QuantityError:
-        return Expected(figure, text, text)
-    return Expected(figure, value, text, last_digit(text) / 2)
+        return Expected(figure, text, text, node.where)
+    return Expected(figure, value, text, node.where, last_digit(text) / 2, unit)
 
 
 def last_digit(text: str) -> Fraction:

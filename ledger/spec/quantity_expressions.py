@@ -71,6 +71,14 @@ def measured(value: Value, unit: str) -> Quantity:
     return Quantity(value, powers)
 
 
+def alike(one: Quantity, other: Quantity) -> bool:
+    """Whether two quantities have the same unit, what is only counted (tokens, parameters) left out."""
+    found = (
+        {name: power for name, power in each.powers.items() if power and name not in COUNTED} for each in (one, other)
+    )
+    return next(found) == next(found)
+
+
 Lookup = Callable[[str], Quantity]  # raises KeyError
 Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that patterns match
 

@@ -295,6 +295,7 @@ def test_every_format_has_bits_and_a_size(tmp_path: Path, dtype: str) -> None:
         ("plan: gpt2, figures: {a: memory.peak}, cases: {x: []}, then: {c: x.b}", "no case has `x.b`"),
         ("plan: gpt2, figures: {a: memory.peak}, cases: {x: [run.micro_batch=0]}", "must be at least 1"),
         ("plan: gpt2, cases: {x: [], y: []}, table: moments", "moments are those of one plan"),
+        ("plan: gpt2, figures: {a: {is: memory.peak, unit: s}}", "`a` comes out in B, not in s"),
         ("plan: gpt2, find: {for: nothing}, figures: {a: found}", "`nothing` is nothing to solve for"),
         ("plan: gpt2, find: {for: run.seq_len, subject_to: [memory.peak <= 1 B]}, figures: {a: found}", "no value of"),
         ("totals: {plan: gpt2, totals: {a: memory.peak}}", "`plan:` and `figures: {name: total}`"),

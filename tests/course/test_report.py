@@ -115,14 +115,25 @@ def test_the_command_line_reports_and_checks_lectures(tmp_path: Path) -> None:
     assert refused.exit_code == 2
 
 
-def test_a_missed_expectation_fails_the_check(tmp_path: Path) -> None:
-    """A lecture whose answer is not what it says leaves with 1 and names the question's line."""
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("bytes: 7 B", "`size`: expected bytes 7 B, found 6 B"),
+        ("bytes: 6 s", "`size`: expected bytes 6 s, found 6 B"),
+        ("contents: 6 B", "and it has no such figure"),
+        ("byts: 6 B", "did you mean `bytes`"),
+    ],
+)
+def test_a_missed_expectation_fails_the_check(tmp_path: Path, expect: str, said: str) -> None:
+    """A lecture whose answer is not what it says, or in another unit, leaves with 1, where that is expected."""
     path = tmp_path / "wrong.yaml"
     path.write_text(
         "spec: ledger/1\nlecture: Wrong\nsource: nobody\nquestions:\n"
-        "  - id: size\n    asks: How large?\n    tensor: {shape: {rows: 3}, dtype: bf16}\n    expect: {bytes: 7 B}\n",
+        "  - id: size\n    asks: How large?\n    tensor: {shape: {rows: 3}, dtype: bf16}\n"
+        f"    expect: {{{expect}}}\n",
         encoding="utf-8",
     )
     result = CliRunner().invoke(main, ["check", str(path)])
     assert result.exit_code == 1
-    assert "wrong.yaml:5" in result.output
+    assert "wrong.yaml:8" in result.output
+    assert said in result.output.replace("\u202f", " ").replace("\u2009", " ").replace("\xa0", " ")

@@ -52,6 +52,15 @@ def test_adapters_are_told_by_what_is_trained() -> None:
     assert line.endswith(f", 2.10{THIN}million of them trained")
 
 
+def test_packed_documents_are_told_beside_the_sequences_that_hold_them() -> None:
+    """Of one length by it, of several by each with its share."""
+    assert told("8b", "run.documents={length: 700 tokens}")[1]["batch"].endswith("; packed documents of 700 tokens")
+    two = "[{tokens: 300 tokens, share: 75 %}, {tokens: 1900 tokens, share: 25 %}]"
+    line = told("8b", f"run.documents={{lengths: {two}}}")[1]["batch"]
+    assert line.endswith(f"; packed documents of 300 (75.0{THIN}%), 1{THIN}900 (25.0{THIN}%) tokens")
+    assert "packed" not in told("8b")[1]["batch"]
+
+
 def test_a_model_without_a_title_is_told_by_what_is_known_of_it() -> None:
     """A changed model by what it was; a bare count by the count, with no steps, which follow from no shapes."""
     assert told("gpt2", "model.vocab=50304")[0].startswith("Shall we train gpt2 with changes on ")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.counts import steps
 from ledger.books.results import Number
+from ledger.spec.documents import DocumentLength, Documents
 from ledger.spec.variants import changed_title, name_of_base
 
 if TYPE_CHECKING:
@@ -73,9 +75,20 @@ def run_line(plan: Plan, totals: Mapping[str, Number]) -> str:
 
 
 def batch_line(plan: Plan) -> str:
-    """Tokens and sequences of a step and of a micro-batch."""
-    run = plan.run
+    """Tokens and sequences of a step and of a micro-batch, and what is packed into a sequence."""
+    run, packed = plan.run, documents_of(plan.run.documents)
     return (
         f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
-        f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch"
+        f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch{packed}"
     )
+
+
+def documents_of(documents: Documents | None) -> str:
+    """What is packed into a sequence, after a semicolon; nothing where a sequence is one text."""
+    if documents is None:
+        return ""
+    lengths = documents.lengths or (DocumentLength(documents.length, Fraction(1)),)
+    shares = [
+        f"{numbers.integer(one.tokens)}{f' ({numbers.percent(one.share)})' if one.share < 1 else ''}" for one in lengths
+    ]
+    return f"; packed documents of {', '.join(shares)} tokens"
