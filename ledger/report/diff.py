@@ -15,6 +15,7 @@ from ledger.report.causes import (
     bundle_inputs,
     compile_between,
 )
+from ledger.report.views.served import verdict as of_verdict
 from ledger.report.views.verdict import HEADLINES, SIX
 from ledger.spec.inputs import Change, changes
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
     from ledger.spec.plan import Plan
 
-FIRST = tuple(key for key, _ in HEADLINES[:SIX])
+FIRST = tuple(dict.fromkeys(key for key, _ in (*HEADLINES[:SIX], *of_verdict.HEADLINES)))
 GROUPS: Mapping[str, str] = {  # by the first word of a key; the word itself where it is not here
     "hfu": "utilisation",
     "mfu": "utilisation",

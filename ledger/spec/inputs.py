@@ -87,8 +87,8 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
     found: list[Change] = []
     for field in fields(Plan):
         one, other = getattr(old, field.name), getattr(new, field.name)
-        if field.name in UNREAD or one == other:
-            continue
+        if field.name in UNREAD or one == other or (field.name == "run" and old.serve and new.serve):
+            continue  # a service's run follows from its lengths
         leaves = [_change(old, new, path, a, b) for path, a, b in _leaves(field.name, one, other)]
         if field.name in NAMED and name_of_base(one.name) != name_of_base(other.name):
             found.append(_replaced(old, new, field.name, tuple(leaves)))

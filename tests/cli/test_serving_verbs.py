@@ -102,6 +102,20 @@ def test_a_change_of_the_load_is_told_by_its_cause(command_line: Callable[..., R
     assert "serve.time_per_token" in found.stdout
 
 
+def test_a_longer_prompt_is_one_input_and_moves_what_is_read_first(
+    command_line: Callable[..., Result], tmp_path: Path
+) -> None:
+    """No `run.seq_len`, which a service's plan does not state; the first token and the price stand on top."""
+    short = tmp_path / "short.yaml"
+    short.write_text((SPECS / f"{PLAN}.yaml").read_text("utf-8").replace("prompt: 4096", "prompt: 2048"), "utf-8")
+    found = json.loads(command_line("diff", PLAN, str(short), "--json").stdout)
+    assert [one["path"] for one in found["inputs"]] == ["serve.prompt"]
+    text = command_line("diff", PLAN, str(short)).stdout
+    first = text[text.index("What changes first") : text.index("FLOPs")]
+    assert "serve.ttft" in first
+    assert "cost.per_million_tokens" in first
+
+
 def test_a_training_plan_and_a_service_differ(command_line: Callable[..., Result]) -> None:
     """Two plans with hardly a total in common are compared all the same."""
     assert command_line("diff", PLAN, "70b").exit_code == 0
