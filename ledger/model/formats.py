@@ -14,6 +14,7 @@ from ledger.model.tensors import CeilDiv, Tensor, product, sized
 from ledger.spec.plan import Plan, Precision
 
 ADAPTERS = "adapters"
+EXPERTS = "experts"
 ENDS = ("embedding", "head")  # components that are parts of a model by themselves
 
 
@@ -26,7 +27,9 @@ def part_of(weight: Tensor) -> str:
         return ADAPTERS
     if _is_no_matrix(of, weight):
         return "norms"
-    return of.module.component if of.module.component in ENDS else "base"
+    if of.module.component in ENDS:
+        return of.module.component
+    return EXPERTS if _is_of_an_expert(weight) else "base"
 
 
 def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
@@ -34,9 +37,14 @@ def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
     return of.kind == BIAS or of.elementwise or len(weight.dims) == 1
 
 
+def _is_of_an_expert(weight: Tensor) -> bool:
+    """A matrix for each expert; the router has a row for each, and is one matrix."""
+    return len(weight.dims) > 2 and any(dim.name == "experts" for dim in weight.dims)
+
+
 def stored_dtype(precision: Precision, weight: Tensor) -> str:
-    """The format that a weight is stored in from step to step."""
-    return str(getattr(precision.weights, part_of(weight)))
+    """The format that a weight is stored in from step to step; of experts that of `base`, where none is stated."""
+    return str(getattr(precision.weights, part_of(weight)) or precision.weights.base)
 
 
 def share_dtype(precision: Precision, weight: Tensor) -> str:

@@ -48,10 +48,13 @@ class WeightFormats:
     embedding: Annotated[str, DTYPE, "The embedding, and the head where that is the same matrix.", OPTIONAL] = ""
     head: Annotated[str, DTYPE, "The head.", OPTIONAL] = ""
     every: Annotated[str, At(""), DTYPE, "One format for all weights."] = ""
+    experts: Annotated[
+        str, LAYER_FORMAT, "Matrices of experts, where these are kept in another format than `base`.", OPTIONAL
+    ] = ""
 
     def __str__(self) -> str:
         """As a spec says it."""
-        stated = ((part, getattr(self, part)) for part in ("base", *PARTS))
+        stated = ((part, getattr(self, part)) for part in ("base", "experts", *PARTS))
         return self.every or f"{{{', '.join(f'{part}: {dtype}' for part, dtype in stated if dtype)}}}"
 
     @classmethod
@@ -76,8 +79,9 @@ class WeightFormats:
         """
         rest = activations if self.is_stored_only or self.base in NARROW else self.base
         parts = {name: getattr(self, name) or rest for name in PARTS}
-        same = {self.base, *parts.values()} == {self.base}
-        return replace(self, **parts, every=self.base if same else "")
+        experts = "" if self.experts == self.base else self.experts
+        same = {self.base, *parts.values()} == {self.base} and not experts
+        return replace(self, **parts, experts=experts, every=self.base if same else "")
 
     def narrowed(self, dtype: str) -> WeightFormats:
         """The same where what can be multiplied as it is has this dtype."""

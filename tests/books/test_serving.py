@@ -53,6 +53,20 @@ def totals(**stated: Any) -> dict[str, Any]:
     return dict(ledger.compile(text(**stated)).totals)
 
 
+@pytest.mark.parametrize(("model", "gibibytes"), [("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)])
+def test_experts_in_a_format_of_their_own_are_as_large_as_their_checkpoint(model: str, gibibytes: float) -> None:
+    """gpt-oss model card (arXiv 2508.10925, table 1): checkpoints with experts in MXFP4 and all else in bf16."""
+    formats = "{base: bf16-true, weights: {base: bf16, experts: mxfp4}}"
+    found = totals(model=model, precision=formats)["memory.weights"]
+    assert round(found / 2**30, 1) == gibibytes
+    whole = totals(model=model)["memory.weights"]
+    assert (
+        found
+        < totals(model=model, precision="{base: bf16-true, weights: {base: bf16, experts: mxfp8}}")["memory.weights"]
+        < whole
+    )
+
+
 def service(**stated: Any) -> Service:
     """Its books."""
     plan = load_plan(text(**stated))

@@ -121,6 +121,14 @@ def test_experts_that_are_stored_have_a_kernel_with_whole_matrices() -> None:
     assert loaded(*stored, "kernels.experts=grouped_mm").precision.weights.is_stored_only
 
 
+def test_experts_of_another_format_serve_and_are_there() -> None:
+    """Nobody trains them so; where the format is that of the other matrices, nothing was said."""
+    sparse = "model.layers.0.mlp={kind: experts, d_ff: 2048, activation: silu, experts: 4, top_k: 2}"
+    own = "precision.weights={base: fp32, experts: bf16}"
+    assert messages(own, sparse) == ["experts in bf16 beside other matrices in fp32 can serve, and this plan trains"]
+    assert formats("precision.weights={base: bf16, experts: bf16}", sparse) == WeightFormats.alike("bf16")
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

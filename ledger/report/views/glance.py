@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.views.asked import batch_line, devices_line, tokens_of
 from ledger.spec.axes import AXES
+from ledger.spec.precision import PARTS
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Lora, Plan, Serve
@@ -99,8 +100,8 @@ def _weight_formats(formats: WeightFormats) -> list[tuple[str, str]]:
     """Each format of weights with whose it is."""
     if formats.every:
         return [(formats.every, "weights")]
-    parts = {"base": "matrices of layers"} | {name: name for name in ("adapters", "norms", "embedding", "head")}
-    return [(str(getattr(formats, name)), shown) for name, shown in parts.items()]
+    parts = {"base": "matrices of layers"} | {name: name for name in ("experts", *PARTS)}
+    return [(str(getattr(formats, name)), shown) for name, shown in parts.items() if getattr(formats, name)]
 
 
 def train_line(chosen: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.places import Places
-from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Train
+from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Train
 from ledger.spec.problems import Problem
 from ledger.spec.rules.training import LAYER_PARTS, MODEL_ENDS
 
@@ -67,6 +67,14 @@ def stored_weights_are_multiplied_wide(
         yield Problem(at(BASE), message, "`mlp: {kind: gated}` or `plain`, or weights in bf16")
 
 
+def experts_of_another_format_serve(precision: Precision, serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Experts in a format of their own are weights that nobody trains (gpt-oss: MXFP4 in its checkpoint)."""
+    if precision.weights.experts and serve is None:
+        message = f"experts in {precision.weights.experts} beside other matrices in {precision.weights.base} can serve"
+        help_text = "leave `experts` out, so that they are kept as `base`"
+        yield Problem(at("precision.weights.experts"), f"{message}, and this plan trains", help_text)
+
+
 def formats_have_their_parts(model: Model, train: Train, at: Places) -> Iterator[Problem]:
     """A format that a plan states itself is of weights that the model has."""
     if at.states("precision.weights.adapters") and train.lora is None:
@@ -75,3 +83,6 @@ def formats_have_their_parts(model: Model, train: Train, at: Places) -> Iterator
     if at.states("precision.weights.head") and model.tied:
         message = "`precision.weights.head` has no effect: the head's weight is the embedding's"
         yield Problem(at("precision.weights.head"), message, "`embedding:` says what both are kept in")
+    if at.states("precision.weights.experts") and not any(group.mlp.experts for group in model.groups):
+        message = "`precision.weights.experts` has no effect: the model has no experts"
+        yield Problem(at("precision.weights.experts"), message, "leave it out")

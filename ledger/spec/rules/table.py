@@ -125,6 +125,7 @@ RULES: tuple[Rule, ...] = (
     training.bare_models_train_whole,
     training.adapters_find_their_matrices,
     training.frozen_layers_move_alone,
+    formats.experts_of_another_format_serve,
     formats.stored_weights_are_frozen,
     formats.stored_weights_are_multiplied_wide,
     formats.quantised_weights_are_gathered,
