@@ -94,6 +94,8 @@ def sequences_are_stated(model: Model, at: Places) -> Iterator[Problem]:
     """Only a bare model can do without sequences."""
     if not model.bare and "run" in at.origins:
         for key in ("seq_len", "micro_batch", "global_batch"):
+            if model.image and key == "seq_len":  # which follows from the image
+                continue
             if f"run.{key}" not in at.origins:
                 yield Problem(at("run"), f"`run` lacks `{key}`", f"`{key}:` a whole number")
 
