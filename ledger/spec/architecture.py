@@ -129,7 +129,7 @@ class Model:
     classes: Annotated[
         int,
         At("head.classes"),
-        Size(most=1_000_000_000),
+        Integer(2, 1_000_000_000),
         "Classes that the head of a model of images tells apart.",
     ] = 0
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
