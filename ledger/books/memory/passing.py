@@ -10,8 +10,7 @@ from ledger.model.quantised import STAYING
 from ledger.model.tensors import BUFFER, REMEMBERED, Tensor
 from ledger.model.units import Unit
 
-TOKENS = "embedding/tokens.index"
-BATCH = (TOKENS, PIXELS)
+BATCH = ("embedding/tokens.index", PIXELS)  # what a step is given
 
 
 def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
