@@ -1,4 +1,4 @@
-"""Where a model of images begins and ends: patches become tokens behind a class token, whose last state is classified."""
+"""Both ends of a model of images: patches become tokens behind a class token, whose last state is classified."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def patches(tape: Tape, image: Image) -> Tensor:
 
 def _convolved(tape: Tape, image: Image) -> Tensor:
     """Windows as large as a patch, which lie side by side (batch d_model rows columns)."""
-    height, width, channels, patch = (
-        dim(name) for name in ("image_height", "image_width", "image_channels", "patch")
-    )
+    height, width, channels, patch = (dim(name) for name in ("image_height", "image_width", "image_channels", "patch"))
     pixels = Tensor(PIXELS, (dim("batch"), channels, height, width), "fp32", "index", tape.layout.inputs)
     taps = replace(patch, name="patch_row"), replace(patch, name="patch_column")
     weight = tape.weight(PATCHES, (dim("d_model"), channels, *taps))

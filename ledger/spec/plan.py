@@ -94,9 +94,11 @@ class Reading:
 class Run:
     """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="How much is trained, and in what steps; batches in sequences, of which an image is one.")
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="How much is trained, and in what steps; batches in sequences, of which an image is one."
+    )
 
-    seq_len: Annotated[int, BATCH, "Tokens per sequence; of a model of images those of an image.", OPTIONAL]
+    seq_len: Annotated[int, BATCH, "Tokens per sequence.", OPTIONAL]
     micro_batch: Annotated[int, BATCH, "Sequences that one replica works on at once.", OPTIONAL]
     global_batch: Annotated[int, BATCH, "Sequences per optimizer step, over all replicas.", OPTIONAL]
     tokens: Annotated[
@@ -106,7 +108,9 @@ class Run:
         "`parameters` counts them (with those that are frozen, and with adapters).",
     ] = None
     images: Annotated[
-        int | None, quantity("images"), "In the whole run of a model of images, each as often as it is seen: `300M images`."
+        int | None,
+        quantity("images"),
+        "In the whole run of a model of images, each as often as it is seen: `300M images`.",
     ] = None
     documents: Annotated[Documents | None, OPTIONAL] = None
 

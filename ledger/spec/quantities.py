@@ -54,6 +54,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
         Dimension("images", "a number of images", "300M images", Fraction(10**18), whole=True),
         Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15)),
+        Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15)),
         Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12)),
         Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), whole=True),
         Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15)),
@@ -124,7 +125,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     add("J", "Wh", DECIMAL, 3600)
     for bits in ("b/s", "bit/s"):
         add("B/s", bits, DECIMAL, Fraction(1, 8))
-    for base in ("tokens", "tokens/s", "images", "parameters"):
+    for base in ("tokens", "tokens/s", "images", "images/s", "parameters"):
         add(base, base, {f"{prefix} ": size for prefix, size in COUNT_PREFIXES.items()})
     add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNT_PREFIXES, **SPOKEN}.items()})
     add("s", "s", SMALL_PREFIXES)

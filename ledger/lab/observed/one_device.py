@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
-from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     Workload,
     checkpoint_layers,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import Workload, born_dtype, freeze, reference_model, training_loss
 from ledger.lab.reference.storages import storage_of
 from ledger.lab.transformers.config import family, with_layers

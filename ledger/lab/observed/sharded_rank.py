@@ -21,9 +21,9 @@ from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.observed.stand_ins import imaginary_rank, isolated_propagation
 from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference import dispatched_experts, exchanged_attention
-from ledger.lab.reference.images import text_only
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
+from ledger.lab.reference.images import text_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.optimizers import FakeScalars
 

@@ -20,6 +20,12 @@ def _classes(values: Values) -> int:
     return int(values["num_labels"] or (LABELS if named is None else len(named)))
 
 
+def _names_differ(values: Values) -> str:
+    """What speaks against a number of classes that have other names."""
+    count, names = values["num_labels"], values["id2label"]
+    return f"{count} labels, and {len(names)} have names" if count and names and count != len(names) else ""
+
+
 def _pair(name: str, index: int) -> Any:
     """The height or the width of a field that is one number of a square, or both."""
     return lambda values: values[name][index] if isinstance(values[name], list) else values[name]
@@ -46,10 +52,14 @@ def _written(image: Any) -> Values:
 
 SQUARES = fields.wholes(1)
 SIDES = fields.FieldKind(
-    lambda value: SQUARES.accepts(value) or (isinstance(value, list) and len(value) == 2 and all(map(SQUARES.accepts, value))),
+    lambda value: (
+        SQUARES.accepts(value) or (isinstance(value, list) and len(value) == 2 and all(map(SQUARES.accepts, value)))
+    ),
     "a whole number of at least 1, or two of them",
 )
-NAMES = fields.FieldKind(lambda value: value is None or (isinstance(value, dict) and len(value) > 0), "names of classes by number")
+NAMES = fields.FieldKind(
+    lambda value: value is None or (isinstance(value, dict) and len(value) > 0), "names of classes by number"
+)
 
 IMAGES: Mapping[str, Family] = {
     "vit": Family(
@@ -81,6 +91,7 @@ IMAGES: Mapping[str, Family] = {
             *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
         ),
         ignored=frozenset({"encoder_stride", "layer_norm_eps", "pooler_act", "pooler_output_size"}),
+        clashes={"num_labels": _names_differ},
         stack="encoder",
         layers="vit.layers",
     ),
