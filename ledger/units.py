@@ -24,6 +24,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("prefill.time", "s"),
     ("decode.time", "s"),
     ("tokens_per_second", "token/s"),
+    ("images_per_second", "images/s"),
     ("mfu", "%"),
     ("hfu", "%"),
     ("goodput", "%"),
@@ -36,7 +37,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
 )
 
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
-MORE_IN = ("token/s", "requests/s", "%")
+MORE_IN = ("token/s", "images/s", "requests/s", "%")
 MORE = ("napkin.max_parameters", "memory.capacity", "serve.concurrency.max")
 
 

@@ -10,6 +10,7 @@ from ledger.spec.plan import Plan
 
 OF_RUNS = ("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")
 POWERED = ("energy.run", "carbon.run")
+DECODED = ("kv_cache", "prefill.time", "decode.time_per_token")
 SAVED = ("checkpoint.interval", "checkpoint.time")
 
 
@@ -30,6 +31,11 @@ def absent(plan: Plan, key: str) -> Absent | None:
 
 def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
     device = plan.accelerator.name
+    if key in DECODED and plan.model.encodes:
+        message = f"`{key}` is of models that make token after token, and this one reads a sequence in both directions"
+        yield Absent("model", message, "ask `tokens_per_second`, or `time.step`")
+    if key == "images_per_second" and not plan.model.image:
+        yield Absent("model.image", "the model reads tokens, and no images", "ask `tokens_per_second`")
     if key in OF_RUNS and not plan.run.tokens:
         yield Absent("run.tokens", f"`{key}` is of a whole run, and the plan states no tokens", "state `run.tokens`")
     if key == "cost.run" and not plan.assumptions.price:

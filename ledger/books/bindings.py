@@ -119,7 +119,13 @@ def _layer_sizes(group: Group) -> dict[str, Exact]:
 def _model_sizes(model: Model) -> dict[str, Exact]:
     if model.bare:
         return {"parameters": model.parameters or 0}
-    found: dict[str, Exact] = {"d_model": model.d_model, "vocab": model.vocab}
+    found: dict[str, Exact] = {"d_model": model.d_model}
+    if model.image:
+        image = model.image
+        found |= {"image_height": image.height, "image_width": image.width, "image_channels": image.channels}
+        found |= {"patch": image.patch, "classes": model.classes}
+    else:
+        found["vocab"] = model.vocab
     if model.predictions:
         found["predictions"] = model.predictions
     if model.learned_positions:

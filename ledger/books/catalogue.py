@@ -222,6 +222,8 @@ MEANINGS: tuple[Meaning, ...] = (
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",
             ("tokens_per_second", "cluster.devices"), exact=True),
+    Meaning("images_per_second", "run.global_batch / time.step", "a sequence is an image",
+            ("run.global_batch", "time.step"), exact=True),
     Meaning("mfu", "flops.unmasked * flops.model / flops.forward * run.global_batch"
             f" / (run.micro_batch * {DEVICE_TIME})", f"{CHOWDHERY}; model over forward FLOPs is 3 where all is trained;"
             " unlike hfu and mfu.causal it counts scores that the mask throws away, so it can exceed hfu",

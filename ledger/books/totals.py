@@ -79,7 +79,13 @@ def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> 
     yield "memory.reserved.low", truncate(needed * ends.low)
     yield "memory.reserved.high", truncate(needed * ends.high)
     yield "memory.capacity", plan.accelerator.memory
-    yield "kv_cache", kv_cache(plan)
+    yield from caches(plan)
+
+
+def caches(plan: Plan) -> Totals:
+    """Keys and values of a decoder; what sees sequences in both directions has no cache."""
+    if not plan.model.encodes:
+        yield "kv_cache", kv_cache(plan)
 
 
 def kv_cache(plan: Plan) -> Amount:
@@ -129,8 +135,9 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     yield "mfu", utilisation(plan, time.estimate, known["flops.unmasked"], passes)
     yield "mfu.causal", _of_peak(plan, time.estimate, known["flops.model"])
     yield "hfu", _of_peak(plan, time.estimate, known["flops.step"])
-    yield "prefill.time", time.forward
-    yield "decode.time_per_token", decode(plan, known)
+    if not plan.model.encodes:
+        yield "prefill.time", time.forward
+        yield "decode.time_per_token", decode(plan, known)
     yield from calendar.run(plan, time.estimate, lambda: known[CHECKPOINT])
     yield from calendar.ends(plan, time, lambda: known[CHECKPOINT])
 
@@ -151,10 +158,12 @@ def bounds(time: StepTime) -> Totals:
 
 
 def rates(plan: Plan, step: Amount) -> Totals:
-    """Tokens a second of the whole job, and of each device, from the seconds of a step."""
+    """Tokens a second of the whole job, and of each device, from the seconds of a step; images of a model of such."""
     rate = plan.run.global_batch * plan.run.seq_len / step
     yield "tokens_per_second", rate
     yield "tokens_per_second_per_device", rate / plan.cluster.devices
+    if plan.model.image:
+        yield "images_per_second", plan.run.global_batch / step
 
 
 def utilisation(plan: Plan, step: Amount, unmasked: Amount, passes: Amount) -> Amount:

@@ -50,14 +50,15 @@ STAGES = "pipeline"
 
 
 def setting(plan: Plan) -> dict[str, Any]:
-    """The plan's own values of the inputs; of amounts those that it states as numbers."""
+    """The plan's own values of the inputs; of amounts those that it states as numbers (images are no tokens)."""
     found = {
         name: getattr(_part(plan, part), key, None)
         for table in (SIZES, AMOUNTS)
         for part, keys in table.items()
         for name, key in keys.items()
     }
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    left_out = {"tokens"} if plan.run.images else set()
+    return {name: value for name, value in found.items() if isinstance(value, int | float) and name not in left_out}
 
 
 def _part(plan: Plan, name: str) -> Any:

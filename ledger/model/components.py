@@ -1,4 +1,4 @@
-"""Components of a decoder as functions that write operations: the layer, the embedding, the head.
+"""Components of a model as functions that write operations: the layer, the embedding, the head.
 
 Each kernel choice (`fused`, `eager`, ...) writes the operations that the real code runs, so that what is saved, moved
 and launched follows from the operations and is stated nowhere else.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sympy
 
-from ledger.model import dtypes, moves
+from ledger.model import dtypes, images, moves
 from ledger.model.activations import activation
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
@@ -100,7 +100,16 @@ def token_rows(tape: Tape) -> Tensor:
 
 
 def embedding(tape: Tape, model: Model) -> Tensor:
-    """Token rows, plus learned rows of types and positions, scaled, normed and dropped out where the model does so."""
+    """Token rows, plus learned rows of types and positions, scaled, normed and dropped out where the model does so.
+
+    Of a model of images: patches behind a class token, with their positions.
+    """
+    x = images.placed(tape, model) if model.image else _of_tokens(tape, model)
+    x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
+    return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+
+
+def _of_tokens(tape: Tape, model: Model) -> Tensor:
     x = token_rows(tape)
     if model.scale_embedding:
         factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
@@ -115,8 +124,7 @@ def embedding(tape: Tape, model: Model) -> Tensor:
         places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
         x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
-    x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
-    return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+    return x
 
 
 def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
@@ -135,7 +143,9 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
 
 
 def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
-    """The final norm and the output head: logits (batch seq vocab)."""
+    """The final norm and the output head: logits (batch seq vocab), or scores of classes (batch classes)."""
+    if model.image:
+        return images.classified(tape, into_head(tape, x, model), model)
     return logits(tape, into_head(tape, x, model), model)
 
 

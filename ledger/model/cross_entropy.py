@@ -124,10 +124,10 @@ class Shifted(Pointwise):
 
 
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
-    """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
+    """Cross-entropy of the next token or of a class; a split vocabulary needs the sums of its three reductions."""
     inside = replace(tape, of_loss=True)
     logits = _whole(inside, logits) if tape.stack.gathered_logits else logits
-    return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:2]))
+    return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:-1]))
 
 
 def _whole(tape: Tape, logits: Tensor) -> Tensor:
@@ -144,14 +144,14 @@ def _whole(tape: Tape, logits: Tensor) -> Tensor:
 
 
 def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:
-    """The token that each position is to predict."""
+    """The token that each position is to predict, or the class of each image."""
     return Tensor("cross_entropy/labels.index", dims, "int64", "index", tape.layout.inputs, of_loss=True)
 
 
 def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
-    if tape.stack.shifted_logits:
+    if tape.stack.shifted_logits and len(logits.dims) > 2:
         shifted = tape.activation("cross_entropy/shifted", logits.dims, logits.dtype, logits.split)
         logits = tape.record(Shifted(shifted.name, COPY, (logits,), (shifted,), (logits,)))
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
@@ -185,7 +185,7 @@ def _beside(logits: Tensor, name: str) -> Tensor:
 
 def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
     """One number for each token."""
-    return Tensor(name, logits.dims[:2], "fp32", "statistic", tape.layout.inputs, of_loss=True)
+    return Tensor(name, logits.dims[:-1], "fp32", "statistic", tape.layout.inputs, of_loss=True)
 
 
 def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:

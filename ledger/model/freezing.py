@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ledger.model.contraction import Contraction
+from ledger.model.convolution import Convolution
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, differentiable
 from ledger.model.quantised import Quantised
@@ -76,7 +77,7 @@ def _needed(operation: Operation) -> Iterator[Tensor]:
         return
     others: dict[str, bool] = {}
     product = isinstance(operation, Pointwise) and operation.kernel == ELEMENTWISE and len(operation.inputs) == 2
-    if isinstance(operation, Contraction) or product:
+    if (isinstance(operation, Contraction) and not isinstance(operation, Convolution)) or product:
         left, right = operation.inputs[:2]
         others = {left.storage: differentiable(right), right.storage: differentiable(left)}
         if left.storage == right.storage:

@@ -13,6 +13,7 @@ from ledger.model.adapters import adapted, adapts
 from ledger.model.cache import Cache, served
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped
+from ledger.model.convolution import Convolution
 from ledger.model.dequantised import copy_of, dequantised
 from ledger.model.dims import Dim, dim, listed
 from ledger.model.elementwise import Addition, Pointwise
@@ -27,7 +28,7 @@ from ledger.model.tensors import Split, Tensor
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
 from ledger.spec.stack import UNSTATED_STACK
-from ledger.spec.windows import terms
+from ledger.spec.windows import has_windows, terms
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,15 @@ class Tape:
         saving: Sequence[Tensor] = (),
         grouped: bool = False,
         partial: bool = False,
+        sizes: Sequence[Dim] = (),
     ) -> Tensor:
         """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it.
 
         It has the name of the module that it is part of.
 
         `grouped`: groups of rows, each with a matrix of its own, in one kernel. `partial`: who calls marks what is
-        shared and sums the result. `dtype` is of operands and result, `result_dtype` of the result alone.
+        shared and sums the result. `dtype` is of operands and result, `result_dtype` of the result alone. `sizes`: dims
+        of the result that an operand has within windows alone.
         """
         name = str(module)
         first, second, out = terms(einsum)
@@ -214,14 +217,14 @@ class Tape:
         stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
         kept = recipe or as_stored
         right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
-        result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
+        result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result, sizes)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
         contracted = {used[n] for n in first if n in used and n not in out and not partial}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
         copies = self.layout.repeated(left, right, result)
         inputs = (left, right, *inside)
-        kind = Grouped if grouped else Contraction
+        kind = Grouped if grouped else Convolution if has_windows(einsum) else Contraction
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
         cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
         parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
@@ -236,9 +239,11 @@ class Tape:
             result = self.cast(result, given)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
         return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
 
-    def _result(self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str) -> Tensor:
+    def _result(  # noqa: PLR0913 - the operands, and what the result has of its own
+        self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str, sizes: Sequence[Dim]
+    ) -> Tensor:
         """The output of an einsum: cut where the layout cuts its dims, and where its left operand is."""
-        table = {d.name: d for d in (*left.dims, *right.dims)}
+        table = {d.name: d for d in (*left.dims, *right.dims, *sizes)}
         dims = tuple(table[n] for n in out)
         handed_on = tuple((n, axis) for n, axis in left.split if n in out and n not in self.layout.splits)
         return self.activation(name, dims, dtype, (*self.layout.of(dims), *handed_on))

@@ -29,6 +29,7 @@ GROUPS: Mapping[str, str] = {  # by the first word of a key; the word itself whe
     "mfu": "utilisation",
     "tokens_per_second": "throughput",
     "tokens_per_second_per_device": "throughput",
+    "images_per_second": "throughput",
     "energy": "cost",
 }
 TOO_MANY = "{} inputs changed: more than the {} that changes are attributed to one by one, so to parts of the plan"

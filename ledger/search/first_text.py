@@ -19,6 +19,7 @@ DEFAULT_DEVICE = "h100-sxm"
 STACK = "pytorch-fsdp2-2025"
 # Tokens of a sequence: Llama 3 is trained on so many before its context is extended (arXiv 2407.21783, section 3.4).
 LONGEST_SEQUENCE = 8192
+RUN_IMAGES, STEP_IMAGES = 300 * 1281167, 4096  # Dosovitskiy et al. 2021, arXiv 2010.11929, table 3
 STEP_TOKENS = 2**22  # tokens a step; Llama 2 is trained with 4M (arXiv 2307.09288, section 2.2)
 EXPERT_DEGREES = (1, NODE, 8 * NODE)  # over how many devices experts are split to begin with
 LAYOUT = "assumed: the layout"  # the comment in whose place stands what is found
@@ -63,9 +64,7 @@ class Start:
 
 def start_text(start: Start) -> str:
     """The plan with every device a replica that holds a share of the states; raises SpecError for an unknown device."""
-    longest = start.model.get("max_seq_len") or LONGEST_SEQUENCE
-    length = min(longest, LONGEST_SEQUENCE)
-    batch = start.devices * max(1, round(STEP_TOKENS / (length * start.devices)))
+    run, why = _images(start) if "image" in start.model else _tokens(start)
     cluster, network = _cluster(start)
     degrees = {"data": start.devices, "expert": start.expert, "zero": 3}
     parts = {
@@ -80,11 +79,33 @@ def start_text(start: Start) -> str:
         **({"kernels": start.kernels} if start.kernels else {}),
         "parallelism": {key: degree for key, degree in degrees.items() if degree > 1 and start.devices > 1},
         "recompute": "none",
-        "run": {"tokens": EXAMPLE, "seq_len": length, "micro_batch": 1, "global_batch": batch},
+        "run": run,
     }
     device = {} if start.accelerator else {"accelerator": "assumed: the device"}
-    run = _run_comment(longest, length, batch)
-    return plan_text(parts, {}, {**WHY, **device, "cluster": f"assumed: {network}", "run": run})
+    return plan_text(parts, {}, {**WHY, **device, "cluster": f"assumed: {network}", "run": why})
+
+
+def _tokens(start: Start) -> tuple[dict[str, Any], str]:
+    """The run of a model of text, and what it rests on."""
+    longest = start.model.get("max_seq_len") or LONGEST_SEQUENCE
+    length = min(longest, LONGEST_SEQUENCE)
+    batch = _shared(start, STEP_TOKENS / length)
+    run = {"tokens": EXAMPLE, "seq_len": length, "micro_batch": 1, "global_batch": batch}
+    return run, _run_comment(longest, length, batch)
+
+
+def _images(start: Start) -> tuple[dict[str, Any], str]:
+    """The same of a model of images."""
+    run = {"images": f"{RUN_IMAGES} images", "micro_batch": 1, "global_batch": _shared(start, STEP_IMAGES)}
+    return run, (
+        "assumed: ImageNet-1k's 1281167 images 300 times (Dosovitskiy et al. 2021, arXiv 2010.11929, table 3)\n"
+        f"assumed: about {STEP_IMAGES} images a step, a whole number a device"
+    )
+
+
+def _shared(start: Start, sequences: float) -> int:
+    """About so many sequences a step, equally many a device."""
+    return start.devices * max(1, round(sequences / start.devices))
 
 
 def _run_comment(longest: int, length: int, batch: int) -> str:

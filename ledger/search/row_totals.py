@@ -46,7 +46,7 @@ SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("time.step", "memory.peak", "memory.reserved", "memory.capacity"), "front"),
     **dict.fromkeys(("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run", "goodput"), "of_run"),
     **dict.fromkeys(("checkpoint.interval", "checkpoint.time"), "of_run"),
-    **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_device"), "of_run"),
+    **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_device", "images_per_second"), "of_run"),
     **dict.fromkeys(("parameters", "napkin", "flops.counter", "flops.unmasked", "saved"), "counted"),
     **dict.fromkeys(("kv_cache", CHECKPOINT), "counted"),
     "flops": "work",
@@ -60,7 +60,7 @@ SOURCES: Mapping[str, str] = {
 }
 FRONT = ("front", "of_run")  # which need no more than a step and its memory
 # Totals that not every plan has: those that it lacks are no numbers.
-OPTIONAL = ("comm", "flops.update", *OF_HOSTS)
+OPTIONAL = ("comm", "flops.update", "kv_cache", "prefill", "decode", "images_per_second", *OF_HOSTS)
 
 
 def source(key: str) -> str:
@@ -295,7 +295,7 @@ def counted(plan: Plan, sizes: Sequence[int]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for size in sizes:
         sized = replace(plan, run=replace(plan.run, micro_batch=size))
-        own = {**always, **dict(counters(sized, whole(sized, mine.units))), "kv_cache": totals.kv_cache(sized)}
+        own = {**always, **dict(counters(sized, whole(sized, mine.units))), **dict(totals.caches(sized))}
         for key, amount in own.items():
             found.setdefault(key, []).append(float(amount))
     return found

@@ -11,8 +11,9 @@ from ledger.spec.attention import SHARE, SOFTCAP, Attention
 from ledger.spec.components import LOWER_NAME, Custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
+from ledger.spec.images import Image
 from ledger.spec.parts import At, PartHeader
-from ledger.spec.structures import NEEDED, KeyStated, ListOf, Needed, Row, Values
+from ledger.spec.structures import NEEDED, AnyStated, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
 # Fields of a model that only transformers' classes have, not the decoders of other frameworks.
@@ -20,12 +21,15 @@ FOREIGN_PARTS = (
     "predictions",
     "embedding_multiplier",
     "embedding_norm",
+    "image",
+    "classes",
     "token_types",
     "head_scale",
     "head_transform",
     "residual_scale",
 )
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
+NEEDED_OF_TEXT = Needed(unless=AnyStated((KeyStated("parameters"), KeyStated("image"))))
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder: embedding, layer groups, final norm, output head; or a bare parameter count.
+    """Layer groups between an embedding and a head: of tokens, or of images and classes; or a bare parameter count.
 
     `order`: names of groups that take turns in this pattern, over and over; empty: one group follows the other.
     `predictions`: further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3).
@@ -80,7 +84,7 @@ class Model:
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A model: embedding, layer groups, output head",
-        meaning="A decoder from its sizes, or a bare parameter count.",
+        meaning="A model of text or of images from its sizes, or a bare parameter count.",
         kind="model",
         groups={
             "embedding": parts.Nested("The table of tokens, and that of positions."),
@@ -104,7 +108,8 @@ class Model:
         "A bare count, `70e9` or `70B parameters`, in place of layers: only what follows from it is reported.",
     ] = None
     d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", NEEDED_OF_LAYERS] = 0
-    vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_LAYERS] = 0
+    vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_TEXT] = 0
+    image: Annotated[Image | None, Image.spec.meaning] = None
     groups: Annotated[tuple[Group, ...], At("layers"), "Groups of equal layers, in order.", NEEDED_OF_LAYERS] = ()
     norm: Annotated[Norm, "The norm of every part, and the final one."] = field(default_factory=Norm)
     tied: Annotated[bool, At("embedding.tied"), "Whether the output head uses the embedding's weight."] = False
@@ -121,6 +126,12 @@ class Model:
         int, At("embedding.types"), Size(), "Rows of a table of token types (BERT); none where not given."
     ] = 0
     embedding_norm: Annotated[bool, At("embedding.norm"), "Whether embeddings are normed (BERT)."] = False
+    classes: Annotated[
+        int,
+        At("head.classes"),
+        Integer(2, 1_000_000_000),
+        "Classes that the head of a model of images tells apart.",
+    ] = 0
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
     head_softcap: Annotated[
         float | None, At("head.softcap"), SOFTCAP, "Logits pass through cap * tanh(logit / cap)."
@@ -169,6 +180,11 @@ class Model:
         named = {group.name: group for group in self.groups}
         pattern = [named[name] for name in self.order]
         return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
+
+    @property
+    def encodes(self) -> bool:
+        """Whether tokens see those after them, so that no token is made from a cache of those before it."""
+        return self.image is not None or any(group.attention.bidirectional for group in self.groups)
 
     @property
     def bare(self) -> bool:

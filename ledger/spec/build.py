@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, TypeVar
 
+from ledger.spec.architecture import Model
 from ledger.spec.axes import MULTIPLIED
 from ledger.spec.expectations import expectations
 from ledger.spec.faults import Written
@@ -53,6 +54,8 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
             built[name] = derive(stated[name], *(built[need] for need in needs))
+    if "run" in built and "model" in built:
+        built["run"] = _of_images(built["run"], built["model"], stated["run"])
     served = built.get("serve")
     return built | ({"run": _one_pass(served, built["parallelism"])} if served and "parallelism" in built else {})
 
@@ -96,7 +99,7 @@ def judged(node: Node) -> Node:
     """The plan as far as a framework that runs a step of it can tell: no rates of devices, no length of the run."""
     fields = {key: inner for key, inner in node.fields.items() if key not in UNJUDGED}
     if "run" in fields:
-        fields["run"] = fields["run"].without("tokens")
+        fields["run"] = fields["run"].without("tokens").without("images")
     for part, keys in JUDGED.items():
         if part in fields:
             fields[part] = Node(
@@ -160,6 +163,14 @@ def _run(given: Values, mesh: Parallelism) -> Run:
     micro_batch = given.get("micro_batch", 1)
     left_out = {"seq_len": 1, "micro_batch": 1, "global_batch": mesh.data * micro_batch}
     return Run(**(left_out | given))
+
+
+def _of_images(run: Run, model: Model, given: Values) -> Run:
+    """The run of a model of images in tokens: what is not stated follows from the tokens of an image."""
+    if model.image is None:
+        return run
+    length = given.get("seq_len", model.image.tokens)
+    return replace(run, seq_len=length, tokens=run.images * length if run.images else run.tokens)
 
 
 def _serve(stated: Serve | None, stack: Stack) -> Serve | None:

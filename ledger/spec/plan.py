@@ -94,7 +94,9 @@ class Reading:
 class Run:
     """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="How much is trained, and in what steps; batches in sequences.")
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="How much is trained, and in what steps; batches in sequences, of which an image is one."
+    )
 
     seq_len: Annotated[int, BATCH, "Tokens per sequence.", OPTIONAL]
     micro_batch: Annotated[int, BATCH, "Sequences that one replica works on at once.", OPTIONAL]
@@ -104,6 +106,11 @@ class Run:
         AnyOf((quantity("tokens"), Sourced(PerParameter()))),
         "In the whole run: `15T tokens`, or `20 a parameter`: so many for each of the model's parameters, as the total "
         "`parameters` counts them (with those that are frozen, and with adapters).",
+    ] = None
+    images: Annotated[
+        int | None,
+        quantity("images"),
+        "In the whole run of a model of images, each as often as it is seen: `300M images`.",
     ] = None
     documents: Annotated[Documents | None, OPTIONAL] = None
 

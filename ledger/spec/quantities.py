@@ -52,7 +52,9 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("s", "a time", "18 us", Fraction(10**12)),
         Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9)),
         Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
+        Dimension("images", "a number of images", "300M images", Fraction(10**18), whole=True),
         Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15)),
+        Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15)),
         Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12)),
         Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), whole=True),
         Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15)),
@@ -86,7 +88,7 @@ OTHER_UNITS: tuple[tuple[str, str, int | Fraction], ...] = (
     ("1", "", 1),
 )
 NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
-ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
+ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, images, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
     "gbps": "Gb/s",
     "mbps": "Mb/s",
@@ -123,7 +125,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     add("J", "Wh", DECIMAL, 3600)
     for bits in ("b/s", "bit/s"):
         add("B/s", bits, DECIMAL, Fraction(1, 8))
-    for base in ("tokens", "tokens/s", "parameters"):
+    for base in ("tokens", "tokens/s", "images", "images/s", "parameters"):
         add(base, base, {f"{prefix} ": size for prefix, size in COUNT_PREFIXES.items()})
     add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNT_PREFIXES, **SPOKEN}.items()})
     add("s", "s", SMALL_PREFIXES)
@@ -164,7 +166,7 @@ def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
     if match is None:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
     number, unit = match.groups()
-    unit = re.sub(r"^([KkMBT])\s*(?=tokens|parameters|USD)", r"\1 ", unit)
+    unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|parameters|USD)", r"\1 ", unit)
     if unit not in units():
         raise _unknown_unit(number, unit, wanted)
     base, size = units()[unit]
@@ -173,7 +175,7 @@ def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
 
 def write(value: float, base: str, prefix: str = "") -> str:
     """The value as a text that parses to the same value; without `prefix`, with the largest that leaves 1 or more."""
-    counted = base.partition("/")[0] in {"tokens", "parameters"}
+    counted = base.partition("/")[0] in {"tokens", "images", "parameters"}
     steps = {} if base in UNSCALED else COUNT_PREFIXES if counted else DECIMAL
     fitting = [one for one in steps if (one == prefix if prefix else steps[one] <= abs(value))]
     chosen = max(fitting, key=lambda one: (steps[one], one == "K"), default="")
@@ -197,7 +199,7 @@ def _wrong_dimension(text: str, found: str, dimension: Dimension) -> QuantityErr
     help_text = f"{dimension.noun} is due, for example {dimension.example}"
     if dimension.base == f"{found}/s":
         help_text = f"{dimension.noun} is due: did you mean `{written}/s`?"
-    if found == "B" and dimension.base in {"tokens", "parameters"}:
+    if found == "B" and dimension.base in {"tokens", "images", "parameters"}:
         billions = re.fullmatch(r"[\d._]+ ?B", written)
         meant = f"{written} {dimension.base}" if billions else write(int(parse_any(text)[0]), dimension.base)
         help_text = f"{dimension.noun} is due: did you mean `{meant}`?"

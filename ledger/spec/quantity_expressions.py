@@ -13,7 +13,7 @@ from ledger.spec.expressions import ExpressionError
 
 LONGEST = 500  # characters
 LARGEST = 10**60  # of any part of an expression
-COUNTED = ("tokens", "parameters")  # units that are left out where they stand beside others
+COUNTED = ("tokens", "images", "parameters")  # units that are left out where they stand beside others
 FORMS = "numbers, names, + - * / // ** ( ), comparisons, `a if b else c`, sqrt, min, max, ceil, floor, sum"
 Powers = Mapping[str, int]
 Value = int | Fraction | float | str | bool

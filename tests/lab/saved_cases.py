@@ -32,6 +32,8 @@ FAMILIES = {
     "cohere, normed heads": plans.COHERE_NORMED,
     "cohere2": plans.COHERE2,
     "bert": plans.BERT,
+    "vit": plans.VIT,
+    "vit without dropout": plans.VIT_NO_DROPOUT,
     "gemma3": plans.GEMMA3,
     "deepseek_v3, dense": plans.LATENT,
     "deepseek_v2, dense": plans.LATENT_COMPLEX,

@@ -49,8 +49,8 @@ def cores(model: plans.Mapped) -> tuple[str, ...]:
 
 
 def compiled(model: plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
-    """Three sequences of a model on one device."""
-    run = {"seq_len": seq_len, "micro_batch": 3, "global_batch": 3}
+    """Three sequences of a model on one device; those of a model of images are as long as an image makes them."""
+    run = {"micro_batch": 3, "global_batch": 3} | ({} if "image" in model else {"seq_len": seq_len})
     scaled = any(group["mlp"].get("router", {}).get("scales") == "input" for group in model["layers"])
     experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
     return plans.compiled(model=model, run=run, kernels={"attention": core, **experts}, **parts)

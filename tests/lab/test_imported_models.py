@@ -29,10 +29,13 @@ def built_parameters(fields: Mapping[str, Any]) -> int:
 
 def parameters(spec: Mapping[str, Any]) -> int:
     """Each projection's rows times columns, each bias, each norm: written down apart from the compiler."""
-    width, vocabulary, embedding = spec["d_model"], spec["vocab"], spec["embedding"]
+    width, embedding = spec["d_model"], spec["embedding"]
     one_norm = width * (2 if spec["norm"].get("bias") else 1)
     rows = embedding.get("learned_positions", 0) + embedding.get("types", 0)
-    total = vocabulary * width * (1 if embedding["tied"] else 2) + rows * width
+    vocabulary = spec["head"]["classes"] if "image" in spec else spec["vocab"]
+    total = vocabulary * width * (1 if embedding.get("tied", True) else 2) + rows * width
+    if "image" in spec:  # the filter of patches with its bias, and the class token
+        total += width * (spec["image"]["channels"] * spec["image"]["patch"] ** 2 + 1) + width
     total += one_norm * (spec["norm"].get("final", True) + embedding.get("norm", False))
     if spec.get("head", {}).get("transform"):
         total += width * width + width + one_norm

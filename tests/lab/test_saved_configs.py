@@ -27,7 +27,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {"deepseek_v2": {"num_experts_per_tok"
 SEQUENCES, LENGTH = 3, 37  # as `compiled` runs a model
 # The first invented configuration of each family; of these, every field in `make test`.
 FIRST = {config["model_type"]: config for config in reversed(INVENTED.values())}
-SHORT = ("falcon",)
+SHORT = ("falcon", "vit")
 UNTOUCHED = ("architectures", "dtype", "model_type", "transformers_version")
 
 
@@ -44,15 +44,29 @@ def imported(folder: Path) -> plans.Mapped:
     return config_model(folder).document
 
 
+def tokens() -> Mapping[str, Any]:
+    """What a model of text is given."""
+    words = torch.zeros(SEQUENCES, LENGTH, dtype=torch.long, device="meta")
+    mask = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
+    return {"input_ids": words, "attention_mask": mask, "labels": words, "use_cache": False}
+
+
+def pixels(config: Any) -> Mapping[str, Any]:
+    """What a model of images is given."""
+    size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
+    images = torch.zeros(SEQUENCES, config.num_channels, *size, device="meta")
+    return {"pixel_values": images, "labels": torch.zeros(SEQUENCES, dtype=torch.long, device="meta")}
+
+
 def counted(model: Any) -> tuple[int, int]:
     """FlopCounterMode's forward with the loss, and that with backward, of the model as transformers runs it."""
-    tokens = torch.zeros(SEQUENCES, LENGTH, dtype=torch.long, device="meta")
-    mask = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
     model = model.to(torch.bfloat16).train()
-    model.loss_type = "ForCausalLM"
+    given = pixels(model.config) if hasattr(model.config, "image_size") else tokens()
+    if "use_cache" in given:
+        model.loss_type = "ForCausalLM"
     with imaginary_gpu():
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as forward:
-            loss = model(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+            loss = model(**given).loss
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:
             loss.backward()
     return forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()

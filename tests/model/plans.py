@@ -371,6 +371,29 @@ BERT: Mapped = {
     ],
 }
 
+VIT: Mapped = {
+    "model": "small ViT",
+    "source": "invented for tests",
+    "d_model": 120,
+    "image": {"height": 20, "width": 45, "channels": 3, "patch": 5},  # 36 patches: 37 tokens, as many as ONE_DEVICE has
+    "embedding": {"learned_positions": 37, "dropout": 0.1},
+    "norm": {"kind": "layer", "bias": True},
+    "head": {"classes": 11, "bias": True},
+    "layers": [
+        {
+            "group": "encoder",
+            "repeat": 2,
+            "attention": {**BERT["layers"][0]["attention"], "softmax": "fp32"},
+            "mlp": {"kind": "plain", "d_ff": 448, "activation": "gelu", "bias": True},
+            "norms": "pre",
+        }
+    ],
+    "residual_dropout": 0.1,
+}
+VIT_NO_DROPOUT = {
+    key: value for key, value in layer(VIT, attention={"dropout": 0.0}).items() if key != "residual_dropout"
+} | {"embedding": {"learned_positions": 37}}
+
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",
     "plan": "a small plan",

@@ -47,7 +47,7 @@ def test_every_plan_of_the_library_is_sound(name: str) -> None:
     """The plans that the project ships load, and every value of theirs has a place."""
     plan = load_plan(name)
     assert plan.name == name
-    lengths = "serve.prompt" if plan.serve else "run.seq_len"
+    lengths = "serve.prompt" if plan.serve else "run.images" if plan.model.image else "run.seq_len"
     assert {lengths, "model", "accelerator.bandwidth"} <= set(plan.origins)
 
 

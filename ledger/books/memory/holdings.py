@@ -11,7 +11,7 @@ from ledger.books.evaluate import Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised
 from ledger.books.memory.module_gathering import small_weights
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.passing import TOKENS, categories, standing
+from ledger.books.memory.passing import BATCH, categories, standing
 from ledger.books.memory.steps import AllocationChoice, FullestStep, Running, fullest, fullest_of
 from ledger.books.memory.timeline import (
     BACKWARD,
@@ -151,7 +151,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if standing(t) and t.role not in (STAYING, BUFFER, REMEMBERED)}.values():
-        alive = always(ONE) if tensor.name == TOKENS else _with_layers if tensor.name in again else _in_forward
+        alive = always(ONE) if tensor.name in BATCH else _with_layers if tensor.name in again else _in_forward
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
 
@@ -171,9 +171,9 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     category, why, others = categories(unit), "saved for backward: each storage once", _others(unit, plan)
     gone = leaving(unit)
     for tensor in unit.kept.saved:
-        if tensor.name == TOKENS:  # an input of the step, of which there is one for each micro-batch
+        if tensor.name in BATCH:  # an input of the step, of which there is one for each micro-batch
             flying = until_update(others)
-            cause = Cause("", TOKENS, state="in_flight")
+            cause = Cause("", tensor.name, state="in_flight")
             yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
         flying = line.flying(unit, others)
         if tensor.role == REMEMBERED:  # of this micro-batch it is what the layer keeps

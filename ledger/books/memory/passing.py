@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.books.memory.liveness import LiveTensors, backward, forward, storages
+from ledger.model.images import PIXELS
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import BUFFER, REMEMBERED, Tensor
 from ledger.model.units import Unit
 
-TOKENS = "embedding/tokens.index"
+BATCH = ("embedding/tokens.index", PIXELS)  # what a step is given
 
 
 def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
@@ -36,11 +37,11 @@ def categories(unit: Unit) -> Callable[[Tensor], str]:
 
 
 def scores(tensor: Tensor) -> bool:
-    """Whether a tensor is scores of the vocabulary, or what the loss makes of them."""
+    """Whether a tensor is scores of the vocabulary or of classes, or what the loss makes of them."""
     dims = {dim.name for dim in tensor.dims}
-    return ("vocab" in dims and "d_model" not in dims) or tensor.of_loss
+    return (bool(dims & {"vocab", "classes"}) and "d_model" not in dims) or tensor.of_loss
 
 
 def standing(tensor: Tensor) -> bool:
     """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep of a pass."""
-    return tensor.role in ("table", BUFFER, REMEMBERED, STAYING) or tensor.name == TOKENS
+    return tensor.role in ("table", BUFFER, REMEMBERED, STAYING) or tensor.name in BATCH

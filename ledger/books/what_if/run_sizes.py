@@ -55,7 +55,10 @@ def micro_batch(plan: Plan) -> Unknown:
 
 
 def seq_len(plan: Plan) -> Unknown:
-    """Sequences split evenly over the devices that share them."""
+    """Sequences split evenly over the devices that share them; of images they have one length."""
+    if plan.model.image:
+        message = f"`run.seq_len` follows from the image: {plan.model.image.tokens} tokens"
+        raise key_fault("run.seq_len", message, "its size is the model's: `model.image`")
     mesh = plan.parallelism
     step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
     return _bounded(plan, "seq_len", "global_batch", step)
@@ -67,8 +70,15 @@ def global_batch(plan: Plan) -> Unknown:
 
 
 def tokens(plan: Plan) -> Unknown:
-    """Tokens of the run, to a token."""
+    """Tokens of the run, to a token; of a run that is stated in images these."""
+    if plan.run.images:
+        raise key_fault("run.tokens", "the plan states its length in images", "`--for run.images`")
     return Unknown("run.tokens", with_token_count(plan).run.token_count or 1, stated("run.tokens"), step=1)
+
+
+def images(plan: Plan) -> Unknown:
+    """Images of the run, to an image."""
+    return Unknown("run.images", plan.run.images or 1, stated("run.images"), step=1)
 
 
 def parameters(plan: Plan) -> Unknown:
@@ -138,6 +148,7 @@ OWN: Mapping[str, Callable[[Plan], Unknown]] = {
     "run.seq_len": seq_len,
     "run.global_batch": global_batch,
     "run.tokens": tokens,
+    "run.images": images,
     "cluster.devices": devices,
     "model.parameters": parameters,
     "kernels.loss_chunks": loss_chunks,

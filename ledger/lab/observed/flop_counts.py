@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     Workload,
     checkpoint_layers,
@@ -69,7 +70,7 @@ def flop_counts(work: Workload) -> FlopCounts:
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
         freeze(built, work.train)
         checkpoint_layers(built, work.recompute)
-        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
+        tokens = micro_batch(work, "meta")
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as forward:
             loss = training_loss(built, replace(work, precision=PLAIN), tokens)
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     Workload,
     checkpoint_layers,
@@ -49,7 +50,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
             dtype = torch_dtype(work.precision.weights.base)
             built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
             freeze(built, work.train)
-            tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
+            tokens = micro_batch(work, "cuda")
         checkpoint_layers(built, work.recompute)
         with fake, FakeScalars():
             model = trained_model(built, work)

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import Workload, born_dtype, freeze, reference_model, training_loss
 from ledger.lab.reference.storages import storage_of
 from ledger.lab.transformers.config import family, with_layers
@@ -102,7 +103,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         dtype = born_dtype(work.precision)
         built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
         freeze(built, work.train, work.precision)
-        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
+        tokens = micro_batch(work, "cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
         with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:
             loss = training_loss(built, work, tokens)

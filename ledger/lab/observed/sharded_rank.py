@@ -23,6 +23,7 @@ from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference import dispatched_experts, exchanged_attention
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
+from ledger.lab.reference.images import text_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.optimizers import FakeScalars
 
@@ -34,6 +35,7 @@ def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_rank(device), isolated_propagation():
         with fake:
+            text_only(work.model)
             built = reference_model(work.model, work.kernels, device, torch_dtype(work.precision.weights.base))
             if rank.expert > 1:
                 dispatched_experts.install(built, Dispatch(mesh.within["expert"], rank.arriving))

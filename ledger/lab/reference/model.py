@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ledger.lab.reference.images import initialised, loss_of_images
 from ledger.lab.transformers.config import NoReferenceError, family, mlp_of, transformers_config
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.optimizer import Implementation
@@ -104,7 +105,7 @@ def reference_model(
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:
-        with torch.device(device):
+        with torch.device(device), initialised(model):
             built = getattr(transformers, family(model).architecture)(config)
         if any(group.written for group in model.groups):
             from ledger.lab.reference import written
@@ -153,7 +154,10 @@ def _experts_name(model: Model, kernels: Kernels) -> str:
 
 
 def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Tensor:
-    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go."""
+    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go.
+
+    `tokens` are a micro-batch: of a model of images, pixels.
+    """
     import torch
 
     compute = torch_dtype(work.precision.compute)
@@ -164,6 +168,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        if work.model.image:
+            return loss_of_images(built, tokens, mask)
         if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
             raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
         if work.kernels.loss in APART:

@@ -124,6 +124,8 @@ def _lists_of_types(model: Model) -> int:
 
 def _labels(at: Instant) -> int:
     """transformers pads the labels by one column and shifts them; of one sequence the shifted ones are a view."""
+    if at.plan.model.image:  # whose classes are the loss's own
+        return 0
     padded = INDEX * (at.tokens + at.plan.run.micro_batch)
     if at.plan.run.micro_batch > 1:
         return padded + INDEX * at.tokens if at.moment == LOSS else 0
@@ -204,9 +206,30 @@ def _hidden_unsaved(at: Instant) -> int:
 
 
 def _last_hidden(at: Instant) -> int:
-    """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
-    widened = compute_precision(at.plan).autocast and not at.plan.model.head_transform
+    """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns.
+
+    Of images the judge takes the loss when that frame is gone.
+    """
+    apart = at.plan.model.head_transform or at.plan.model.image
+    widened = compute_precision(at.plan).autocast and not apart
     return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
+
+
+def _classes(at: Instant) -> int:
+    """The class of each image is there before the loss reads it."""
+    return INDEX * at.plan.run.micro_batch if at.plan.model.image and at.moment in (OUTPUT, LOSS) else 0
+
+
+def _scored_beside_hidden(at: Instant) -> int:
+    """Under autocast the head reads a cast of the class tokens, and transformers' frame holds all hidden states.
+
+    Copies of the head's weights and its scores are therefore made beside those.
+    """
+    precision, model = compute_precision(at.plan), at.plan.model
+    if not (model.image and precision.autocast and at.moment == OUTPUT):
+        return 0
+    rows = model.d_model + model.head_bias + at.plan.run.micro_batch
+    return int(model.classes * rows * dtypes.size(precision.compute))
 
 
 def _first_hidden(at: Instant) -> int:
@@ -262,6 +285,8 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "gradients that DTensor puts together": _parts,
     "the last hidden state in fp32": _last_hidden,
     "the last hidden state, which a frozen head does not save": _hidden_unsaved,
+    "classes of the images": _classes,
+    "scores of classes beside the last hidden state": _scored_beside_hidden,
     "the embedded tokens": _first_hidden,
     "what experts read, which their caller's frame holds": _read_by_experts,
     "the sum of a tied weight's two gradients": _tied_sum,

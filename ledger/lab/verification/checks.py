@@ -140,7 +140,7 @@ def unit(account: str) -> str:
 
 def _views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
     """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
-    longer = account == "saved.total" and plan.run.micro_batch == 1
+    longer = account == "saved.total" and plan.run.micro_batch == 1 and not plan.model.image
     return (KnownDifference("labels padded and shifted", INDEX),) if longer else ()
 
 

@@ -21,8 +21,8 @@ def question(plan: Plan, totals: Mapping[str, Number]) -> str:
     """The decision that the plan asks for in its own words, else whether to train its model as it says."""
     if plan.decision:
         return plan.decision
-    tokens = f" on {tokens_of(plan.run.token_count)}" if plan.run.token_count else ""
-    return f"Shall we train {model_name(plan, totals)}{tokens} with {devices_line(plan)}?"
+    length = f" on {length_of(plan)}" if plan.run.token_count else ""
+    return f"Shall we train {model_name(plan, totals)}{length} with {devices_line(plan)}?"
 
 
 def model_name(plan: Plan, totals: Mapping[str, Number]) -> str:
@@ -33,6 +33,13 @@ def model_name(plan: Plan, totals: Mapping[str, Number]) -> str:
     if model.title and model.title != model.name:
         return model.title
     return f"a model of {numbers.count(totals['parameters'])} parameters"
+
+
+def length_of(plan: Plan) -> str:
+    """What a run reads, in images of a model of such, in tokens of any other."""
+    if plan.model.image:
+        return f"{numbers.trimmed(numbers.count((plan.run.token_count or 0) / plan.run.seq_len))} images"
+    return tokens_of(plan.run.token_count or 0)
 
 
 def tokens_of(tokens: Number) -> str:
@@ -66,17 +73,24 @@ def parameters_line(totals: Mapping[str, Number]) -> str:
 
 
 def run_line(plan: Plan, totals: Mapping[str, Number]) -> str:
-    """Tokens of the run, how many that is for each parameter, and its optimizer steps."""
+    """Tokens of the run, how many that is for each parameter, and its optimizer steps; of images how many."""
     tokens = plan.run.token_count
     if not tokens:
         return ""
+    if plan.model.image:
+        return f"{length_of(plan)}, {tokens_of(tokens)}, in {numbers.integer(steps(plan))} steps"
     said = f"{tokens_of(tokens)}, {numbers.plain(tokens / totals['parameters'])} a parameter"
     return said if plan.model.bare else f"{said}, in {numbers.integer(steps(plan))} steps"
 
 
 def batch_line(plan: Plan) -> str:
-    """Tokens and sequences of a step and of a micro-batch, and what is packed into a sequence."""
-    run, packed = plan.run, documents_of(plan.run.documents)
+    """Tokens and sequences of a step and of a micro-batch, and what is packed into one; of a model of images those."""
+    run, image, packed = plan.run, plan.model.image, documents_of(plan.run.documents)
+    if image:
+        return (
+            f"{numbers.integer(run.global_batch)} images a step, {numbers.integer(run.micro_batch)} in a micro-batch: "
+            f"each {numbers.integer(run.seq_len)} tokens, {numbers.integer(image.patches)} patches and a class token"
+        )
     return (
         f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
         f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch{packed}"

@@ -61,6 +61,7 @@ RUN = (
     ("time.step.high", "a step, high", HIGH),
     ("tokens_per_second", "throughput", "of all devices"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
+    ("images_per_second", "images", "of all devices"),
     ("time.run", "all steps", "as many as the tokens need, each as estimated"),
     (
         "time.calendar",

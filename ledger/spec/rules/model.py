@@ -94,13 +94,15 @@ def sequences_are_stated(model: Model, at: Places) -> Iterator[Problem]:
     """Only a bare model can do without sequences."""
     if not model.bare and "run" in at.origins:
         for key in ("seq_len", "micro_batch", "global_batch"):
+            if model.image and key == "seq_len":  # which follows from the image
+                continue
             if f"run.{key}" not in at.origins:
                 yield Problem(at("run"), f"`run` lacks `{key}`", f"`{key}:` a whole number")
 
 
 def positions_reach(model: Model, run: Run, at: Places) -> Iterator[Problem]:
     """A learned position table has a row for every token of a sequence."""
-    if 0 < model.learned_positions < run.seq_len:
+    if not model.image and 0 < model.learned_positions < run.seq_len:
         message = f"seq_len = {run.seq_len}, but the model has {model.learned_positions} learned positions"
         yield Problem(at("run.seq_len"), message, f"at most `seq_len: {model.learned_positions}`")
 

@@ -94,6 +94,14 @@ def served_models_have_layers(serve: Serve | None, model: Model, at: Places) -> 
         yield Problem(at("model"), "a bare parameter count cannot be served: it has no layers", "name a model")
 
 
+def served_models_decode(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
+    """What sees a sequence in both directions makes no token after it, and keeps no cache."""
+    if serve and model.encodes:
+        what = "images" if model.image else "a sequence in both directions"
+        message = f"the model reads {what}, and answers no token after token"
+        yield Problem(at("serve"), message, "`run:` for training; what serves here is a decoder")
+
+
 def served_positions_reach(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
     """Learned positions are as many as a sequence has tokens."""
     longest = serve.prompt.longest + serve.output.longest if serve else 0

@@ -94,7 +94,7 @@ def loss_chunks_are_equal(
             message = f"`loss_chunks` with `loss: {kernels.loss}`, which takes the sequence as one"
             yield Problem(at("kernels.loss_chunks"), message, f"`loss: {' | '.join(CHUNKED_LOSSES)}`, or leave it out")
         return
-    if model.bare:
+    if model.bare or model.image:
         return
     parts, tokens = loss_chunk_count(kernels, model, run, parallelism), run.seq_len // parallelism.context
     if tokens % parts:

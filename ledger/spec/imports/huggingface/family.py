@@ -14,7 +14,15 @@ from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
 SHOWN = frozenset({"embedding.tied", "norm.final"})  # what a spec states even where it is false
-OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
+OUTSIDE = (
+    "d_model",
+    "vocab",
+    "image",
+    "max_seq_len",
+    "embedding",
+    "norm",
+    "head",
+)  # in the order of a spec, then its layers
 AFTER = ("residual_dropout", "residual_scale", "multi_token")
 LAYER = ("attention", "mlp", "norms", "residual")
 USUAL = ("experts", "global")  # kinds that names of groups leave out
@@ -26,6 +34,7 @@ PLACES = {
     "embedding.multiplier": "embedding_multiplier",
     "embedding.dropout": "embedding_dropout",
     "head.bias": "head_bias",
+    "head.classes": "classes",
     "head.softcap": "head_softcap",
     "embedding.types": "token_types",
     "embedding.norm": "embedding_norm",

@@ -8,18 +8,18 @@ from ledger.spec.imports.huggingface.families.after_llama import AFTER_LLAMA
 from ledger.spec.imports.huggingface.families.dense import DENSE
 from ledger.spec.imports.huggingface.families.encoders import ENCODERS
 from ledger.spec.imports.huggingface.families.experts import EXPERTS
+from ledger.spec.imports.huggingface.families.images import IMAGES
 from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.families.parallel import PARALLEL
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 
-FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS}
+FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS, **IMAGES}
 # Architectures of which a spec cannot say all, and what it lacks.
 UNSAID: Mapping[str, str] = {
     "mamba2": "a model has attention in every layer, and its scans keep a state instead",
     "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
-    "resnet": "a model reads tokens, and it convolves pictures",
+    "resnet": "its stream has fewer and wider pixels from stage to stage, and a model has one width of all layers",
     "t5": "it has an encoder beside its decoder, and a model has one sequence",
-    "vit": "a model reads tokens, and it reads patches of pictures",
     "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",
 }
 # Models of text and more: where the decoder's own configuration is, and what it is.

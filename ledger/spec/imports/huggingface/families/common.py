@@ -13,11 +13,16 @@ PARTLY_ROTARY = fields.rotary_parameters(partial=True)(rope_parameters=None, rop
 UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 
 
+def depth(layers: int) -> dict[str, ConfigField]:
+    """The number of layers."""
+    return fields.depths(num_hidden_layers=layers)
+
+
 def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, ConfigField]:
     """The fields that every decoder has."""
     return {
         **fields.sizes(hidden_size=width, num_attention_heads=heads),
-        **fields.depths(num_hidden_layers=layers),
+        **depth(layers),
         **fields.sizes(max_position_embeddings=positions, vocab_size=vocabulary),
     }
 

@@ -1,0 +1,46 @@
+"""Models of images among those of transformers: what a micro-batch of them holds, and how their loss is taken."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from ledger.lab.reference.model import Workload
+    from ledger.spec.plan import Model
+
+
+def micro_batch(work: Workload, device: str) -> torch.Tensor:
+    """Tokens (batch seq), or pixels (batch channels height width) in fp32, as data loaders give them."""
+    import torch
+
+    image = work.model.image
+    if image is None:
+        return torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
+    return torch.zeros(work.batch, image.channels, image.height, image.width, device=device)
+
+
+def initialised(model: Model) -> AbstractContextManager[None]:
+    """Within, a model is built; one of images without first values, whose distribution reads what it draws."""
+    from transformers.initialization import no_init_weights
+
+    return no_init_weights() if model.image else nullcontext()
+
+
+def text_only(model: Model) -> None:
+    """Raises `NoReferenceError` for a model of images, where the judge's ranks read tokens."""
+    from ledger.lab.transformers.config import NoReferenceError
+
+    if model.image:
+        raise NoReferenceError(f"{model.title}: ranks of the judge read tokens, and this model reads images")
+
+
+def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Cross-entropy of the classes in fp32; transformers' own leaves scores in the dtype that they have."""
+    import torch
+
+    classes = torch.zeros(pixels.shape[0], dtype=torch.long, device=pixels.device)
+    scores = built(pixels, attention_mask=mask).logits
+    return torch.nn.functional.cross_entropy(scores.float(), classes)

@@ -1,0 +1,91 @@
+"""Both ends of a model of images: patches become tokens behind a class token, whose last state is classified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ledger.model import dtypes
+from ledger.model.dims import Dim, dim
+from ledger.model.elementwise import Pointwise
+from ledger.model.joining import Joined
+from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.operations import ONE, Operation, differentiable
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.images import Image
+from ledger.spec.kernel_classes import COPY, REDUCTION
+from ledger.spec.plan import Model
+
+PATCHES = Module("embedding", "patches")
+CLASS, PLACES = Module("embedding", "class"), Module("embedding", "positions")
+PIXELS = "embedding/pixels.index"  # which, like indices of tokens, no gradient flows into
+CLASSIFIER = Module("head", "classifier")
+
+
+@dataclass(frozen=True)
+class Prefixed(Joined):
+    """A learned token copied before the others of every sequence: its gradient is a sum over the sequences."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The sum reads the first token of each sequence alone."""
+        token, upstream = self.inputs[0], self.output.gradient
+        if not differentiable(token):
+            return ()
+        first = replace(upstream, name=f"{upstream.name}.first", dims=_row(upstream), view_of=upstream.storage)
+        return (Pointwise(f"{self.name}.gradient", REDUCTION, (first,), (token.gradient,)),)
+
+
+def _row(x: Tensor) -> tuple[Dim, ...]:
+    """The dims of one token of each sequence (batch d_model)."""
+    return x.dims[0], x.dims[-1]
+
+
+def patches(tape: Tape, image: Image) -> Tensor:
+    """Tokens of an image without their positions (batch seq d_model), the class token first."""
+    cut = _convolved(tape, image)
+    batch, width, rows, columns = cut.dims
+    each = Dim("patches", rows.symbol * columns.symbol)
+    # From channels first to channels last is a view, of whose gradient backward makes a copy.
+    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, each, width)})
+    one = Dim("one", ONE)
+    first = tape.weight(Parameter(CLASS, kind=""), (one, one, width))
+    laid = tape.cast(laid, dtypes.promote(laid.dtype, first.dtype))
+    stream = tape.activation("embedding/joined", tape.dims("batch seq d_model"), laid.dtype, laid.split)
+    return tape.record(Prefixed(stream.name, COPY, (first, laid), (stream,)))
+
+
+def _convolved(tape: Tape, image: Image) -> Tensor:
+    """Windows as large as a patch, which lie side by side (batch d_model rows columns)."""
+    height, width, channels, patch = (dim(name) for name in ("image_height", "image_width", "image_channels", "patch"))
+    pixels = Tensor(PIXELS, (dim("batch"), channels, height, width), "fp32", "index", tape.layout.inputs)
+    taps = replace(patch, name="patch_row"), replace(patch, name="patch_column")
+    weight = tape.weight(PATCHES, (dim("d_model"), channels, *taps))
+    seen = (f"({image.patch}*{name}+{tap.name})" for name, tap in zip(("rows", "columns"), taps, strict=True))
+    over = replace(height, name="rows", symbol=height.symbol / patch.symbol)
+    along = replace(width, name="columns", symbol=width.symbol / patch.symbol)
+    einsum = f"batch image_channels {' '.join(seen)}, d_model image_channels patch_row patch_column"
+    bias = tape.weight(Parameter(PATCHES, BIAS), (dim("d_model"),))
+    einsum = f"{einsum} -> batch d_model rows columns"
+    return tape.contract(PATCHES, einsum, pixels, weight, bias=bias, sizes=(over, along))
+
+
+def placed(tape: Tape, model: Model) -> Tensor:
+    """Tokens of an image, with a learned position added to each where the model has such."""
+    if model.image is None:
+        raise TypeError("a model of text has no patches")
+    x = patches(tape, model.image)
+    if not model.learned_positions:
+        return x
+    table = tape.weight(Parameter(PLACES, kind=""), (Dim("one", ONE), dim("positions"), dim("d_model")))
+    return tape.pointwise("embedding/add", x, table, add=True)
+
+
+def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """Scores of the classes of each image, from the class token's last state (batch classes)."""
+    (first,) = tape.taken(x, {"head/first": _row(x)})
+    weight = tape.weight(CLASSIFIER, (dim("classes"), dim("d_model")))
+    bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
+    # A view keeps all that it is a view of; a cast of it does not.
+    whole = (x,) if first.dtype == tape.precision.compute else ()
+    einsum = "batch d_model, classes d_model -> batch classes"
+    return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=whole)

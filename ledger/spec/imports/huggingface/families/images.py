@@ -1,0 +1,98 @@
+"""Encoders of images, with a head over classes. Defaults: transformers 5.23, configuration_<family>.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.spec.imports.huggingface import fields, terms
+from ledger.spec.imports.huggingface.families.common import depth
+from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.fields import ConfigField
+from ledger.spec.imports.huggingface.terms import Term, Values
+
+LABELS = 2  # of a configuration that says nothing of them (PreTrainedConfig)
+
+
+def _classes(values: Values) -> int:
+    """As many as are counted, or named."""
+    named = values["id2label"]
+    return int(values["num_labels"] or (LABELS if named is None else len(named)))
+
+
+def _names_differ(values: Values) -> str:
+    """What speaks against a number of classes that have other names."""
+    count, names = values["num_labels"], values["id2label"]
+    return f"{count} labels, and {len(names)} have names" if count and names and count != len(names) else ""
+
+
+def _pair(name: str, index: int) -> Any:
+    """The height or the width of a field that is one number of a square, or both."""
+    return lambda values: values[name][index] if isinstance(values[name], list) else values[name]
+
+
+def _image(values: Values) -> dict[str, int]:
+    sizes = [[_pair(name, index)(values) for index in range(2)] for name in ("image_size", "patch_size")]
+    (height, width), (patch, _) = sizes
+    return {"height": height, "width": width, "channels": values["num_channels"], "patch": patch}
+
+
+def _tokens(values: Values) -> int:
+    image = _image(values)
+    return (image["height"] // image["patch"]) * (image["width"] // image["patch"]) + 1
+
+
+def _written(image: Any) -> Values:
+    """The fields of an image; nothing that a class takes where a model reads none."""
+    if image is None:
+        return {"image_size": 0, "patch_size": 0, "num_channels": 0}
+    sides = image.height if image.height == image.width else [image.height, image.width]
+    return {"image_size": sides, "patch_size": image.patch, "num_channels": image.channels}
+
+
+SQUARES = fields.wholes(1)
+SIDES = fields.FieldKind(
+    lambda value: (
+        SQUARES.accepts(value) or (isinstance(value, list) and len(value) == 2 and all(map(SQUARES.accepts, value)))
+    ),
+    "a whole number of at least 1, or two of them",
+)
+NAMES = fields.FieldKind(
+    lambda value: value is None or (isinstance(value, dict) and len(value) > 0), "names of classes by number"
+)
+
+IMAGES: Mapping[str, Family] = {
+    "vit": Family(
+        config="ViTConfig",
+        architecture="ViTForImageClassification",
+        fields={
+            **fields.sizes(hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_channels=3),
+            **depth(12),
+            **SIDES(image_size=224),
+            **fields.sizes(patch_size=16),
+            **fields.wholes(2).or_null()(num_labels=None),
+            "id2label": ConfigField(None, NAMES),
+            **fields.activations(hidden_act="gelu"),
+            **fields.dropouts(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
+            **fields.flags(qkv_bias=True),
+        },
+        terms=(
+            terms.same("hidden_size", "d_model"),
+            Term(("image",), _image, _written),
+            terms.derived("embedding.learned_positions", _tokens),
+            terms.same("hidden_dropout_prob", "embedding.dropout", "residual_dropout"),
+            *terms.norms("layer", bias=True),
+            Term(("head.classes",), _classes, lambda count: {"num_labels": count}),
+            *terms.fixed("head", bias=True),
+            *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
+            terms.same("qkv_bias", "attention.qkv_bias"),
+            *terms.fixed("attention", out_bias=True, bidirectional=True),
+            terms.same("attention_probs_dropout_prob", "attention.dropout"),
+            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
+        ),
+        ignored=frozenset({"encoder_stride", "layer_norm_eps", "pooler_act", "pooler_output_size"}),
+        clashes={"num_labels": _names_differ},
+        stack="encoder",
+        layers="vit.layers",
+    ),
+}
