@@ -55,8 +55,11 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
 
 
 def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
-    narrow = tape.precision.activations if model.residual_dtype == "fp32" else x.dtype  # of a stream that is wide
-    return norm(tape.inside("norm"), Module(component, "norm", of_layer=True), tape.cast(x, narrow), model.norm)
+    """A stream that is wider than the model is read in the dtype of the norm's weight."""
+    inner, module = tape.inside("norm"), Module(component, "norm", of_layer=True)
+    if model.residual_dtype == "fp32":
+        x = inner.cast(x, inner.weight(Parameter(module, elementwise=True), "d_model").dtype)
+    return norm(inner, module, x, model.norm)
 
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:

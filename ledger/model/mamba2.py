@@ -94,7 +94,9 @@ def _scan(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
 
 def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
     """Steps of time through softplus, all in fp32, padded to whole chunks; and what goes around the scan (`D`)."""
-    added = tape.pointwise("attention/step.add", inputs.step, learned(tape, "dt_bias", of.heads), add=True)
+    bias = tape.cast(learned(tape, "dt_bias", of.heads), inputs.step.dtype)
+    added = tape.pointwise("attention/step.add", inputs.step, bias, add=True)
+    added = tape.cast(added, WIDE) if tape.precision.autocast else added
     positive = tape.pointwise("attention/step.softplus", added, flops=4, saves=[added])
     step = tape.pointwise("attention/step", positive, saves=[positive])  # clamped
     wide = tape.cast(inputs.values, WIDE)
