@@ -32,6 +32,7 @@ FAMILIES = {
     "cohere, normed heads": plans.COHERE_NORMED,
     "cohere2": plans.COHERE2,
     "bert": plans.BERT,
+    "mamba2": plans.MAMBA2,
     "gemma3": plans.GEMMA3,
     "deepseek_v3, dense": plans.LATENT,
     "deepseek_v2, dense": plans.LATENT_COMPLEX,
@@ -53,6 +54,7 @@ OTHERS = {  # which the grid below does not fit
         plans.QWEN3_EXPERTS, mlp={"router": {"weights": "input", "auxiliary_loss": True}}
     ),
 }
+SCANS = {"mamba2"}  # whose other kernels rebuild what they save
 PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
 CORES = ("flash", "cudnn", "efficient", "math", "eager")
 HALF_ONLY = ("flash", "cudnn")
@@ -78,6 +80,8 @@ class Case:
         kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
         if self.experts:
             kernels["experts"] = self.experts
+        if self.family in SCANS:
+            kernels["scan"] = "eager"
         model = (FAMILIES | EXPERTS | OTHERS)[self.family]
         return plans.compiled(model=model, precision=self.precision, kernels=kernels)
 
