@@ -11,6 +11,7 @@ from ledger.model.custom import custom
 from ledger.model.dims import Dim, symbol
 from ledger.model.latent import latent
 from ledger.model.latent_cache import latent_from_cache
+from ledger.model.mamba2 import mamba2
 from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
@@ -127,6 +128,7 @@ ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
     "grouped_query": _grouped_query,
     "gated": _gated,
     "latent": latent,
+    "mamba2": mamba2,
     "custom": lambda tape, x, spec, _: custom(tape, x, spec.custom, "attention"),
 }
 # Kinds whose operations over a cache are others than those over a whole sequence.

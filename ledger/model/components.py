@@ -29,7 +29,10 @@ TYPES = Module("embedding", "types")
 
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
-    """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both."""
+    """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both.
+
+    One without a feed-forward part mixes tokens, and no more.
+    """
     mixing, feeding = tape.of_block("attention"), tape.of_block("mlp")
     if group.residual == "parallel":
         normed = _normed(mixing, "attention_norm", x, model)
@@ -43,6 +46,8 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     normed = _normed(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _joined(mixing, "attention", (x, inner), group, model)
+    if group.mlp.kind == "none":
+        return x
     inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
     normed = _normed(inside, "mlp_norm", x, model) if before else x  # of one function with the product that reads it
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
@@ -50,7 +55,11 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
 
 
 def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
-    return norm(tape.inside("norm"), Module(component, "norm", of_layer=True), x, model.norm)
+    """A stream that is wider than the model is read in the dtype of the norm's weight."""
+    inner, module = tape.inside("norm"), Module(component, "norm", of_layer=True)
+    if model.residual_dtype == "fp32":
+        x = inner.cast(x, inner.weight(Parameter(module, elementwise=True), "d_model").dtype)
+    return norm(inner, module, x, model.norm)
 
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
@@ -106,7 +115,8 @@ def embedding(tape: Tape, model: Model) -> Tensor:
     """
     x = images.placed(tape, model) if model.image else _of_tokens(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
-    return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+    x = dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+    return tape.cast(x, "fp32") if model.residual_dtype == "fp32" else x
 
 
 def _of_tokens(tape: Tape, model: Model) -> Tensor:

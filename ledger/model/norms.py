@@ -64,7 +64,7 @@ def unweighted(tape: Tape, name: str, x: Tensor) -> Tensor:
     """RMSNorm of the last dim without a weight (Llama 4)."""
     if tape.kernels.norm == "eager":
         wide = tape.cast(x, "fp32")
-        return tape.cast(_scaled(tape, name, wide, 1), x.dtype)
+        return tape.cast(over_rms(tape, name, wide, 1), x.dtype)
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
     rstd = Tensor(f"{name}.rstd", x.dims[:-1], "fp32", "statistic", x.split)
     return tape.pointwise(
@@ -78,7 +78,7 @@ def unweighted(tape: Tape, name: str, x: Tensor) -> Tensor:
     )
 
 
-def _scaled(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
+def over_rms(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
     """x / rms(x) over the last `over` dims.
 
     The gradient of a factor that is one for many elements is a product as large as all of them, before it is summed.
@@ -110,7 +110,7 @@ def _rms_eager(  # noqa: PLR0913 - as above
     tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm, along: int
 ) -> Tensor:
     """RMSNorm written in Python, in fp32, as transformers ships it."""
-    normed = _scaled(tape, name, tape.cast(x, "fp32"), along)
+    normed = over_rms(tape, name, tape.cast(x, "fp32"), along)
     if spec.unit_offset:
         offset = _offset(tape, name, tape.cast(weight, "fp32"))
         scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset], scratch=1)

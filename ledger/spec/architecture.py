@@ -27,6 +27,7 @@ FOREIGN_PARTS = (
     "head_scale",
     "head_transform",
     "residual_scale",
+    "residual_dtype",
 )
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 NEEDED_OF_TEXT = Needed(unless=AnyStated((KeyStated("parameters"), KeyStated("image"))))
@@ -148,6 +149,11 @@ class Model:
     residual_scale: Annotated[
         float | None, SOFTCAP, "What a part of a layer gives is multiplied by it before it is added (Granite)."
     ] = None
+    residual_dtype: Annotated[
+        str,
+        Choice("compute", "fp32"),
+        "The dtype of the residual stream: that of a layer's results, or fp32 whatever they are in (Mamba-2).",
+    ] = "compute"
     embedding_dropout: Annotated[Fraction, At("embedding.dropout"), SHARE, "Dropout after the embedding."] = Fraction(0)
     residual_dropout: Annotated[Fraction, SHARE, "Dropout before each residual addition."] = Fraction(0)
     max_seq_len: Annotated[int, Size(), "Longest sequence the model was made for; not stated where not given."] = 0

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
 from ledger.spec.parts import PartHeader
+from ledger.spec.recurrence import State
 from ledger.spec.structures import OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, KeyOf, Number, Size
 
@@ -27,25 +28,30 @@ class AttentionKind:
     """What a kind of attention has of the fields below: not the `foreign` ones.
 
     `expanded`: keys and values of every head are made of a narrow vector, which tensor parallelism leaves whole.
+    `recurrent`: no token sees another one, but a state of all before it.
     """
 
     foreign: tuple[str, ...]
     expanded: bool = False
+    recurrent: bool = False
 
 
 LATENT_SIZES = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
+# What only scores of tokens with each other have.
+OF_SCORES = (
+    *("kv_heads", "fused_qkv", "rotary", "window", "softcap", "dropout", "softmax"),
+    *("rotary_form", "rotary_base", "qk_norm", "sinks", "temperature", "chunk"),
+)
+RECURRENT = AttentionKind((*LATENT_SIZES, *OF_SCORES, "bidirectional"), recurrent=True)
 ATTENTION_KINDS: Mapping[str, AttentionKind] = {
-    "grouped_query": AttentionKind(LATENT_SIZES),
-    "gated": AttentionKind((*LATENT_SIZES, "fused_qkv")),
-    "custom": AttentionKind(
-        (
-            *LATENT_SIZES,
-            *("heads", "kv_heads", "head_dim", "qkv_bias", "out_bias", "fused_qkv", "rotary", "window", "softcap"),
-            *("dropout", "softmax", "rotary_form", "rotary_base", "qk_norm", "sinks", "temperature", "chunk"),
-        )
-    ),
-    "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm"), expanded=True),
+    "grouped_query": AttentionKind((*LATENT_SIZES, "state")),
+    "gated": AttentionKind((*LATENT_SIZES, "fused_qkv", "state")),
+    "custom": AttentionKind((*LATENT_SIZES, *OF_SCORES, "heads", "head_dim", "qkv_bias", "out_bias", "state")),
+    "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm", "state"), expanded=True),
+    "mamba2": RECURRENT,
+    "gated_delta": RECURRENT,
 }
+IS_RECURRENT = AnyStated(tuple(KeyStated("kind", kind) for kind, row in ATTENTION_KINDS.items() if row.recurrent))
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Attention:
     head_dim: Annotated[
         int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=HAS_OTHER_WIDTHS)
     ] = 0
-    qkv_bias: Annotated[bool, "Whether the q, k and v projections have biases."] = False
+    qkv_bias: Annotated[bool, "Whether the projections into it, as q, k and v, have biases."] = False
     out_bias: Annotated[bool, "Whether the output projection has a bias."] = False
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
     rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
@@ -82,7 +88,8 @@ class Attention:
         KeyOf(ATTENTION_KINDS),
         "Multi-head, grouped-query and multi-query attention are one kind; in `gated` a sigmoid multiplies the "
         "result of each head, and its projection is a second half of that of queries (Qwen3-Next); `latent` expands "
-        "keys and values from a narrow vector (DeepSeek-V2); `custom` has its own steps.",
+        "keys and values from a narrow vector (DeepSeek-V2); `mamba2` scans a state of each head along the sequence "
+        "instead, `gated_delta` by the gated delta rule (Qwen3-Next); `custom` has its own steps.",
     ] = "grouped_query"
     q_rank: Annotated[
         int,
@@ -140,15 +147,17 @@ class Attention:
         int | None, Size(), "Tokens see those before them in their own chunk of so many only (Llama 4)."
     ] = None
 
+    state: Annotated[State | None, Needed(when=IS_RECURRENT)] = None
     custom: Custom | None = None
 
     @classmethod
     def from_spec(cls, given: Values) -> Attention:
         """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
-        expanded = ATTENTION_KINDS[given.get("kind", cls.kind)].expanded
+        kind = ATTENTION_KINDS[given.get("kind", cls.kind)]
+        expanded = kind.expanded
         widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
         derived = {
-            "kv_heads": given.get("heads", 0),
+            "kv_heads": 0 if kind.recurrent else given.get("heads", 0),
             "head_dim": widths,
             "rotary_form": "pairs" if expanded else "halves",
         }
@@ -161,9 +170,39 @@ class Attention:
         return ATTENTION_KINDS[self.kind].expanded
 
     @property
+    def recurrent(self) -> bool:
+        """Whether each token reads a state of those before it, whatever their number is."""
+        return ATTENTION_KINDS[self.kind].recurrent
+
+    @property
+    def state_size(self) -> int:
+        """Width of the state of a head."""
+        return self.state.size if self.state else 0
+
+    @property
+    def state_groups(self) -> int:
+        """Groups of heads that share what is written to and read from their states."""
+        return self.state.groups if self.state else 0
+
+    @property
+    def scan_chunk(self) -> int:
+        """Tokens of a chunk of the scan."""
+        return self.state.chunk if self.state else 0
+
+    @property
+    def convolution(self) -> int:
+        """Tokens that the convolution before the scan sees."""
+        return self.state.convolution if self.state else 0
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution before the scan: of the values of all heads, and of B and C of all groups."""
+        return self.heads * self.head_dim + 2 * self.state_groups * self.state_size if self.state else 0
+
+    @property
     def split_heads(self) -> dict[str, int]:
         """The heads that tensor parallelism splits, by the field that counts them."""
-        if self.custom:
+        if self.custom or self.recurrent:
             return {}
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 
@@ -172,6 +211,8 @@ class Attention:
         """The projections by name."""
         if self.custom:
             return ()
+        if self.recurrent:
+            return ("in", "out") if self.kind == "mamba2" else ("in", "in_gates", "out")
         if self.expanded:
             return (*(("q_latent",) if self.q_rank else ()), "q", "kv_latent", "kv", "out")
         return ("qkv", "out") if self.fused_qkv else ("q", "k", "v", "out")
@@ -191,4 +232,6 @@ class Attention:
         """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
         if self.custom:
             return self.custom.cached
+        if self.recurrent:
+            return 0
         return self.kv_rank + self.rope_head_dim if self.expanded else 2 * self.kv_heads * self.head_dim

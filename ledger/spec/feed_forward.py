@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
 from ledger.spec.parts import PartHeader
-from ledger.spec.structures import NEEDED, OPTIONAL, KeyStated, Needed, Values, quantity
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, Size
 
+HAS_NO_SIZES = AnyStated((IS_CUSTOM, KeyStated("kind", "none")))
 NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
 
 
@@ -65,20 +66,20 @@ class MLP:
     spec: ClassVar[PartHeader] = PartHeader(extra=CUSTOM_ROWS)
 
     d_ff: Annotated[
-        int, Size(most=100_000_000), "Width of the hidden layer, of one expert.", Needed(unless=IS_CUSTOM)
+        int, Size(most=100_000_000), "Width of the hidden layer, of one expert.", Needed(unless=HAS_NO_SIZES)
     ] = 0
     kind: Annotated[
         str,
-        Choice("plain", "gated", "experts", "custom"),
+        Choice("plain", "gated", "experts", "custom", "none"),
         "`plain`: up, activation, down. `gated`: gate and up, product, down. `experts`: many gated ones, of which a "
-        "token uses a few. `custom`: its own steps.",
+        "token uses a few. `custom`: its own steps. `none`: a layer has a mixer alone, and one norm (Mamba-2).",
         NEEDED,
     ] = "gated"
     activation: Annotated[
         str,
         Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu"),
         "The nonlinearity; `clamped_swiglu` (GPT-OSS) is of experts alone.",
-        Needed(unless=IS_CUSTOM),
+        Needed(unless=HAS_NO_SIZES),
     ] = "silu"
     bias: Annotated[bool, "Whether the projections have biases."] = False
     fused_gate_up: Annotated[bool, "Whether one projection gives gate and up (Phi-3, GLM-4)."] = False

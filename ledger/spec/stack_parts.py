@@ -80,6 +80,12 @@ class Kernels:
         "Of a router in fp32: `eager` casts its operands and saves the casts; `fused` saves them as they are "
         "(Megatron-Core, RouterGatingLinearFunction).",
     ] = "eager"
+    scan: Annotated[
+        str,
+        Choice("fused", "eager"),
+        "Of recurrences: kernels that rebuild in backward what they hold in a chunk (mamba_ssm, flash-linear-attention), "
+        "or operators over chunks, as transformers runs them without those.",
+    ] = "fused"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ FAMILIES = {
     "bert": plans.BERT,
     "vit": plans.VIT,
     "vit without dropout": plans.VIT_NO_DROPOUT,
+    "mamba2": plans.MAMBA2,
     "gemma3": plans.GEMMA3,
     "deepseek_v3, dense": plans.LATENT,
     "deepseek_v2, dense": plans.LATENT_COMPLEX,
@@ -55,6 +56,7 @@ OTHERS = {  # which the grid below does not fit
         plans.QWEN3_EXPERTS, mlp={"router": {"weights": "input", "auxiliary_loss": True}}
     ),
 }
+SCANS = {"mamba2"}  # whose other kernels rebuild what they save
 PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
 CORES = ("flash", "cudnn", "efficient", "math", "eager")
 HALF_ONLY = ("flash", "cudnn")
@@ -80,6 +82,8 @@ class Case:
         kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
         if self.experts:
             kernels["experts"] = self.experts
+        if self.family in SCANS:
+            kernels["scan"] = "eager"
         model = (FAMILIES | EXPERTS | OTHERS)[self.family]
         return plans.compiled(model=model, precision=self.precision, kernels=kernels)
 

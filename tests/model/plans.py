@@ -121,6 +121,28 @@ OLMO2: Mapped = {
     ],
 }
 
+# Six heads in two groups, over chunks of which a sequence of any case here does not fill the last.
+MAMBA2: Mapped = {
+    **LLAMA,
+    "d_model": 24,
+    "embedding": {"tied": True},
+    "residual_dtype": "fp32",
+    "layers": [
+        {
+            "group": "decoder",
+            "repeat": 2,
+            "attention": {
+                "kind": "mamba2",
+                "heads": 6,
+                "head_dim": 8,
+                "state": {"size": 5, "groups": 2, "chunk": 11, "convolution": 4, "convolution_bias": True},
+            },
+            "mlp": {"kind": "none"},
+            "norms": "pre",
+        }
+    ],
+}
+
 _JOINT = {"heads": 5, "kv_heads": 5, "head_dim": 24, "fused_qkv": True, "qkv_bias": True, "out_bias": True}
 GPT2: Mapped = {
     "model": "small GPT-2",

@@ -52,7 +52,7 @@ def parameter_counts(model: Model, train: Train) -> tuple[int, int]:
     """The same, and how many of them are trained."""
     import torch
 
-    kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model))
+    kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model), scan="eager")
     built = reference_model(model, kernels, "meta", torch.bfloat16)
     freeze(built, train)  # adapters are parameters, too
     weights = tuple(built.parameters())
@@ -80,13 +80,25 @@ def flop_counts(work: Workload) -> FlopCounts:
 
 
 def counter_formulas() -> dict[Any, Any]:
-    """FLOPs of what the counter does not know: rows in groups, each with its matrix, or all rows for each matrix."""
+    """FLOPs of what the counter does not know: rows in groups, each with its matrix, or all rows for each matrix.
+
+    Of a convolution in groups (one a channel where it is depthwise) it takes the gradient of the weight for that of a
+    filter from every channel to every other one. Each of both gradients has the products of forward: a product of a
+    weight and an input gives one term of an output, of the input's gradient, and of the weight's.
+    """
+    from math import prod
+
     import torch
 
     def grouped(left: tuple[int, ...], right: tuple[int, ...], *_: Any, **__: Any) -> int:
         return 2 * left[0] * left[1] * right[-1]  # rows x k x n; towards the weights m x rows x n
 
-    return {torch.ops.aten._grouped_mm: grouped}  # noqa: SLF001  # the operator's own name
+    def convolved_back(upstream: tuple[int, ...], _: Any, weight: tuple[int, ...], *others: Any, **__: Any) -> int:
+        wanted = sum(others[7][:2])  # of the input, of the weight
+        return int(2 * upstream[0] * prod(upstream[2:]) * prod(weight) * wanted)
+
+    aten = torch.ops.aten
+    return {aten._grouped_mm: grouped, aten.convolution_backward: convolved_back}  # noqa: SLF001  # the operator's own name
 
 
 def _kinds(phase: str, counter: Any) -> dict[tuple[str, str], int]:

@@ -97,6 +97,8 @@ def reference_model(
     import torch
     import transformers
 
+    if kernels.scan == "fused" and any(group.attention.recurrent for group in model.groups):
+        raise NoReferenceError(f"{model.title}: the judge runs scans operator by operator, `kernels: {{scan: eager}}`")
     config = transformers_config(model)
     config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
     if mlp_of(model).experts:
@@ -166,7 +168,10 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     place = "cpu" if tokens.device.type == "cpu" else "cuda"
     with torch.autocast(place, compute, enabled=work.precision.autocast):
         mask = None
-        if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
+        sees = any(not group.attention.recurrent for group in work.model.groups)
+        if (
+            work.kernels.attention not in ROUTED and sees
+        ):  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.model.image:
             return loss_of_images(built, tokens, mask)

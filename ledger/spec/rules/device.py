@@ -54,13 +54,14 @@ def flash_runs(
         kernels.attention not in {"flash", "flash_repeated", "varlen", "flash3", "triton", "cudnn", "cudnn_grouped"}
         or model.bare
         or accelerator.kind == "cpu"
+        or all(group.attention.recurrent for group in model.groups)
     ):
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
     if precision.compute not in FLASH_DTYPES:
         yield Problem(at("kernels.attention"), f"{name} attention cannot run in {precision.compute}", instead)
     for group in model.groups:
-        if group.attention.head_dim > FLASH_HEAD_DIM:
+        if group.attention.head_dim > FLASH_HEAD_DIM and not group.attention.recurrent:
             message = f"{name} attention cannot run with head_dim = {group.attention.head_dim}"
             yield Problem(at("kernels.attention"), message, f"at most {FLASH_HEAD_DIM}; {instead}")
 

@@ -45,6 +45,7 @@ def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iter
     rotates = any(group.attention.rotary or group.attention.rope_head_dim for group in model.groups)
     why = {
         "kernels.experts": "" if "experts" in kinds else "no layer of the model has experts",
+        "kernels.scan": "" if any(group.attention.recurrent for group in model.groups) else "no layer scans a state",
         "kernels.rotary": "" if rotates else "no layer of the model rotates queries and keys",
         "kernels.activation": "no layer of the model has a gate"
         if kernels.activation == "fused_gated" and kinds == {"plain"}

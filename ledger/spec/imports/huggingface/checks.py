@@ -54,7 +54,7 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
     if architectures and architectures != [family.architecture]:
         message = f"`architectures` is {json.dumps(architectures)}"
         yield Problem(written["architectures"], message, f'understood is ["{family.architecture}"]')
-    width, heads = values["hidden_size"], values["num_attention_heads"]
+    width, heads = values["hidden_size"], values.get("num_attention_heads", 1)  # 1: a class without attention
     kv_heads = values.get("num_key_value_heads") or heads
     by_heads = written.get("num_attention_heads", written.get("hidden_size", config.where))
     if (family.divides and width % heads) or width < heads:

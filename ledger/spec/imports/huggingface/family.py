@@ -14,16 +14,8 @@ from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
 SHOWN = frozenset({"embedding.tied", "norm.final"})  # what a spec states even where it is false
-OUTSIDE = (
-    "d_model",
-    "vocab",
-    "image",
-    "max_seq_len",
-    "embedding",
-    "norm",
-    "head",
-)  # in the order of a spec, then its layers
-AFTER = ("residual_dropout", "residual_scale", "multi_token")
+OUTSIDE = ("d_model", "vocab", "image", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec
+AFTER = ("residual_dropout", "residual_scale", "residual_dtype", "multi_token")  # its layers
 LAYER = ("attention", "mlp", "norms", "residual")
 USUAL = ("experts", "global")  # kinds that names of groups leave out
 # Where a model has what a spec has in another place.
@@ -51,7 +43,8 @@ class Family:
 
     `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
     `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
-    with what speaks against their value among the others, empty where nothing does.
+    with what speaks against their value among the others, empty where nothing does. `follows`: fields that a configuration
+    which is written has from its others.
     """
 
     config: str
@@ -64,6 +57,7 @@ class Family:
     ignored: frozenset[str] = frozenset()
     unbuilt: Mapping[str, str] = field(default_factory=dict)
     clashes: Mapping[str, Callable[[Values], str]] = field(default_factory=dict)
+    follows: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)
     stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
 
@@ -93,7 +87,7 @@ class Family:
                 for name, value in term.write(_value(model, groups[0], term.paths[0])).items():
                     known = written.get(name)
                     written[name] = {**known, **value} if isinstance(known, dict) else value
-        return written
+        return written | {name: of(written) for name, of in self.follows.items()}
 
     def _has(self, group: Group, term: Term) -> bool:
         return not term.kinds or any(pattern.kind(group) in term.kinds for pattern in self.patterns)

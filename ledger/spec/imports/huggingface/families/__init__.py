@@ -11,12 +11,21 @@ from ledger.spec.imports.huggingface.families.experts import EXPERTS
 from ledger.spec.imports.huggingface.families.images import IMAGES
 from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.families.parallel import PARALLEL
+from ledger.spec.imports.huggingface.families.recurrent import RECURRENT
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 
-FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS, **IMAGES}
+FAMILIES: Mapping[str, Family] = {
+    **DENSE,
+    **EXPERTS,
+    **LATENT,
+    **AFTER_LLAMA,
+    **PARALLEL,
+    **ENCODERS,
+    **IMAGES,
+    **RECURRENT,
+}
 # Architectures of which a spec cannot say all, and what it lacks.
 UNSAID: Mapping[str, str] = {
-    "mamba2": "a model has attention in every layer, and its scans keep a state instead",
     "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
     "resnet": "its stream has fewer and wider pixels from stage to stage, and a model has one width of all layers",
     "t5": "it has an encoder beside its decoder, and a model has one sequence",

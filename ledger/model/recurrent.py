@@ -1,0 +1,152 @@
+"""What recurrences along a sequence have in common: dims of their states, the convolution before, heads that share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim
+from ledger.model.elementwise import Weighed
+from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.tape import Tape
+from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.kernel_classes import ACTIVATION, COPY, ELEMENTWISE, KernelClass
+from ledger.spec.plan import Attention
+
+SILU = KernelClass(ACTIVATION, "silu")
+CONVOLUTION = Module("attention", "convolution")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The dims of a recurrence: of its heads and their states, and of the chunks that it takes a sequence in.
+
+    A sequence is padded to whole chunks; `source` is a token of a chunk that another one of it reads.
+    """
+
+    batch: Dim
+    seq: Dim
+    heads: Dim
+    head_dim: Dim
+    groups: Dim
+    state: Dim
+    chunks: Dim
+    chunk: Dim
+    source: Dim
+
+    @property
+    def values(self) -> tuple[Dim, ...]:
+        """What each head writes into its state."""
+        return (self.batch, self.seq, self.heads, self.head_dim)
+
+    @property
+    def shared(self) -> tuple[Dim, ...]:
+        """Where a group of heads writes it to, or reads it from."""
+        return (self.batch, self.seq, self.groups, self.state)
+
+    @property
+    def of_heads(self) -> tuple[Dim, ...]:
+        """A number for each head of a token."""
+        return (self.batch, self.seq, self.heads)
+
+    @property
+    def channels(self) -> Dim:
+        """What is convolved: the values of all heads, and two vectors as wide as a state of each group."""
+        return Dim("channels", self._wide() + 2 * self.groups.symbol * self.state.symbol)
+
+    def _wide(self) -> sympy.Expr:
+        return self.heads.symbol * self.head_dim.symbol
+
+    def chunked(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The same dims with the sequence in chunks."""
+        return tuple(found for each in dims for found in ((self.chunks, self.chunk) if each == self.seq else (each,)))
+
+
+def sizes(tape: Tape) -> Sizes:
+    """The dims of a recurrence of the layer that is written."""
+    batch, seq, heads, head_dim = tape.dims("batch seq heads head_dim")
+    groups, state, chunk = tape.dims("state_groups state_size scan_chunk")
+    places = [Dim(name, chunk.symbol) for name in ("chunk", "source")]
+    chunks = Dim("chunks", CeilDiv(seq.symbol, chunk.symbol))
+    return Sizes(batch, seq, heads, head_dim, groups, state, chunks, *places)
+
+
+@dataclass(frozen=True)
+class DepthwiseConvolution(Contraction):
+    """Each channel with a filter of its own: as many FLOPs as points, and bound by what it reads and writes."""
+
+    def shape(self) -> None:
+        """No matrix product is behind it."""
+
+    def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
+        """Of the input the filter reversed, of the filter a sum over tokens: as many points as forward.
+
+        FlopCounterMode takes the second for a filter from every channel to every other one, and counts it as often as
+        there are channels (torch, flop_counter.py, conv_backward_flop, which knows no groups).
+        """
+        plain = super().gradient_product(einsum, operands, of, which)
+        return DepthwiseConvolution(**vars(plain) | {"kernel": self.kernel})
+
+
+def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
+    """A causal convolution of each channel along the sequence and its SiLU (batch seq channels), `x` being of a `whole`.
+
+    As PyTorch runs it, zeros stand before and after a sequence, and the rows of its end are cut off afterwards.
+    """
+    batch, seq, channels = x.dims
+    (width,) = tape.dims("convolution")
+    biased = spec.state is not None and spec.state.convolution_bias
+    own = [tape.weight(CONVOLUTION, (channels, Dim("tap", width.symbol)))]
+    own += [tape.weight(Parameter(CONVOLUTION, BIAS), (channels,))] if biased else []
+    compute = tape.precision.compute if tape.precision.autocast else own[0].dtype
+    left = tape.cast(tape.cast(x, own[0].dtype), compute)
+    operands = (left, *(tape.cast(weight, compute) for weight in own))
+    rows = seq if is_fused(tape) else Dim("rows", seq.symbol + width.symbol - 1)
+    result = tape.activation(str(CONVOLUTION), (batch, rows, channels), compute, x.split)
+    window = f"({rows.name}+tap-{spec.convolution - 1})"
+    einsum = f"batch {window} channels, channels tap -> batch {rows.name} channels"
+    saves = (whole if left is x else left, operands[1])
+    tape.record(DepthwiseConvolution(str(CONVOLUTION), ELEMENTWISE, operands, (result,), saves, einsum=einsum))
+    causal = result if rows == seq else tape.taken(result, {f"{CONVOLUTION}.causal": x.dims})[0]
+    active = tape.pointwise(f"{CONVOLUTION}.silu", causal, kernel=SILU, flops=8, saves=[result])
+    return tape.cast(active, x.dtype)
+
+
+def is_fused(tape: Tape) -> bool:
+    """Whether kernels made for it run a scan: what serves has them."""
+    return tape.kernels.scan == "fused" or tape.cache is not None
+
+
+def repeated(tape: Tape, x: Tensor, name: str, of: Sizes) -> Tensor:
+    """What a group of heads shares, once for each of its heads: a copy."""
+    dims = tuple(of.heads if each == of.groups else each for each in x.dims)
+    return copied(tape, x, name, dims)
+
+
+def copied(tape: Tape, x: Tensor, name: str, dims: tuple[Dim, ...] = ()) -> Tensor:
+    """A copy under these dims; its gradient is summed over what stands there again, or cut to what was there."""
+    return tape.pointwise(name, x, dims=dims or None, kernel=COPY, add=True)
+
+
+def weighed(tape: Tape, name: str, x: Tensor, factor: Tensor, whole: Tensor | None = None) -> Tensor:
+    """The product with a smaller factor, which is seen again along the dims that it lacks; both are saved.
+
+    Where `x` is a part of a `whole`, all of that is.
+    """
+    result = tape.activation(name, x.dims, dtypes.promote(x.dtype, factor.dtype), x.split)
+    kept = whole if whole and x.storage == whole.storage else x
+    return tape.record(Weighed(name, ELEMENTWISE, (x, factor), (result,), (kept, factor)))
+
+
+def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:
+    """A weight of its own that multiplies or adds element by element, as `A_log`."""
+    return tape.weight(Parameter(Module("attention", name), "", elementwise=True), dims)
+
+
+def viewed(x: Tensor, dims: tuple[Dim, ...]) -> Tensor:
+    """The same bytes, and the same gradient, under other dims."""
+    return replace(x, dims=dims, view_of=x.storage)
