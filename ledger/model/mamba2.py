@@ -6,17 +6,38 @@ Dao and Gu 2024, arXiv 2405.21060, section 6; operator by operator as transforme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
+from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
+from ledger.model.elementwise import Pointwise
+from ledger.model.fused_scan import FusedScan
 from ledger.model.modules import Module, Parameter
 from ledger.model.norms import over_rms
 from ledger.model.operations import ONE
-from ledger.model.recurrent import SILU, Sizes, convolved, copied, learned, repeated, sizes, viewed, weighed
+from ledger.model.recurrent import (
+    CONVOLUTION,
+    SILU,
+    Sizes,
+    convolved,
+    copied,
+    decodes,
+    depthwise,
+    filters,
+    is_fused,
+    learned,
+    repeated,
+    sizes,
+    states,
+    viewed,
+    weighed,
+    window,
+)
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import COPY, DECODE, NO_KERNEL, NORM_FORWARD, SCAN
 from ledger.spec.plan import Attention, Norm
 
 IN, NORM, OUT = Module("attention", "in"), Module("attention", "gated_norm"), Module("attention", "out")
@@ -39,26 +60,124 @@ class Inputs:
 def mamba2(tape: Tape, x: Tensor, spec: Attention, _: Norm) -> Tensor:
     """Projection, convolution, scan, norm of the gated result, projection; result (batch seq d_model)."""
     of = sizes(tape)
-    inputs = _inputs(tape, x, spec, of)
-    scanned = _scan(tape.inside("core"), inputs, of)
-    normed = _gated_norm(tape, scanned, inputs, of)
+    wide = 2 * of.heads.symbol * of.head_dim.symbol + 2 * of.groups.symbol * of.state.symbol + of.heads.symbol
+    einsum = "batch seq d_model, projected d_model -> batch seq projected"
+    joint = tape.linear(IN, einsum, x, bias=spec.qkv_bias, sizes=(Dim("projected", wide),))
+    run = _decoded if decodes(tape) else _fused if is_fused(tape) else _eager
+    narrow = tape.cast(run(tape.inside("core"), joint, spec, of), joint.dtype)
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
-    narrow = tape.cast(normed, inputs.joint.dtype)
     return tape.linear(OUT, einsum, narrow, bias=spec.out_bias)
 
 
-def _inputs(tape: Tape, x: Tensor, spec: Attention, of: Sizes) -> Inputs:
-    """One projection gives the gate, what is convolved and the steps of time; the convolution the rest."""
-    wide = 2 * of.heads.symbol * of.head_dim.symbol + 2 * of.groups.symbol * of.state.symbol + of.heads.symbol
-    projected = Dim("projected", wide)
-    einsum = "batch seq d_model, projected d_model -> batch seq projected"
-    joint = tape.linear(IN, einsum, x, bias=spec.qkv_bias, sizes=(projected,))
+def _inputs(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Inputs:
+    """The gate, what is convolved and the steps of time are parts of the projection."""
     streams = (of.batch, of.seq, of.channels)
     parts = {"attention/in.gate": of.values, "attention/in.channels": streams, "attention/in.step": of.of_heads}
     gate, channels, step = tape.taken(joint, parts)
     made = convolved(tape, channels, joint, spec)
     names = {"attention/x": of.values, "attention/b": of.shared, "attention/c": of.shared}
     return Inputs(joint, gate, step, made, *tape.taken(made, names))
+
+
+def _of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, ...]:
+    """What is learned of each head: the bias of its steps of time, its decay, and what goes around the scan."""
+    return tuple(learned(tape, name, of.heads) for name in ("dt_bias", "a_log", "d"))
+
+
+# --- kernels made for it ------------------------------------------------------------------------------
+
+
+def _fused(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
+    """Convolution, scan and norm in one call, which saves the projection, what was scanned and the norm's statistics.
+
+    mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn; its output projection outside, as
+    Megatron-Core calls it (ssm/mamba_mixer.py). Backward convolves again, and rebuilds scores and states of chunks.
+    """
+    channels = tape.activation("attention/in.channels", (of.batch, of.seq, of.channels), joint.dtype)
+    made = replace(channels, name=str(CONVOLUTION))
+    own = filters(tape, channels, spec)
+    weight = _norm_weight(tape, of)
+    parts = (depthwise((channels, *own), made, spec), *_products(tape, joint.dtype, of))
+    scanned = tape.activation("attention/scan", of.values, joint.dtype)
+    normed = tape.activation(str(NORM), of.values, joint.dtype)
+    rstd = Tensor(f"{NORM}.rstd", of.shared[:3], WIDE, "statistic")
+    waiting = (window(tape, channels), states(of)) if tape.cache else ()
+    learned_here = (*own, *_of_heads(tape, of), weight)
+    begun = replace(states(of)[1], name="attention/scan.states", dims=of.chunked(of.values)[:2] + states(of)[0].dims[1:])
+    return tape.record(
+        FusedScan(
+            "attention/scan.combined",
+            SCAN,
+            (joint, *learned_here, *(each[0] for each in waiting)),
+            (normed, replace(scanned, role="statistic"), rstd, *(each[1] for each in waiting)),
+            (joint, *learned_here, replace(scanned, role="statistic"), rstd),
+            parts=parts,
+            rebuilt=parts[:3],
+            between=(made, begun, begun, _scores(of)),
+        )
+    )
+
+
+def _scores(of: Sizes) -> Tensor:
+    dims = (of.batch, of.chunks, of.groups, of.chunk, of.source)
+    return Tensor("attention/scores", dims, WIDE)
+
+
+def _products(tape: Tape, dtype: str, of: Sizes) -> tuple[Contraction, ...]:
+    """Scores of each group, states of chunks; then what tokens read of their chunk, and of the state before it.
+
+    States are handed on from chunk to chunk element by element.
+    """
+    rows = (of.batch, of.chunks)
+    half = lower(of.chunk.symbol)
+
+    def tensor(name: str, *dims: Dim) -> Tensor:
+        return Tensor(f"attention/{name}", (*rows, *dims), dtype)
+
+    read, written = tensor("c", of.groups, of.chunk, of.state), tensor("b", of.groups, of.source, of.state)
+    added, values = tensor("b", of.heads, of.chunk, of.state), tensor("x", of.heads, of.chunk, of.head_dim)
+    states_ = tensor("states", of.heads, of.head_dim, of.state)
+    pairs, earlier = tensor("pairs", of.heads, of.chunk, of.source), tensor("x", of.heads, of.source, of.head_dim)
+    start = "batch chunks heads"
+    in_groups = "batch chunks state_groups"
+    return (
+        Contraction(
+            "scores", NO_KERNEL, (read, written), (_scores(of),), density=half,
+            einsum=f"{in_groups} chunk state_size, {in_groups} source state_size -> {in_groups} chunk source",
+        ),
+        Contraction(
+            "states", NO_KERNEL, (values, added), (states_,),
+            einsum=f"{start} chunk head_dim, {start} chunk state_size -> {start} head_dim state_size",
+        ),
+        Contraction(
+            "within", NO_KERNEL, (pairs, earlier), (values,), density=half,
+            einsum=f"{start} chunk source, {start} source head_dim -> {start} chunk head_dim",
+        ),
+        Contraction(
+            "reading", NO_KERNEL, (added, states_), (values,),
+            einsum=f"{start} chunk state_size, {start} head_dim state_size -> {start} chunk head_dim",
+        ),
+    )  # fmt: skip
+
+
+def _decoded(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
+    """Of the next token of each sequence: its state decays, takes the token up, and is read by it.
+
+    mamba_ssm, ops/triton/selective_state_update.py; a state is read and written once for all of this.
+    """
+    inputs = _inputs(tape, joint, spec, of)
+    scanned = tape.activation("attention/scan", of.values, joint.dtype)
+    before, after = states(of)
+    read = Tensor("attention/c", (of.batch, of.seq, of.heads, of.state), joint.dtype)
+    einsum = "batch seq heads state_size, batch heads head_dim state_size -> batch seq heads head_dim"
+    reading = Contraction("reading", NO_KERNEL, (read, before), (scanned,), einsum=einsum)
+    operands = (inputs.values, inputs.written, inputs.read, inputs.step, *_of_heads(tape, of), before)
+    kernel = replace(SCAN, pass_=DECODE)
+    tape.record(FusedScan("attention/scan", kernel, operands, (scanned, after), parts=(reading,)))
+    if not is_fused(tape):
+        return _gated_norm(tape, scanned, inputs, of)
+    weight = _norm_weight(tape, of)
+    return tape.pointwise(str(NORM), scanned, inputs.gate, weight, dtype=joint.dtype, kernel=NORM_FORWARD, flops=12)
 
 
 # --- the scan, operator by operator -----------------------------------------------------------------
@@ -82,11 +201,19 @@ class Scan:
         return self.tape.contract(Module("attention", name), einsum, left, right, density=density, dtype=dtype)
 
 
+def _eager(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
+    """Chunks by themselves, the states between them, what each chunk reads of those, and the norm of it all."""
+    inputs = _inputs(tape, joint, spec, of)
+    return _gated_norm(tape, _scan(tape, inputs, of), inputs, of)
+
+
 def _scan(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
-    """Chunks by themselves, the states between them, and what each chunk reads of those (batch chunks chunk ...)."""
     scan, skipped = _operands(tape, inputs, of)
     within = _within_chunks(scan)
-    between = _read_states(scan, _states(scan))
+    found = _states(scan)
+    if tape.cache:
+        tape.record(Pointwise("attention/cache", COPY, (states(of)[0],), (states(of)[1],), flops=0))
+    between = _read_states(scan, found)
     both = tape.pointwise("attention/scan.add", within, between, add=True)
     laid = copied(tape, both, "attention/scan.copy", of.chunked(of.values))
     return tape.pointwise("attention/scan", laid, skipped, add=True)
@@ -94,7 +221,8 @@ def _scan(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
 
 def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
     """Steps of time through softplus, all in fp32, padded to whole chunks; and what goes around the scan (`D`)."""
-    bias = tape.cast(learned(tape, "dt_bias", of.heads), inputs.step.dtype)
+    bias, rate, skip = _of_heads(tape, of)
+    bias = tape.cast(bias, inputs.step.dtype)
     added = tape.pointwise("attention/step.add", inputs.step, bias, add=True)
     added = tape.cast(added, WIDE) if tape.precision.autocast else added
     positive = tape.pointwise("attention/step.softplus", added, flops=4, saves=[added])
@@ -105,9 +233,9 @@ def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
         for shared in (inputs.written, inputs.read)
     )
     around = copied(tape, wide, "attention/skip.pad", of.chunked(wide.dims))
-    skipped = weighed(tape, "attention/skip", around, learned(tape, "d", of.heads))
+    skipped = weighed(tape, "attention/skip", around, skip)
     values = weighed(tape, "attention/x.step", wide, tape.cast(step, WIDE), inputs.convolved)
-    rate = tape.cast(learned(tape, "a_log", of.heads), WIDE)
+    rate = tape.cast(rate, WIDE)
     rate = tape.pointwise("attention/a.negative", tape.pointwise("attention/a.exp", rate, flops=4, saves=["out"]))
     decay = weighed(tape, "attention/decay", tape.cast(step, WIDE), rate)
     values, decay, written, read = (
@@ -128,7 +256,7 @@ def _pair_decay(tape: Tape, decay: Tensor, name: str, earlier: Dim) -> Tensor:
     return tape.pointwise(name, masked, flops=4, saves=["out"])
 
 
-def _lower(size: sympy.Expr) -> sympy.Expr:
+def lower(size: sympy.Expr) -> sympy.Expr:
     """The share of a square that lies on its diagonal and below."""
     return (size + 1) / (2 * size)
 
@@ -140,7 +268,7 @@ def _within_chunks(scan: Scan) -> Tensor:
     rows = (of.batch, of.chunks, of.heads)
     read = copied(tape, scan.read, "attention/scores.left", (*rows, of.chunk, of.state))
     written = copied(tape, scan.written, "attention/scores.right", (*rows, of.source, of.state))
-    half = _lower(of.chunk.symbol)
+    half = lower(of.chunk.symbol)
     einsum = "batch chunks heads chunk state_size, batch chunks heads source state_size"
     scores = scan.product("scores", f"{einsum} -> batch chunks heads chunk source", read, written, half)
     decayed = tape.pointwise("attention/scores.decayed", scores, pairs, saves=[scores, pairs])
@@ -168,7 +296,7 @@ def _states(scan: Scan) -> Tensor:
     earlier_states = copied(tape, joined, "attention/passing.right", (of.batch, of.heads, earlier, of.head_dim, of.state))
     einsum = "batch heads passes earlier, batch heads earlier head_dim state_size"
     out = "batch heads passes head_dim state_size"
-    return scan.product("passing", f"{einsum} -> {out}", between, earlier_states, _lower(one_more))
+    return scan.product("passing", f"{einsum} -> {out}", between, earlier_states, lower(one_more))
 
 
 def _read_states(scan: Scan, states: Tensor) -> Tensor:
@@ -193,5 +321,8 @@ def _gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tenso
     width = product(of.heads.symbol, of.head_dim.symbol, 1 / of.groups.symbol)
     grouped = viewed(gated, (of.batch, of.seq, of.groups, Dim("group_width", width)))
     normed = viewed(over_rms(tape, str(NORM), grouped, 1), of.values)
-    weight = tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)
-    return weighed(tape, f"{NORM}.weigh", normed, weight)
+    return weighed(tape, f"{NORM}.weigh", normed, _norm_weight(tape, of))
+
+
+def _norm_weight(tape: Tape, of: Sizes) -> Tensor:
+    return tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)
