@@ -188,3 +188,8 @@ def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:
 def viewed(x: Tensor, dims: tuple[Dim, ...]) -> Tensor:
     """The same bytes, and the same gradient, under other dims."""
     return replace(x, dims=dims, view_of=x.storage)
+
+
+def lower(size: sympy.Expr) -> sympy.Expr:
+    """The share of a square that lies on its diagonal and below."""
+    return (size + 1) / (2 * size)

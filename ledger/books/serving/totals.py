@@ -13,7 +13,16 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import UNANSWERED, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
-from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, kept_states, most_sequences, serve_of
+from ledger.books.serving.memory import (
+    CATEGORIES,
+    Held,
+    cached_layers,
+    held,
+    held_bytes,
+    kept_states,
+    most_sequences,
+    serve_of,
+)
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import Service, Steady, steady_shape
 from ledger.model.fsdp_units import OUTPUT

@@ -23,8 +23,12 @@ def states_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iter
     cuts = {"tensor": parallelism.tensor, "context": parallelism.context}
     for group in model.groups:
         for axis in [axis for axis, degree in cuts.items() if degree > 1 and group.attention.recurrent]:
-            message = f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`, and how that is put together is not modelled"
-            yield Problem(at(f"parallelism.{axis}"), message, f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole")
+            message = (
+                f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`, and how that is put together is not modelled"
+            )
+            yield Problem(
+                at(f"parallelism.{axis}"), message, f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
+            )
 
 
 def scans_know_no_documents(model: Model, run: Run, at: Places) -> Iterator[Problem]:
@@ -42,7 +46,9 @@ def mixers_stand_alone(model: Model, at: Places) -> Iterator[Problem]:
         if group.mlp.kind != "none":
             continue
         if group.norms != "pre" or group.residual != "sequential":
-            message = f"`{group.name}` has no feed-forward part, with norms {group.norms} and a {group.residual} residual"
+            message = (
+                f"`{group.name}` has no feed-forward part, with norms {group.norms} and a {group.residual} residual"
+            )
             yield Problem(at(f"{path}.mlp"), message, "`norms: pre`, `residual: sequential`")
         for key in ("d_ff", "activation", "bias", "capacity_factor"):
             if f"{path}.mlp.{key}" in at.origins:
