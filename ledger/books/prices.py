@@ -11,7 +11,7 @@ from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, mini
 from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
-from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
+from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, SCAN, KernelClass, kernel_class, matmul
 from ledger.spec.kernel_families import CACHED, NUMBER_FORMATS, STREAMS
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism, Plan
 
@@ -144,7 +144,7 @@ def typical(kind: KernelClass) -> Curve:
     if kind.pass_ == DECODE:
         form, parameters = TYPICAL_DECODING.get(kind.family, ("bandwidth", {"t0": 1.2e-6, "b": TYPICAL_BANDWIDTH}))
         return Curve(kind, form, parameters, UNCALIBRATED_ERROR, "sustained", "medians of what was measured")
-    share = TYPICAL_ATTENTION if kind.family == ATTENTION else TYPICAL_MATMUL
+    share = TYPICAL_ATTENTION if kind.family in (ATTENTION, SCAN.family) else TYPICAL_MATMUL  # products of small tiles
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 
 

@@ -89,12 +89,19 @@ def caches(plan: Plan) -> Totals:
 
 
 def kv_cache(plan: Plan) -> Amount:
-    """Keys, values and states of a micro-batch, as far as layers look back, in the dtype that matmuls write."""
+    """Keys, values and states of a micro-batch, as far as layers look back, in the dtype that matmuls write.
+
+    States of recurrences are in fp32, and the window of the convolution before them is not.
+    """
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
     kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
     states = sum(group.repeat * part.states for group in plan.model.groups for part in group.written.values())
-    return truncate((kept + states) * plan.run.micro_batch * dtypes.size(dtype))
+    seen = [(group.repeat, group.attention) for group in plan.model.groups if group.attention.recurrent]
+    states += sum(layers * mixer.convolved * mixer.convolution for layers, mixer in seen)
+    wide = sum(layers * mixer.heads * mixer.head_dim * mixer.state_size for layers, mixer in seen)
+    each = (kept + states) * dtypes.size(dtype) + wide * dtypes.size("fp32")
+    return truncate(each * plan.run.micro_batch)
 
 
 def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:

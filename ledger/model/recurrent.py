@@ -13,12 +13,13 @@ from ledger.model.dims import Dim
 from ledger.model.elementwise import Weighed
 from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.tape import Tape
-from ledger.model.tensors import CeilDiv, Tensor
+from ledger.model.tensors import BUFFER, CeilDiv, Tensor
 from ledger.spec.kernel_classes import ACTIVATION, COPY, ELEMENTWISE, KernelClass
 from ledger.spec.plan import Attention
 
 SILU = KernelClass(ACTIVATION, "silu")
 CONVOLUTION = Module("attention", "convolution")
+STATE, WINDOW = "attention/cache.state", "attention/cache.window"  # what a sequence keeps, however long it is
 
 
 @dataclass(frozen=True)
@@ -95,30 +96,67 @@ class DepthwiseConvolution(Contraction):
 def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
     """A causal convolution of each channel along the sequence and its SiLU (batch seq channels), `x` being of a `whole`.
 
-    As PyTorch runs it, zeros stand before and after a sequence, and the rows of its end are cut off afterwards.
+    As PyTorch runs it, zeros stand before and after a sequence, and the rows of its end are cut off afterwards. Of a
+    token that is decoded, the window stands before it, and it sees as many tokens as a filter is wide.
     """
     batch, seq, channels = x.dims
-    (width,) = tape.dims("convolution")
-    biased = spec.state is not None and spec.state.convolution_bias
-    own = [tape.weight(CONVOLUTION, (channels, Dim("tap", width.symbol)))]
-    own += [tape.weight(Parameter(CONVOLUTION, BIAS), (channels,))] if biased else []
-    compute = tape.precision.compute if tape.precision.autocast else own[0].dtype
-    left = tape.cast(tape.cast(x, own[0].dtype), compute)
-    operands = (left, *(tape.cast(weight, compute) for weight in own))
-    rows = seq if is_fused(tape) else Dim("rows", seq.symbol + width.symbol - 1)
+    width = tape.dims("convolution")[0].symbol
+    compute = tape.precision.compute if tape.precision.autocast else filters(tape, x, spec)[0].dtype
+    left = tape.cast(tape.cast(x, filters(tape, x, spec)[0].dtype), compute)
+    operands = (left, *(tape.cast(weight, compute) for weight in filters(tape, x, spec)))
+    further = 0 if is_fused(tape) else 1 if decodes(tape) else width - 1
+    rows = Dim("rows", seq.symbol + further) if further != 0 else seq
     result = tape.activation(str(CONVOLUTION), (batch, rows, channels), compute, x.split)
-    window = f"({rows.name}+tap-{spec.convolution - 1})"
-    einsum = f"batch {window} channels, channels tap -> batch {rows.name} channels"
-    saves = (whole if left is x else left, operands[1])
-    tape.record(DepthwiseConvolution(str(CONVOLUTION), ELEMENTWISE, operands, (result,), saves, einsum=einsum))
+    waiting = window(tape, x) if tape.cache else ()
+    tape.record(
+        replace(
+            depthwise(operands, result, spec),
+            inputs=(*operands, *waiting[:1]),
+            outputs=(result, *waiting[1:]),
+            saves=(whole if left is x else left, operands[1]),
+        )
+    )
     causal = result if rows == seq else tape.taken(result, {f"{CONVOLUTION}.causal": x.dims})[0]
     active = tape.pointwise(f"{CONVOLUTION}.silu", causal, kernel=SILU, flops=8, saves=[result])
     return tape.cast(active, x.dtype)
 
 
+def filters(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, ...]:
+    """The filter of each channel, and their biases."""
+    channels, (width,) = x.dims[-1], tape.dims("convolution")
+    weight = tape.weight(CONVOLUTION, (channels, Dim("tap", width.symbol)))
+    biased = spec.state is not None and spec.state.convolution_bias
+    return (weight, tape.weight(Parameter(CONVOLUTION, BIAS), (channels,))) if biased else (weight,)
+
+
+def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> DepthwiseConvolution:
+    """The products of a convolution of (batch seq channels), whose result has so many rows."""
+    rows = result.dims[1].name
+    einsum = f"batch ({rows}+tap-{spec.convolution - 1}) channels, channels tap -> batch {rows} channels"
+    return DepthwiseConvolution(str(CONVOLUTION), ELEMENTWISE, tuple(operands), (result,), einsum=einsum)
+
+
+def window(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What a sequence keeps of its last tokens for the convolution, as it is read and as it is written."""
+    (width,) = tape.dims("convolution")
+    dims = (x.dims[0], Dim("tap", width.symbol), x.dims[-1])
+    return tuple(Tensor(f"{WINDOW}{suffix}", dims, x.dtype, BUFFER) for suffix in (".read", ""))  # type: ignore[return-value]
+
+
+def states(of: Sizes) -> tuple[Tensor, Tensor]:
+    """The state of every head of a sequence, in fp32, as it is read and as it is written."""
+    dims = (of.batch, of.heads, of.head_dim, of.state)
+    return tuple(Tensor(f"{STATE}{suffix}", dims, "fp32", BUFFER) for suffix in (".read", ""))  # type: ignore[return-value]
+
+
+def decodes(tape: Tape) -> bool:
+    """Whether a pass gives sequences their next token."""
+    return tape.cache is not None and tape.cache.decodes
+
+
 def is_fused(tape: Tape) -> bool:
-    """Whether kernels made for it run a scan: what serves has them."""
-    return tape.kernels.scan == "fused" or tape.cache is not None
+    """Whether kernels made for it run a scan."""
+    return tape.kernels.scan == "fused"
 
 
 def repeated(tape: Tape, x: Tensor, name: str, of: Sizes) -> Tensor:
@@ -150,3 +188,8 @@ def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:
 def viewed(x: Tensor, dims: tuple[Dim, ...]) -> Tensor:
     """The same bytes, and the same gradient, under other dims."""
     return replace(x, dims=dims, view_of=x.storage)
+
+
+def lower(size: sympy.Expr) -> sympy.Expr:
+    """The share of a square that lies on its diagonal and below."""
+    return (size + 1) / (2 * size)

@@ -62,6 +62,7 @@ ROTARY = KernelClass("rotary")
 OPTIMIZER = KernelClass("optimizer")
 NORM_FORWARD = KernelClass(NORM, pass_=FORWARD)
 NORM_BACKWARD = KernelClass(NORM, pass_=BACKWARD)
+SCAN = KernelClass("scan", pass_=FORWARD)  # of a recurrence: no price list has one, so a data sheet prices it
 NO_KERNEL = KernelClass("none")  # what runs nothing
 
 

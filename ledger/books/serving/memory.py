@@ -21,6 +21,7 @@ from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import ENDS, OUTPUT
 from ledger.model.operations import Operation
+from ledger.model.recurrent import STATE, WINDOW
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import BUFFER, Tensor, product
 from ledger.model.units import Unit
@@ -75,6 +76,9 @@ class Held:
             tokens = self.sequences * mean + prefix
             formula = product(sympy.Rational(tokens.numerator, tokens.denominator), each)
             found[Cause(unit.name, CACHE)] = Stock(ceil(value(formula)), formula)
+        for unit, name, each in kept_states(self.served):
+            formula = product(self.sequences + bool(served.prefix), each)  # that of the prefix is begun from
+            found[Cause(unit.name, name)] = Stock(ceil(value(formula)), formula)
         return found
 
     @cached_property
@@ -179,6 +183,14 @@ def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, sympy.Expr, Attent
         for operation in unit.forward:
             for entry in (tensor for tensor in operation.outputs if tensor.name == ENTRY):
                 yield unit, unit.count * entry.bytes() / sequence, groups[unit.group]
+
+
+def kept_states(served: ServedRole) -> Iterator[tuple[Unit, str, sympy.Expr]]:
+    """Of each group of layers on a device: bytes of states, and of windows, that a sequence has however long it is."""
+    for unit in served.decode.units:
+        for operation in unit.forward:
+            for kept in (tensor for tensor in operation.outputs if tensor.name in (STATE, WINDOW)):
+                yield unit, kept.name, unit.count * kept.bytes() / symbol("batch")
 
 
 def _one(plan: Plan) -> Shape:

@@ -13,7 +13,16 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import UNANSWERED, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
-from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, most_sequences, serve_of
+from ledger.books.serving.memory import (
+    CATEGORIES,
+    Held,
+    cached_layers,
+    held,
+    held_bytes,
+    kept_states,
+    most_sequences,
+    serve_of,
+)
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import Service, Steady, steady_shape
 from ledger.model.fsdp_units import OUTPUT
@@ -102,7 +111,8 @@ def bytes_per_sequence(plan: Plan) -> int:
     one, served = one_device(plan), serve_of(plan)
     value = one.value(decode_shape(served, Fraction(1)))
     kept = (Fraction(value(each)) * lengths.mean_kept(served, kind) for _, each, kind in cached_layers(one))
-    return ceil(sum(kept, Fraction(0)))
+    constant = (Fraction(value(each)) for _, _, each in kept_states(one))
+    return ceil(sum(kept, Fraction(0)) + sum(constant, Fraction(0)))
 
 
 def one_device(plan: Plan) -> ServedRole:
