@@ -93,8 +93,8 @@ class DepthwiseConvolution(Contraction):
         return DepthwiseConvolution(**vars(plain) | {"kernel": self.kernel})
 
 
-def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
-    """A causal convolution of each channel along the sequence and its SiLU (batch seq channels), `x` being of a `whole`.
+def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """A causal convolution of each channel along the sequence and its SiLU (batch seq channels).
 
     As PyTorch runs it, zeros stand before and after a sequence, and the rows of its end are cut off afterwards. Of a
     token that is decoded, the window stands before it, and it sees as many tokens as a filter is wide.
@@ -113,7 +113,7 @@ def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
             depthwise(operands, result, spec),
             inputs=(*operands, *waiting[:1]),
             outputs=(result, *waiting[1:]),
-            saves=(whole if left is x else left, operands[1]),
+            saves=operands[:2],
         )
     )
     causal = result if rows == seq else tape.taken(result, {f"{CONVOLUTION}.causal": x.dims})[0]
@@ -170,14 +170,10 @@ def copied(tape: Tape, x: Tensor, name: str, dims: tuple[Dim, ...] = ()) -> Tens
     return tape.pointwise(name, x, dims=dims or None, kernel=COPY, add=True)
 
 
-def weighed(tape: Tape, name: str, x: Tensor, factor: Tensor, whole: Tensor | None = None) -> Tensor:
-    """The product with a smaller factor, which is seen again along the dims that it lacks; both are saved.
-
-    Where `x` is a part of a `whole`, all of that is.
-    """
+def weighed(tape: Tape, name: str, x: Tensor, factor: Tensor) -> Tensor:
+    """The product with a smaller factor, which is seen again along the dims that it lacks; both are saved."""
     result = tape.activation(name, x.dims, dtypes.promote(x.dtype, factor.dtype), x.split)
-    kept = whole if whole and x.storage == whole.storage else x
-    return tape.record(Weighed(name, ELEMENTWISE, (x, factor), (result,), (kept, factor)))
+    return tape.record(Weighed(name, ELEMENTWISE, (x, factor), (result,), (x, factor)))
 
 
 def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:

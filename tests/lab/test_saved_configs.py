@@ -47,7 +47,10 @@ def imported(folder: Path) -> plans.Mapped:
 def counted(model: Any) -> tuple[int, int]:
     """FlopCounterMode's forward with the loss, and that with backward, of the model as transformers runs it."""
     tokens = torch.zeros(SEQUENCES, LENGTH, dtype=torch.long, device="meta")
-    mask = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
+    square = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
+    kinds = set(getattr(model.config, "layer_types", None) or ())  # a scan takes no mask of pairs
+    mask = {"full_attention": square, "linear_attention": None} if "linear_attention" in kinds else square
+    mask = None if kinds == {"linear_attention"} else mask
     model = model.to(torch.bfloat16).train()
     model.loss_type = "ForCausalLM"
     with imaginary_gpu():

@@ -169,6 +169,7 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
             work.kernels.attention not in ROUTED and sees
         ):  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+            mask = {"full_attention": mask, "linear_attention": None} if True in kinds else mask
         if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
             raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
         if work.kernels.loss in APART:

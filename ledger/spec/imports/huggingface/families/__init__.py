@@ -16,7 +16,6 @@ from ledger.spec.imports.huggingface.family import Family, Wrapping
 FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS, **RECURRENT}
 # Architectures of which a spec cannot say all, and what it lacks.
 UNSAID: Mapping[str, str] = {
-    "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
     "resnet": "a model reads tokens, and it convolves pictures",
     "t5": "it has an encoder beside its decoder, and a model has one sequence",
     "vit": "a model reads tokens, and it reads patches of pictures",
