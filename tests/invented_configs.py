@@ -638,7 +638,7 @@ INVENTED: Mapping[str, Config] = {
     },
     "qwen3_next": {
         "model_type": "qwen3_next",
-        "hidden_size": 6 * 18,
+        "hidden_size": 6 * 24,
         "num_attention_heads": 6,
         "num_key_value_heads": 3,
         "head_dim": 24,

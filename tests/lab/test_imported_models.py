@@ -137,7 +137,8 @@ def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> N
     """Layer kinds survive the grouping into equal layers, in order."""
     fields = dict(EVERY[name])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    every = ["sliding_attention" if config.sliding_window else "full_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    every = ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
     kinds = getattr(config, "layer_types", None) or every  # Qwen3-MoE has one window for all
-    built = [config.sliding_window if kind == "sliding_attention" else None for kind in kinds]
+    built = [window if kind == "sliding_attention" else None for kind in kinds]
     assert windows(imported(EVERY[name])) == built
