@@ -183,13 +183,12 @@ class LoopProduct(Contraction):
         plain = super().gradient_product(einsum, operands, of, which)
         if of.name not in self.but_one:
             return plain
-        inputs, outputs = (tuple(map(_fewer, tensors)) for tensors in (plain.inputs, plain.outputs))
-        return ButOneChunk(plain.name, plain.kernel, inputs, outputs, purpose=plain.purpose, einsum=einsum, whole=plain)
+        fewer = tuple(replace(each, dims=tuple(map(_but_one, each.dims))) for each in plain.inputs)
+        return ButOneChunk(plain.name, plain.kernel, fewer, plain.outputs, einsum=einsum, whole=plain)
 
 
-def _fewer(tensor: Tensor) -> Tensor:
-    dims = tuple(Dim(each.name, each.symbol - 1) if each.name == "chunks" else each for each in tensor.dims)
-    return replace(tensor, dims=dims)
+def _but_one(dim: Dim) -> Dim:
+    return Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim
 
 
 def _in_loop(scan: DeltaScan, name: str, einsum: str, operands: tuple[Tensor, Tensor], *but_one: Tensor) -> Tensor:

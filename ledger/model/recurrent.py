@@ -76,23 +76,6 @@ def sizes(tape: Tape) -> Sizes:
     return Sizes(batch, seq, heads, head_dim, groups, state, chunks, *places)
 
 
-@dataclass(frozen=True)
-class DepthwiseConvolution(Contraction):
-    """Each channel with a filter of its own: as many FLOPs as points, and bound by what it reads and writes."""
-
-    def shape(self) -> None:
-        """No matrix product is behind it."""
-
-    def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
-        """Of the input the filter reversed, of the filter a sum over tokens: as many points as forward.
-
-        FlopCounterMode takes the second for a filter from every channel to every other one, and counts it as often as
-        there are channels (torch, flop_counter.py, conv_backward_flop, which knows no groups).
-        """
-        plain = super().gradient_product(einsum, operands, of, which)
-        return DepthwiseConvolution(**vars(plain) | {"kernel": self.kernel})
-
-
 def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     """A causal convolution of each channel along the sequence and its SiLU (batch seq channels).
 
@@ -124,16 +107,20 @@ def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 def filters(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, ...]:
     """The filter of each channel, and their biases."""
     channels, (width,) = x.dims[-1], tape.dims("convolution")
-    weight = tape.weight(CONVOLUTION, (channels, Dim("tap", width.symbol)))
+    weight = tape.weight(Parameter(CONVOLUTION, elementwise=True), (channels, Dim("tap", width.symbol)))
     biased = spec.state is not None and spec.state.convolution_bias
     return (weight, tape.weight(Parameter(CONVOLUTION, BIAS), (channels,))) if biased else (weight,)
 
 
-def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> DepthwiseConvolution:
-    """The products of a convolution of (batch seq channels), whose result has so many rows."""
+def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> Contraction:
+    """The products of a convolution of (batch seq channels) by a filter of each channel, bound by what it moves.
+
+    Each of its gradients has as many. FlopCounterMode takes that of the filters for one from every channel to every
+    other one, and counts it as often as there are channels (torch, flop_counter.py, conv_backward_flop).
+    """
     rows = result.dims[1].name
     einsum = f"batch ({rows}+tap-{spec.convolution - 1}) channels, channels tap -> batch {rows} channels"
-    return DepthwiseConvolution(str(CONVOLUTION), ELEMENTWISE, tuple(operands), (result,), einsum=einsum)
+    return Contraction(str(CONVOLUTION), ELEMENTWISE, tuple(operands), (result,), einsum=einsum)
 
 
 def window(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
