@@ -1,6 +1,7 @@
-"""The gated delta rule operator by operator, as transformers runs it without other kernels: chunks, then a loop over them.
+"""The gated delta rule operator by operator, as transformers runs it without other kernels: chunks, and a loop.
 
-modeling_qwen3_next.py, torch_chunk_gated_delta_rule. States, and all that makes them, are in fp32 whatever the model is in.
+modeling_qwen3_next.py, torch_chunk_gated_delta_rule. States, and all that makes them, are in fp32 whatever the model
+is in.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ class ButOneChunk(Contraction):
 class LoopProduct(Contraction):
     """A product of each chunk of a loop; the gradient of operands `but_one` leaves a chunk out.
 
-    Nothing was there before the first chunk, so no gradient flows into its state; nobody reads what the last one leaves.
+    Nothing was there before the first chunk, so no gradient flows into its state; nobody reads what the last leaves.
+    Under autocast each chunk has casts of its own, and autograd drops those that it does not need: they count here.
     """
 
     but_one: tuple[str, ...] = ()
@@ -227,7 +229,7 @@ def _along(scan: DeltaScan, values: Tensor, keys: Tensor, seen: Tensor) -> Tenso
 
 
 def gated_norm(tape: Tape, x: Tensor, gate: Tensor) -> Tensor:
-    """RMSNorm of each head in fp32, then its weight, then the SiLU of the gate (transformers, Qwen3NextRMSNormGated)."""
+    """RMSNorm of each head in fp32, its weight, the SiLU of the gate (transformers, Qwen3NextRMSNormGated)."""
     weight = norm_weight(tape, x.dims[-1])
     normed = tape.cast(over_rms(tape, str(NORM), tape.cast(x, WIDE), 1), x.dtype)
     scaled = weighed(tape, f"{NORM}.weigh", normed, weight)

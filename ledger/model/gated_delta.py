@@ -1,4 +1,4 @@
-"""Linear attention by the gated delta rule: a state of each head decays, and what it says wrongly of a key is corrected.
+"""Linear attention by the gated delta rule: the state of a head decays, and what it says of a key is corrected.
 
 Yang et al. 2025, arXiv 2412.06464, section 3; with a convolution before it and a gate after it in Qwen3-Next.
 """
@@ -20,6 +20,7 @@ from ledger.model.delta_operators import (
 from ledger.model.dims import Dim
 from ledger.model.fused_scan import FusedScan
 from ledger.model.modules import Module
+from ledger.model.operations import ONE
 from ledger.model.recurrent import Sizes, convolved, copied, decodes, is_fused, lower, sizes, states, weighed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -51,13 +52,11 @@ def _inputs(tape: Tape, joint: Tensor, gates: Tensor, spec: Attention, of: Sizes
     transformers, Qwen3NextGatedDeltaNet.forward.
     """
     names = {"attention/in.q": of.shared, "attention/in.k": of.shared, "attention/in.v": of.values}
-    *parts, gate = tape.taken(joint, names | {"attention/in.gate": of.values})
-    rate, step = tape.taken(gates, {"attention/in.rate": of.of_heads, "attention/in.step": of.of_heads})
-    parts, gate, rate, step = (
-        [copied(tape, part, f"{part.name}.copy") for part in group] if isinstance(group, list) else
-        copied(tape, group, f"{group.name}.copy")
-        for group in (parts, gate, rate, step)
-    )  # fmt: skip
+    taken = (
+        *tape.taken(joint, names | {"attention/in.gate": of.values}),
+        *tape.taken(gates, {"attention/in.rate": of.of_heads, "attention/in.step": of.of_heads}),
+    )
+    *parts, gate, rate, step = (copied(tape, part, f"{part.name}.copy") for part in taken)
     mixed = tape.joined("attention/channels", parts, (of.batch, of.seq, of.channels))
     made = convolved(tape, mixed, spec)
     query, key, value = tape.taken(made, {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values})
@@ -103,7 +102,7 @@ def _fused(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
             (scanned, *statistics, *waiting[1:]),
             (*statistics, inputs.rate),
             parts=parts,
-            rebuilt=parts[1:],
+            rebuilt=parts[1:6],
             between=(begun, keys, values, values),
         )
     )
@@ -126,7 +125,7 @@ def _fused_norm(tape: Tape, scanned: Tensor, gate: Tensor, of: Sizes) -> Tensor:
 
 
 def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
-    """The product of rebuilding none: keys of a chunk with each other; then all that backward runs once more.
+    """Keys of a chunk with each other; five products that backward runs once more; what queries read of a state.
 
     Solving the system of a chunk is two products with its inverse; making that takes far fewer FLOPs than they do.
     """
@@ -141,21 +140,21 @@ def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     every, seen = "batch chunks heads", "batch chunks heads chunk source"
     keyed, valued = f"{every} chunk state_size", f"{every} chunk head_dim"
 
-    def part(name: str, einsum: str, left: Tensor, right: Tensor, result: Tensor, *, masked: bool) -> Contraction:
-        share = {"density": half} if masked else {}
-        return Contraction(name, NO_KERNEL, (left, right), (result,), einsum=einsum, **share)
+    def part(name: str, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Contraction:
+        share = half if " source " in einsum else ONE  # of tokens of a chunk with those before them
+        return Contraction(name, NO_KERNEL, operands, (result,), einsum=einsum, density=share)
 
     pairwise, mixing = f"{keyed}, {every} source state_size -> {seen}", f"{seen}, {every} source head_dim -> {valued}"
     reading = f"{keyed}, {every} state_size head_dim -> {valued}"
     return (
-        part("corrections", pairwise, key, earlier, pairs, masked=True),
-        part("scores", pairwise, key, earlier, pairs, masked=True),
-        part("v.new", mixing, pairs, sources, value, masked=True),
-        part("k.new", f"{seen}, {every} source state_size -> {keyed}", pairs, earlier, key, masked=True),
-        part("predicted", reading, key, state, value, masked=False),
-        part("writing", f"{keyed}, {valued} -> {every} state_size head_dim", key, value, state, masked=False),
-        part("reading", reading, key, state, value, masked=False),
-        part("within", mixing, pairs, sources, value, masked=True),
+        part("corrections", pairwise, (key, earlier), pairs),
+        part("scores", pairwise, (key, earlier), pairs),
+        part("v.new", mixing, (pairs, sources), value),
+        part("k.new", f"{seen}, {every} source state_size -> {keyed}", (pairs, earlier), key),
+        part("predicted", reading, (key, state), value),
+        part("writing", f"{keyed}, {valued} -> {every} state_size head_dim", (key, value), state),
+        part("reading", reading, (key, state), value),
+        part("within", mixing, (pairs, sources), value),
     )
 
 

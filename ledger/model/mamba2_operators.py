@@ -113,7 +113,7 @@ def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
 
 
 def _pair_decay(tape: Tape, decay: Tensor, name: str, earlier: Dim) -> Tensor:
-    """exp of the sums of decays from each place to each later one: what stands above is masked, first 0 and then -inf."""
+    """exp of the sums of decays from each place to each later one; others are masked, first by 0, then by -inf."""
     dims = (*decay.dims, earlier)
     marks = [Tensor(f"{name}.mask.{n}", dims[-2:], "bool", "mask", decay.split) for n in range(2)]
     filled = tape.pointwise(f"{name}.fill", decay, dims=dims, saves=marks[:1])
@@ -175,7 +175,7 @@ def _read_states(scan: Scan, states: Tensor) -> Tensor:
 
 
 def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor:
-    """RMSNorm within each group of heads, of the result times the SiLU of its gate (transformers, MambaRMSNormGated)."""
+    """RMSNorm within a group of heads, of the result times the SiLU of its gate (transformers, MambaRMSNormGated)."""
     gate = tape.cast(inputs.gate, WIDE)
     active = tape.pointwise("attention/gate.silu", gate, kernel=SILU, flops=8, saves=[gate])
     cut = viewed(scanned, of.values)
@@ -187,4 +187,5 @@ def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor
 
 
 def norm_weight(tape: Tape, of: Sizes) -> Tensor:
+    """What the norm of the gated result multiplies all heads by."""
     return tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)

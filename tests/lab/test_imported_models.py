@@ -40,7 +40,8 @@ def parameters(spec: Mapping[str, Any]) -> int:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
         norms = {"none": 1}.get(group["mlp"]["kind"], 0)  # in place of two
         total += group["repeat"] * (
-            layer + one_norm * (norms or {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]])
+            layer
+            + one_norm * (norms or {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]])
         )
     return total + vocabulary * spec.get("head", {}).get("bias", False)
 

@@ -354,7 +354,7 @@ def test_both_gradients_of_a_contraction_cost_what_it_costs() -> None:
 
 
 def test_a_fused_scan_is_its_contractions() -> None:
-    """Forward all, backward both gradients of all and some once more; what passes between its kernels is moved twice."""
+    """Forward all, backward both gradients of all and some again; what passes between kernels is moved twice."""
     found = [operation for operation in written() if isinstance(operation, FusedScan)]
     assert found
     for operation in found:

@@ -30,7 +30,7 @@ def _halved(size: int) -> Fraction:
 
 
 def test_a_layer_has_a_mixer_and_one_norm() -> None:
-    """Projections, a filter and a bias of each channel, three numbers of each head, a norm of the result, one before."""
+    """Projections, filters and biases of channels, three numbers of each head, a norm of the result, one before."""
     mixer = WIDTH * PROJECTED + CHANNELS * (TAPS + 1) + 3 * HEADS + INNER + INNER * WIDTH
     assert _mamba().totals["parameters"] == LAYERS * (mixer + WIDTH) + VOCAB * WIDTH + WIDTH
 
@@ -51,7 +51,7 @@ def test_flops_of_a_scan_are_products_within_chunks_and_with_states() -> None:
 
 
 def test_a_fused_scan_saves_its_projection_and_what_it_gives() -> None:
-    """Beside the norm: the joint projection, the result before the gate, both statistics, and the projection's input."""
+    """Beside the norm: the joint projection, the result before the gate, statistics, and the projection's input."""
     rows = BATCH * TOKENS
     norm = rows * (4 + WIDTH * 2) + rows * WIDTH * 2  # statistic, what is normed, and what is multiplied
     mixer = rows * (2 * PROJECTED + 2 * INNER + 4 * GROUPS + 2 * INNER)

@@ -1,4 +1,4 @@
-"""Architectures whose layers keep a state of all tokens before. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Architectures whose layers keep a state of tokens before. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
