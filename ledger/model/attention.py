@@ -9,6 +9,7 @@ import sympy
 from ledger.model.context import mixed
 from ledger.model.custom import custom
 from ledger.model.dims import Dim, symbol
+from ledger.model.gated_delta import gated_delta
 from ledger.model.latent import latent
 from ledger.model.latent_cache import latent_from_cache
 from ledger.model.mamba2 import mamba2
@@ -129,6 +130,7 @@ ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
     "gated": _gated,
     "latent": latent,
     "mamba2": mamba2,
+    "gated_delta": gated_delta,
     "custom": lambda tape, x, spec, _: custom(tape, x, spec.custom, "attention"),
 }
 # Kinds whose operations over a cache are others than those over a whole sequence.

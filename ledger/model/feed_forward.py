@@ -54,4 +54,5 @@ MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {
     "gated": _gated,
     "experts": experts,
     "custom": lambda tape, x, spec: custom(tape, x, spec.custom, "mlp"),
+    "none": lambda _, x, __: x,  # and a layer neither norms nor adds it
 }

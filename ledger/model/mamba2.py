@@ -54,7 +54,7 @@ def _fused(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
     made = replace(channels, name=str(CONVOLUTION))
     own = filters(tape, channels, spec)
     weight = norm_weight(tape, of)
-    parts = (depthwise((channels, *own), made, spec), *_products(tape, joint.dtype, of))
+    parts = (depthwise((channels, *own), made, spec), *_products(joint.dtype, of))
     scanned = tape.activation("attention/scan", of.values, joint.dtype)
     normed = tape.activation(str(NORM), of.values, joint.dtype)
     rstd = Tensor(f"{NORM}.rstd", of.shared[:3], WIDE, "statistic")
@@ -82,7 +82,7 @@ def _scores(of: Sizes) -> Tensor:
     return Tensor("attention/scores", dims, WIDE)
 
 
-def _products(tape: Tape, dtype: str, of: Sizes) -> tuple[Contraction, ...]:
+def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     """Scores of each group, states of chunks; then what tokens read of their chunk, and of the state before it.
 
     States are handed on from chunk to chunk element by element.

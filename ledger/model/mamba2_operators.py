@@ -26,12 +26,10 @@ WIDE = "fp32"
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a scan is made of: the joint projection, its gate and steps of time, and what was convolved."""
+    """What a scan is made of: the gate and the steps of time, and what was convolved."""
 
-    joint: Tensor
     gate: Tensor
     step: Tensor
-    convolved: Tensor
     values: Tensor
     written: Tensor
     read: Tensor
@@ -42,9 +40,9 @@ def inputs_of(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Inputs:
     streams = (of.batch, of.seq, of.channels)
     parts = {"attention/in.gate": of.values, "attention/in.channels": streams, "attention/in.step": of.of_heads}
     gate, channels, step = tape.taken(joint, parts)
-    made = convolved(tape, channels, joint, spec)
+    made = convolved(tape, channels, spec)
     names = {"attention/x": of.values, "attention/b": of.shared, "attention/c": of.shared}
-    return Inputs(joint, gate, step, made, *tape.taken(made, names))
+    return Inputs(gate, step, *tape.taken(made, names))
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, ...]:
@@ -102,7 +100,7 @@ def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
     )
     around = copied(tape, wide, "attention/skip.pad", of.chunked(wide.dims))
     skipped = weighed(tape, "attention/skip", around, skip)
-    values = weighed(tape, "attention/x.step", wide, tape.cast(step, WIDE), inputs.convolved)
+    values = weighed(tape, "attention/x.step", wide, tape.cast(step, WIDE))
     rate = tape.cast(rate, WIDE)
     rate = tape.pointwise("attention/a.negative", tape.pointwise("attention/a.exp", rate, flops=4, saves=["out"]))
     decay = weighed(tape, "attention/decay", tape.cast(step, WIDE), rate)
@@ -115,7 +113,7 @@ def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
 
 
 def _pair_decay(tape: Tape, decay: Tensor, name: str, earlier: Dim) -> Tensor:
-    """exp of the sums of decays from each place to each later one: what stands above is masked, first 0 and then -inf."""
+    """exp of the sums of decays from each place to each later one; others are masked, first by 0, then by -inf."""
     dims = (*decay.dims, earlier)
     marks = [Tensor(f"{name}.mask.{n}", dims[-2:], "bool", "mask", decay.split) for n in range(2)]
     filled = tape.pointwise(f"{name}.fill", decay, dims=dims, saves=marks[:1])
@@ -177,10 +175,9 @@ def _read_states(scan: Scan, states: Tensor) -> Tensor:
 
 
 def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor:
-    """RMSNorm within each group of heads, of the result times the SiLU of its gate (transformers, MambaRMSNormGated)."""
+    """RMSNorm within a group of heads, of the result times the SiLU of its gate (transformers, MambaRMSNormGated)."""
     gate = tape.cast(inputs.gate, WIDE)
-    kept = inputs.joint if gate is inputs.gate else gate
-    active = tape.pointwise("attention/gate.silu", gate, kernel=SILU, flops=8, saves=[kept])
+    active = tape.pointwise("attention/gate.silu", gate, kernel=SILU, flops=8, saves=[gate])
     cut = viewed(scanned, of.values)
     gated = tape.pointwise("attention/gate", cut, active, saves=[scanned, active])
     width = product(of.heads.symbol, of.head_dim.symbol, 1 / of.groups.symbol)
@@ -190,4 +187,5 @@ def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor
 
 
 def norm_weight(tape: Tape, of: Sizes) -> Tensor:
+    """What the norm of the gated result multiplies all heads by."""
     return tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)

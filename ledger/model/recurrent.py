@@ -76,25 +76,8 @@ def sizes(tape: Tape) -> Sizes:
     return Sizes(batch, seq, heads, head_dim, groups, state, chunks, *places)
 
 
-@dataclass(frozen=True)
-class DepthwiseConvolution(Contraction):
-    """Each channel with a filter of its own: as many FLOPs as points, and bound by what it reads and writes."""
-
-    def shape(self) -> None:
-        """No matrix product is behind it."""
-
-    def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
-        """Of the input the filter reversed, of the filter a sum over tokens: as many points as forward.
-
-        FlopCounterMode takes the second for a filter from every channel to every other one, and counts it as often as
-        there are channels (torch, flop_counter.py, conv_backward_flop, which knows no groups).
-        """
-        plain = super().gradient_product(einsum, operands, of, which)
-        return DepthwiseConvolution(**vars(plain) | {"kernel": self.kernel})
-
-
-def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
-    """A causal convolution of each channel along the sequence and its SiLU (batch seq channels), `x` being of a `whole`.
+def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """A causal convolution of each channel along the sequence and its SiLU (batch seq channels).
 
     As PyTorch runs it, zeros stand before and after a sequence, and the rows of its end are cut off afterwards. Of a
     token that is decoded, the window stands before it, and it sees as many tokens as a filter is wide.
@@ -113,7 +96,7 @@ def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
             depthwise(operands, result, spec),
             inputs=(*operands, *waiting[:1]),
             outputs=(result, *waiting[1:]),
-            saves=(whole if left is x else left, operands[1]),
+            saves=operands[:2],
         )
     )
     causal = result if rows == seq else tape.taken(result, {f"{CONVOLUTION}.causal": x.dims})[0]
@@ -124,16 +107,20 @@ def convolved(tape: Tape, x: Tensor, whole: Tensor, spec: Attention) -> Tensor:
 def filters(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, ...]:
     """The filter of each channel, and their biases."""
     channels, (width,) = x.dims[-1], tape.dims("convolution")
-    weight = tape.weight(CONVOLUTION, (channels, Dim("tap", width.symbol)))
+    weight = tape.weight(Parameter(CONVOLUTION, elementwise=True), (channels, Dim("tap", width.symbol)))
     biased = spec.state is not None and spec.state.convolution_bias
     return (weight, tape.weight(Parameter(CONVOLUTION, BIAS), (channels,))) if biased else (weight,)
 
 
-def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> DepthwiseConvolution:
-    """The products of a convolution of (batch seq channels), whose result has so many rows."""
+def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> Contraction:
+    """The products of a convolution of (batch seq channels) by a filter of each channel, bound by what it moves.
+
+    Each of its gradients has as many. FlopCounterMode takes that of the filters for one from every channel to every
+    other one, and counts it as often as there are channels (torch, flop_counter.py, conv_backward_flop).
+    """
     rows = result.dims[1].name
     einsum = f"batch ({rows}+tap-{spec.convolution - 1}) channels, channels tap -> batch {rows} channels"
-    return DepthwiseConvolution(str(CONVOLUTION), ELEMENTWISE, tuple(operands), (result,), einsum=einsum)
+    return Contraction(str(CONVOLUTION), ELEMENTWISE, tuple(operands), (result,), einsum=einsum)
 
 
 def window(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,14 +157,10 @@ def copied(tape: Tape, x: Tensor, name: str, dims: tuple[Dim, ...] = ()) -> Tens
     return tape.pointwise(name, x, dims=dims or None, kernel=COPY, add=True)
 
 
-def weighed(tape: Tape, name: str, x: Tensor, factor: Tensor, whole: Tensor | None = None) -> Tensor:
-    """The product with a smaller factor, which is seen again along the dims that it lacks; both are saved.
-
-    Where `x` is a part of a `whole`, all of that is.
-    """
+def weighed(tape: Tape, name: str, x: Tensor, factor: Tensor) -> Tensor:
+    """The product with a smaller factor, which is seen again along the dims that it lacks; both are saved."""
     result = tape.activation(name, x.dims, dtypes.promote(x.dtype, factor.dtype), x.split)
-    kept = whole if whole and x.storage == whole.storage else x
-    return tape.record(Weighed(name, ELEMENTWISE, (x, factor), (result,), (kept, factor)))
+    return tape.record(Weighed(name, ELEMENTWISE, (x, factor), (result,), (x, factor)))
 
 
 def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:

@@ -83,8 +83,8 @@ class Kernels:
     scan: Annotated[
         str,
         Choice("fused", "eager"),
-        "Of recurrences: kernels that rebuild in backward what they hold in a chunk (mamba_ssm, flash-linear-attention), "
-        "or operators over chunks, as transformers runs them without those.",
+        "Of recurrences: kernels that rebuild in backward what a chunk has (mamba_ssm, flash-linear-attention), or "
+        "operators over chunks, as transformers runs them without those.",
     ] = "fused"
 
 

@@ -53,7 +53,8 @@ def compiled(model: plans.Mapped, seq_len: int, core: str = "flash", **parts: An
     run = {"micro_batch": 3, "global_batch": 3} | ({} if "image" in model else {"seq_len": seq_len})
     scaled = any(group["mlp"].get("router", {}).get("scales") == "input" for group in model["layers"])
     experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
-    return plans.compiled(model=model, run=run, kernels={"attention": core, **experts}, **parts)
+    scan = {"scan": "eager"} if any("state" in group["attention"] for group in model["layers"]) else {}  # so does torch
+    return plans.compiled(model=model, run=run, kernels={"attention": core, **experts, **scan}, **parts)
 
 
 def counted(plan: Compiled) -> tuple[int, int]:

@@ -41,8 +41,10 @@ def parameters(spec: Mapping[str, Any]) -> int:
         total += width * width + width + one_norm
     for group in spec["layers"]:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
+        norms = {"none": 1}.get(group["mlp"]["kind"], 0)  # in place of two
         total += group["repeat"] * (
-            layer + one_norm * {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]]
+            layer
+            + one_norm * (norms or {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]])
         )
     return total + vocabulary * spec.get("head", {}).get("bias", False)
 
@@ -58,16 +60,33 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         into = width * narrow + narrow + narrow * biases + narrow * queries if narrow else width * queries
         keys = (width + biases) * (rank + rope) + rank + rank * heads * (straight + values)
         return int(into + keys + width * heads * values + last)
+    if "state" in attention:
+        return of_recurrence(attention, width)
     queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
     norms = {"head": 2 * attention["head_dim"], "heads": queries + keys, "all": queries + keys}.get(
         attention.get("qk_norm", ""), 0
     )
     sinks = attention["heads"] * attention.get("sinks", False)
-    return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
+    gates = queries * (width + bool(attention.get("qkv_bias"))) if attention.get("kind") == "gated" else 0
+    return int(gates + width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
+
+
+def of_recurrence(attention: Mapping[str, Any], width: int) -> int:
+    """Projections and biases, a filter of each channel, three or two numbers of each head, and the gated norm."""
+    state, heads = attention["state"], attention["heads"]
+    values = heads * attention["head_dim"]
+    channels = values + 2 * state.get("groups", 1) * state["size"]
+    own = channels * (state["convolution"] + state.get("convolution_bias", False))
+    delta = attention["kind"] == "gated_delta"
+    rows = channels + values + (2 if delta else 1) * heads
+    into = rows * (width + bool(attention.get("qkv_bias"))) + width * bool(attention.get("out_bias"))
+    return int(into + own + (2 * heads + attention["head_dim"] if delta else 3 * heads + values) + values * width)
 
 
 def of_mlp(mlp: Mapping[str, Any], width: int) -> int:
     """Projections and biases; of experts all, the shared ones, and the router."""
+    if mlp["kind"] == "none":
+        return 0
     if mlp["kind"] == "experts":
         shared = mlp.get("shared", {"d_ff": 0})
         wide = shared["d_ff"] * shared.get("count", 1)
@@ -122,7 +141,8 @@ def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> N
     """Layer kinds survive the grouping into equal layers, in order."""
     fields = dict(EVERY[name])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    every = ["sliding_attention" if config.sliding_window else "full_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    every = ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
     kinds = getattr(config, "layer_types", None) or every  # Qwen3-MoE has one window for all
-    built = [config.sliding_window if kind == "sliding_attention" else None for kind in kinds]
+    built = [window if kind == "sliding_attention" else None for kind in kinds]
     assert windows(imported(EVERY[name])) == built

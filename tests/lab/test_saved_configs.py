@@ -44,10 +44,13 @@ def imported(folder: Path) -> plans.Mapped:
     return config_model(folder).document
 
 
-def tokens() -> Mapping[str, Any]:
-    """What a model of text is given."""
+def tokens(config: Any) -> Mapping[str, Any]:
+    """What a model of text is given; a scan takes no mask of pairs."""
     words = torch.zeros(SEQUENCES, LENGTH, dtype=torch.long, device="meta")
-    mask = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
+    square = torch.zeros(SEQUENCES, 1, LENGTH, LENGTH, device="meta", dtype=torch.bfloat16)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    mask = {"full_attention": square, "linear_attention": None} if "linear_attention" in kinds else square
+    mask = None if kinds == {"linear_attention"} else mask
     return {"input_ids": words, "attention_mask": mask, "labels": words, "use_cache": False}
 
 
@@ -61,7 +64,7 @@ def pixels(config: Any) -> Mapping[str, Any]:
 def counted(model: Any) -> tuple[int, int]:
     """FlopCounterMode's forward with the loss, and that with backward, of the model as transformers runs it."""
     model = model.to(torch.bfloat16).train()
-    given = pixels(model.config) if hasattr(model.config, "image_size") else tokens()
+    given = pixels(model.config) if hasattr(model.config, "image_size") else tokens(model.config)
     if "use_cache" in given:
         model.loss_type = "ForCausalLM"
     with imaginary_gpu():

@@ -21,6 +21,7 @@ accelerator: h200-sxm
 cluster: {{devices: 1, devices_per_node: 8}}
 model: {model}
 precision: bf16-true
+kernels: {{scan: eager}}
 serve: {{prompt: {prompt} tokens, output: {output} tokens, concurrency: 1, chunk: {prompt} tokens}}
 """
 # Full, windowed, chunked, latent and shared heads; experts, sinks, learned positions.
@@ -28,6 +29,8 @@ MODELS = (
     *("llama-2-7b", "llama-3-8b", "mistral-7b", "gemma-2-9b", "gemma-3-27b", "qwen2.5-7b", "qwen3-8b", "qwen3-30b-a3b"),
     *("gpt-oss-20b", "gpt2", "pythia-6.9b", "mixtral-8x7b", "deepseek-v3", "llama-4-scout"),
 )
+# Layers with a state of fp32 and a window of the convolution before it, which no number of tokens makes larger.
+RECURRENT = ("mamba2-2.7b", "qwen3-next-80b-a3b")
 LENGTHS = (1000, 8192)
 
 
@@ -48,9 +51,9 @@ def _run(model: Any, tokens: int, cache: Any) -> None:
     with torch.no_grad():
         model(
             torch.zeros(1, tokens, dtype=torch.long, device="meta"),
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **{"cache_params" if model.config.model_type == "mamba2" else "past_key_values": cache},
         )
 
 
@@ -70,10 +73,28 @@ def test_the_cache_is_that_of_transformers(name: str) -> None:
         assert found["serve.cache.bytes_per_sequence"] == held
 
 
+@pytest.mark.parametrize("name", RECURRENT)
+def test_states_are_those_of_transformers(name: str) -> None:
+    """States in fp32 of a bf16 model, windows in bf16, and what layers of full attention keep beside them."""
+    from transformers import DynamicCache
+
+    model = _model(name)
+    for tokens in LENGTHS:
+        cache, held = DynamicCache(config=model.config), 0
+        _run(model, tokens, cache)
+        for layer in cache.layers:
+            if hasattr(layer, "recurrent_states"):
+                held += sum(each.nbytes for each in (*layer.conv_states.values(), *layer.recurrent_states.values()))
+            else:
+                held += layer.keys.nbytes + layer.values.nbytes
+        found = ledger.compile(PLAN.format(model=name, prompt=tokens - 100, output=100)).totals
+        assert found["serve.cache.bytes_per_sequence"] == held
+
+
 # Latent attention decodes in another form here than in transformers, which expands the cache for every token.
 COUNTED = (
     *("llama-3-8b", "mistral-7b", "gemma-2-9b", "gemma-3-27b", "qwen2.5-7b", "qwen3-8b", "gpt2", "pythia-6.9b"),
-    *("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b"),
+    *("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", *RECURRENT),
 )
 EXPANDED = "deepseek-v3"
 PROMPT = 600

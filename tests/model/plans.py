@@ -143,6 +143,37 @@ MAMBA2: Mapped = {
     ],
 }
 
+# Four heads of values and two of keys, over chunks of which a sequence does not fill the last.
+GATED_DELTA: Mapped = {
+    **LLAMA,
+    "norm": {"kind": "rms", "unit_offset": True},
+    "order": ["linear", "global"],
+    "layers": [
+        {
+            **LLAMA["layers"][0],
+            "group": "linear",
+            "repeat": 1,
+            "attention": {
+                "kind": "gated_delta",
+                "heads": 4,
+                "head_dim": 13,
+                "state": {"size": 7, "groups": 2, "chunk": 64, "convolution": 4},
+            },
+        },
+        {
+            **LLAMA["layers"][0],
+            "group": "global",
+            "repeat": 1,
+            "attention": {
+                **LLAMA["layers"][0]["attention"],
+                "kind": "gated",
+                "qk_norm": "head",
+                "rotary_form": "joined_halves",
+            },
+        },
+    ],
+}
+
 _JOINT = {"heads": 5, "kv_heads": 5, "head_dim": 24, "fused_qkv": True, "qkv_bias": True, "out_bias": True}
 GPT2: Mapped = {
     "model": "small GPT-2",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 import pytest
@@ -18,6 +20,7 @@ from ledger.model.cache import StoredProduct
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.cross_entropy import Replicated
+from ledger.model.delta_operators import ButOneChunk
 from ledger.model.dims import LETTERS
 from ledger.model.dispatch import Summed
 from ledger.model.einsum_kernels import SizedDims, einsum_kernels
@@ -25,6 +28,7 @@ from ledger.model.einsums import parse
 from ledger.model.elementwise import Pointwise
 from ledger.model.formats import scale_bytes
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
+from ledger.model.fused_scan import FusedScan
 from ledger.model.joining import Joined, Taken
 from ledger.model.operations import Operation, differentiable
 from ledger.model.program import Program, program
@@ -36,6 +40,7 @@ from ledger.model.tensors import Tensor
 from ledger.model.update import update
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan, Recompute
+from ledger.spec.windows import has_windows
 from tests.model import plans
 
 SPLIT_LLAMA = {**plans.layer(plans.LLAMA, mlp={"d_ff": 273}), "vocab": 213}
@@ -68,6 +73,11 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
     {"model": plans.OLMO2, "kernels": {"attention": "math"}},
     {"model": plans.PHI},
+    *(
+        {"model": model, "kernels": {"scan": scan, "norm": "eager"}}
+        for model in (plans.MAMBA2, plans.GATED_DELTA)
+        for scan in ("fused", "eager")
+    ),
     {"model": plans.LLAMA, "kernels": {"loss": "softmax_in_place"}, "recompute": {"components": ["mlp", "norm"]}},
     {"model": plans.LLAMA, "kernels": {"loss": "fused_apart"}},
     {"model": plans.LLAMA, "stack": "fsdp-qlora-2024"},
@@ -210,7 +220,7 @@ def written() -> Iterator[Operation]:
 def served() -> Iterator[Operation]:
     """What passes of serving run: prompts, and sequences that are decoded, with weights in a format of storage."""
     serve = {"prompt": "39 tokens", "output": "3 tokens", "concurrency": 3}
-    for model in (plans.LLAMA, plans.MIXTRAL, plans.LATENT):
+    for model in (plans.LLAMA, plans.MIXTRAL, plans.LATENT, plans.MAMBA2, plans.GATED_DELTA):
         parts = {**plans.ONE_DEVICE, "model": model, "serve": serve, "precision": INT4}
         trained = ("run", "optimizer", "stack", "recompute")
         text = json.dumps({key: part for key, part in parts.items() if key not in trained}, indent=1)
@@ -289,6 +299,9 @@ def test_what_is_taken_apart_or_joined_is_all_of_it() -> None:
         whole, parts = operation.inputs, operation.outputs
         if isinstance(operation, Joined):
             whole, parts = parts, tuple(tensor for tensor in whole if tensor.role == "activation")
+        if operation.name == "attention/convolution.taken":  # but for the rows after the end of a sequence
+            assert value(parts[0].elements()) < value(whole[0].elements())
+            continue
         beside = [tensor for tensor in operation.inputs if tensor.role == "weight"]
         dropped = operation.name == "attention/softmax.taken"  # the share of the sink is thrown away
         rows = value(parts[0].elements()) // value(parts[0].local(parts[0].dims[-1])) if beside or dropped else 0
@@ -313,8 +326,10 @@ def test_a_contraction_costs_two_flops_a_point() -> None:
 
 
 def test_a_contraction_reads_and_writes_its_shape() -> None:
-    """b m k and b k n are its operands, b m n its result (a bias rides along)."""
+    """b m k and b k n are its operands, b m n its result (a bias rides along); a window is read where it overlaps."""
     for operation in contractions():
+        if has_windows(operation.einsum):
+            continue
         shape = operation.shape()
         batch, m, n, k = (value(size) for size in (shape.batch, shape.m, shape.n, shape.k))
         found = sorted(value(tensor.elements()) for tensor in (*operation.inputs[:2], operation.output))
@@ -322,13 +337,36 @@ def test_a_contraction_reads_and_writes_its_shape() -> None:
 
 
 def test_both_gradients_of_a_contraction_cost_what_it_costs() -> None:
-    """The gradient towards either operand sums over the same points, so backward is twice forward."""
+    """The gradient towards either operand sums over the same points, so backward is twice forward.
+
+    But what the first of the chunks in a loop reads, or the last one leaves, has none.
+    """
     for operation in contractions():
         steps = [step for step in operation.gradients() if isinstance(step, Contraction)]
         assert len(steps) == sum(differentiable(tensor) for tensor in operation.learned()[:2])
         for step in steps:
+            share: Exact = 1
+            if isinstance(step, ButOneChunk):
+                chunks = value(operation.output.named("chunks")[0].symbol)
+                share = Fraction(int(chunks) - 1, int(chunks))
             for cost in ("counted", "useful", "masked", "repeated"):
-                assert value(getattr(step, cost)()) == value(getattr(operation, cost)()), operation.name
+                assert value(getattr(step, cost)()) == share * value(getattr(operation, cost)()), operation.name
+
+
+def test_a_fused_scan_is_its_contractions() -> None:
+    """Forward all, backward both gradients of all and some again; what passes between kernels is moved twice."""
+    found = [operation for operation in written() if isinstance(operation, FusedScan)]
+    assert found
+    for operation in found:
+        (step,) = operation.gradients()
+        assert value(operation.counted()) == sum(value(part.counted()) for part in operation.parts)
+        again = sum(value(part.counted()) for part in operation.rebuilt)
+        assert value(step.counted()) == 2 * value(operation.counted()) + again
+        assert value(step.useful()) - value(step.redone()) == 2 * value(operation.useful())
+        alone = replace(operation, between=())
+        between = sum(value(tensor.bytes()) for tensor in operation.between)
+        assert value(operation.traffic()) == value(alone.traffic()) + 2 * between
+        assert value(step.traffic()) == value(alone.gradients()[0].traffic()) + 4 * between
 
 
 def test_fused_attention_is_its_two_contractions() -> None:

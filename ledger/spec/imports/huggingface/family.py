@@ -43,8 +43,8 @@ class Family:
 
     `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
     `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
-    with what speaks against their value among the others, empty where nothing does. `follows`: fields that a configuration
-    which is written has from its others.
+    with what speaks against their value among the others, empty where nothing does. `follows`: fields that a
+    configuration which is written has from its others.
     """
 
     config: str

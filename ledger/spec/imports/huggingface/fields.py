@@ -23,6 +23,7 @@ ACTIVATIONS = {
     "gelu_python_tanh": "gelu_tanh",
 }
 SLIDING = ("full_attention", "sliding_attention")
+LINEAR = ("full_attention", "linear_attention")
 CHUNKED = ("full_attention", "chunked_attention")
 
 

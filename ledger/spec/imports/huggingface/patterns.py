@@ -113,6 +113,22 @@ NAMED_OR_EVERY = among_dense(
     lambda kinds: {"moe_layers": _places(kinds, "experts")},
 )
 
+# Qwen3-Next: layers that keep a state, but for every n-th.
+LINEAR = LayerPattern(
+    read=lambda values: [
+        "linear" if kind == "linear_attention" else "global"
+        for kind in values["layer_types"]
+        or [
+            "linear_attention" if layer % values["full_attention_interval"] else "full_attention"
+            for layer in range(1, values["num_hidden_layers"] + 1)
+        ]
+    ],
+    kind=lambda group: "linear" if group.attention.recurrent else "global",
+    write=lambda kinds: {
+        "layer_types": ["linear_attention" if kind == "linear" else "full_attention" for kind in kinds]
+    },
+)
+
 # Llama 4: whether a layer rotates, and whether its attention stays within a chunk.
 _SEEN = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
 

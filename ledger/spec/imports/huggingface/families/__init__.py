@@ -26,7 +26,6 @@ FAMILIES: Mapping[str, Family] = {
 }
 # Architectures of which a spec cannot say all, and what it lacks.
 UNSAID: Mapping[str, str] = {
-    "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
     "resnet": "its stream has fewer and wider pixels from stage to stage, and a model has one width of all layers",
     "t5": "it has an encoder beside its decoder, and a model has one sequence",
     "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",

@@ -1,10 +1,12 @@
-"""Architectures whose layers keep a state of all tokens before. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Architectures whose layers keep a state of tokens before. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.imports.huggingface import fields, terms
+from ledger.spec.imports.huggingface import fields, patterns, terms
+from ledger.spec.imports.huggingface.families import experts
+from ledger.spec.imports.huggingface.families.common import PARTLY_ROTARY, decoder, grouped
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.terms import Values
 
@@ -16,6 +18,12 @@ def _inner(values: Values) -> str:
     if inner != expanded:
         return f"`expand` makes {expanded:g} of `hidden_size`, and {stated} are {inner} wide"
     return f"{stated} do not share {values['n_groups']} groups" if values["num_heads"] % values["n_groups"] else ""
+
+
+def _shared(values: Values) -> str:
+    """Heads of values share those of keys evenly."""
+    heads, keys = values["linear_num_value_heads"], values["linear_num_key_heads"]
+    return f"{heads} heads of values cannot share {keys} of keys" if heads % keys else ""
 
 
 RECURRENT: Mapping[str, Family] = {
@@ -52,5 +60,52 @@ RECURRENT: Mapping[str, Family] = {
         clashes={"num_heads": _inner},
         follows={"expand": lambda values: values["num_heads"] * values["head_dim"] // values["hidden_size"]},
         layers="backbone.layers",
+    ),
+    "qwen3_next": Family(
+        config="Qwen3NextConfig",
+        architecture="Qwen3NextForCausalLM",
+        divides=False,
+        fields={
+            **decoder(width=2048, layers=48, heads=16, positions=32768, vocabulary=151936),
+            **grouped(2, 5632),
+            **PARTLY_ROTARY,
+            **experts.BALANCE,
+            **fields.sizes(decoder_sparse_step=1),
+            **fields.layer_lists(mlp_only_layers=None),
+            **fields.shares(partial_rotary_factor=0.25),
+            **fields.sizes(head_dim=256, num_key_value_heads=2, num_experts=512, num_experts_per_tok=10),
+            **fields.sizes(moe_intermediate_size=512, shared_expert_intermediate_size=512),
+            **fields.sizes(linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128),
+            **fields.sizes(linear_num_key_heads=16, linear_num_value_heads=32, full_attention_interval=4),
+            **fields.flags(attention_bias=False, norm_topk_prob=True),
+            **fields.layer_types(*fields.LINEAR)(layer_types=None),
+            "hidden_act": fields.only("silu", "swish"),
+        },
+        terms=(
+            *(*terms.OUTSIDE, *terms.norms("rms", unit_offset=True)),
+            *terms.of(
+                "linear",
+                *terms.fixed("attention", kind="gated_delta"),
+                terms.same("linear_num_value_heads", "attention.heads"),
+                terms.same("linear_value_head_dim", "attention.head_dim"),
+                terms.same("linear_key_head_dim", "attention.state.size"),
+                terms.same("linear_num_key_heads", "attention.state.groups"),
+                *terms.fixed("attention.state", chunk=64),
+                terms.same("linear_conv_kernel_dim", "attention.state.convolution"),
+            ),
+            *terms.of(
+                "global",
+                *(*terms.fixed("attention", kind="gated", qk_norm="head"), *terms.GROUPED, terms.BIASES),
+                *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="joined_halves")),
+                terms.DROPOUT,
+            ),
+            *experts.QWEN,
+            *terms.of("experts", terms.same("shared_expert_intermediate_size", "mlp.shared.d_ff")),
+            *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
+        ),
+        patterns=(patterns.EVERY_STEP, patterns.LINEAR),
+        clashes={"linear_num_value_heads": _shared},
+        aliases={"num_local_experts": "num_experts"},
+        ignored=experts.ROUTED_UNSHAPED | {"max_window_layers", "sliding_window", "use_sliding_window"},
     ),
 }
