@@ -37,6 +37,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
 
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
 MORE_IN = ("token/s", "requests/s", "%")
+LESS = ("serve.unanswered",)  # a share of what is not done
 MORE = ("napkin.max_parameters", "memory.capacity", "serve.concurrency.max")
 
 
@@ -57,4 +58,4 @@ def spelt(key: str) -> str:
 
 def is_more_better(key: str) -> bool:
     """Whether more of a total is better than less: of rates and of shares, by its unit."""
-    return unit_of(key) in MORE_IN or key in MORE
+    return key in MORE or (unit_of(key) in MORE_IN and key not in LESS)

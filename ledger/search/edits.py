@@ -57,7 +57,7 @@ class EditCosts:
 def edit_costs(space: Space) -> EditCosts:
     """Which values of a space are edits of its plan."""
     plan = space.plan
-    by_key = {key: np.array([_is_edit(plan, key, value) for value in space.values[key]]) for key in LAYOUT}
+    by_key = {key: np.array([_is_edit(plan, key, value) for value in space.values[key]]) for key in space.keys}
     return EditCosts(by_key, plan.parallelism.data if DATA in plan.origins else 0)
 
 

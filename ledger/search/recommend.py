@@ -15,12 +15,13 @@ import numpy as np
 from ledger.books.compiler import compile_plan
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search.blocks import Block
+from ledger.search.choices import VALUES
 from ledger.search.edits import EDIT_RANK, fewest_changes
 from ledger.search.found import Found, Rows, add, nothing
 from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.pricing import Piece, pieces
 from ledger.search.question import CAPACITY, MEMORY, TIME, Question
-from ledger.search.space import LAYOUT, VALUES, Space, space_of
+from ledger.search.space import Space, space_of
 from ledger.search.tasks import Job, Task
 from ledger.search.time_limit import OutOfTimeError, time_limit
 from ledger.search.workers import Run, in_this_process
@@ -212,7 +213,7 @@ def compiled_row(
 
     They are held to what the pass found of it.
     """
-    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
+    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(space.keys)}
     changes = fewest_changes(plan, {**(fixed or {}), **Block(space, choices, {}).layout(0)})
     made = revised(plan, assignments(changes))
     assert made.plan is not None, f"{changes} makes no plan of {plan.name}"  # noqa: S101 - our own mistake
