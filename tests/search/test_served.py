@@ -12,10 +12,14 @@ import jsonschema
 import pytest
 
 import ledger
+from ledger.report.views.parts import Report
+from ledger.report.views.served.verdict import verdict
 from ledger.search.contract import sweep_record
 from ledger.search.page import page
+from ledger.search.recommend import recommend
 from ledger.search.sweep import Asked, prepare, sweep
 from ledger.search.workers import in_this_process
+from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import SpecError
 
@@ -125,3 +129,36 @@ def test_the_file_and_the_page_have_the_layouts(tmp_path: Path) -> None:
     assert {row["serve.concurrency"] for row in rows} == {"1", "64"}
     assert all(float(row["serve.time_per_token"]) > 0 for row in rows)
     assert "serve.time_per_token" in page(found)
+
+
+def test_a_report_names_the_layout_that_gives_most() -> None:
+    """The fastest of a service is the best of its sweep, and the first page has it, its lines and what it costs."""
+    found = recommend(load_plan("serve-70b"))
+    best = swept("serve-70b")["best"]
+    assert found.fastest is not None
+    assert found.fastest.totals[RATE] == pytest.approx(best["totals"][RATE], rel=1e-12)
+    assert compiled("serve-70b", dict(found.fastest.changes)) is not None
+    view = verdict(Report(ledger.compile("serve-70b"), recommendations=found))
+    assert view.advice is not None
+    assert [one.yaml for one in view.advice.layouts] == [found.fastest.yaml]
+    assert found.fastest.label in view.change
+
+
+def test_what_does_not_fit_is_told_the_fewest_keys_that_do() -> None:
+    """The smallest edit of a service beyond its memory leaves its headroom free."""
+    overrides = ("parallelism.tensor=1", "parallelism.data=8", "serve.concurrency=256")
+    plan = load_plan("serve-70b", overrides)
+    found = recommend(plan)
+    assert found.smallest is not None
+    totals = ledger.compile("serve-70b", overrides=(*overrides, *assignments(found.smallest.changes))).totals
+    assert totals["memory.reserved"] <= 0.9 * plan.accelerator.memory
+    assert set(found.smallest.changes) <= {"parallelism.data", "parallelism.tensor"}
+
+
+def test_given_requests_are_answered_sooner_by_what_is_recommended() -> None:
+    """Where requests arrive, output is given, and the fastest layout has the shortest time between tokens."""
+    plan = load_plan("serve-70b", ("serve.concurrency=null", "serve.arrival_rate=2 requests/s"))
+    found = recommend(plan)
+    assert found.fastest is not None
+    latencies = [one.totals["serve.time_per_token"] for one in found.front]
+    assert found.fastest.totals["serve.time_per_token"] == min(latencies)

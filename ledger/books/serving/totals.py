@@ -140,6 +140,8 @@ def rates(service: Service, state: Steady) -> Totals:
     yield "serve.ttft", service.ttft
     yield "serve.time_per_token", state.time_per_token
     yield "serve.residence", state.residence
+    gaps = float(lengths.decoded(service.serve)) * state.time_per_token
+    yield "serve.waiting", max(0.0, state.residence - service.ttft - gaps)
     yield RATE, state.tokens_per_second
     yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices
     answered = state.tokens_per_second / float(service.serve.output.mean)
