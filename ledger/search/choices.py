@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.model.pipelines import PIPELINES
 from ledger.spec.plan import Parallelism, Plan, Recompute
-from ledger.spec.stages import chunks, depth
+from ledger.spec.stages import as_even, chunks, depth
 
 POLICIES = ("none", "selective", "full")
 SEQUENCES = ("off", "save_gathered", "regather")
@@ -38,15 +38,6 @@ def cuts(plan: Plan, mesh: Parallelism) -> list[tuple[str | None, Any]]:
     return list(found.values())
 
 
-def as_even(layers: int, count: int) -> list[int]:
-    """So many layers over so many chunks: those in the middle have one more where they do not divide."""
-    each, rest = divmod(layers, count)
-    if not each:
-        return []
-    first = (count - rest) // 2
-    return [each + (first <= place < first + rest) for place in range(count)]
-
-
 def divisors(number: int) -> list[int]:
     """What divides a number, from 1."""
     small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
@@ -58,8 +49,14 @@ def _degrees(plan: Plan, most: int) -> list[int]:
 
 
 def _tensor(plan: Plan) -> list[int]:
-    parts = [count for group in plan.model.groups for count in group.attention.split_heads.values()]
-    return [degree for degree in _degrees(plan, max(parts, default=1)) if all(count % degree == 0 for count in parts)]
+    heads = [group.attention for group in plan.model.groups]
+    most = max((count for one in heads for count in one.split_heads.values()), default=1)
+
+    def splits(degree: int) -> bool:
+        each = (one.heads_over(degree, copies=plan.serve is not None) for one in heads)
+        return all(count % degree == 0 for counts in each for count in counts.values())
+
+    return [degree for degree in _degrees(plan, most) if splits(degree)]
 
 
 def _pipeline(plan: Plan) -> list[int]:

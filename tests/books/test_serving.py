@@ -87,6 +87,24 @@ def test_heads_are_cut_over_tensor_and_latents_are_not() -> None:
     assert shares == {"llama-3-8b": 8, "deepseek-v3": 1}
 
 
+def test_a_device_has_a_head_of_the_cache_at_least() -> None:
+    """Four key-value heads over eight devices: each has a copy of one, so that a device keeps an eighth of twice four.
+
+    The matrices of keys and values are there twice in all, everything else is an eighth; what the model computes and
+    keeps, copies left out, is what it was.
+    """
+    whole, few, many = (totals(model="qwen3-30b-a3b", tensor=degree) for degree in (1, 4, 8))
+    kept = whole["serve.cache.bytes_per_sequence"]
+    assert [found["serve.cache.per_device"] * 4 for found in (few, many)] == [kept, kept]
+    assert many["serve.cache.bytes_per_sequence"] == kept
+    assert (many["flops.prefill"], many["flops.decode"]) == (whole["flops.prefill"], whole["flops.decode"])
+    copies = 48 * 2 * 2048 * 4 * 128  # matrices of keys and values of all layers, once more over eight devices
+    layer = 2048 * 128 + 2 * 2048 + 2 * 128  # the router and norms, whole on each device
+    whole_on_each = 48 * layer + 2048
+    cut = (whole["parameters"] - whole_on_each + copies) / 8
+    assert many["parameters.per_device"] == whole_on_each + cut
+
+
 def test_a_format_of_the_cache_sets_its_bytes() -> None:
     """A cache in fp8 takes half of one in bf16, whatever weights are kept in."""
     narrow = totals(precision="{base: bf16-true, cache: fp8_e4m3}")

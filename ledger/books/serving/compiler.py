@@ -134,7 +134,7 @@ def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
     """Every symbol of the formulas as a pass that decodes has it; the first role's."""
     served = service.roles[0]
     sizes = served.sizes(shape)
-    found = dict(described(service.plan, served.role))
+    found = dict(described(served.plan, served.role))
     groups = service.plan.model.groups
     for suffix in {group.name for group in groups} if len(groups) > 1 else {""}:
         for name, (meaning, path) in OF_A_PASS.items():
