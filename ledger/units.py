@@ -12,6 +12,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("serve.ttft", "s"),
     ("serve.time_per_token", "s"),
     ("serve.residence", "s"),
+    ("serve.waiting", "s"),
     ("serve.tokens_per_second", "token/s"),
     ("serve.requests_per_second", "requests/s"),
     ("serve.unanswered", "%"),
@@ -38,6 +39,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
 
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
 MORE_IN = ("token/s", "images/s", "requests/s", "%")
+LESS = ("serve.unanswered",)  # a share of what is not done
 MORE = ("napkin.max_parameters", "memory.capacity", "serve.concurrency.max")
 
 
@@ -58,4 +60,4 @@ def spelt(key: str) -> str:
 
 def is_more_better(key: str) -> bool:
     """Whether more of a total is better than less: of rates and of shares, by its unit."""
-    return unit_of(key) in MORE_IN or key in MORE
+    return key in MORE or (unit_of(key) in MORE_IN and key not in LESS)

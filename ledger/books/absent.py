@@ -9,6 +9,7 @@ from ledger.spec.device_parts import LIST_PRICES, STATE_ONE, no_price
 from ledger.spec.plan import Plan
 
 OF_RUNS = ("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")
+PAID = ("cost.run", "cost.per_million_tokens")
 POWERED = ("energy.run", "carbon.run")
 DECODED = ("kv_cache", "prefill.time", "decode.time_per_token")
 SAVED = ("checkpoint.interval", "checkpoint.time")
@@ -38,7 +39,7 @@ def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
         yield Absent("model.image", "the model reads tokens, and no images", "ask `tokens_per_second`")
     if key in OF_RUNS and not plan.run.tokens:
         yield Absent("run.tokens", f"`{key}` is of a whole run, and the plan states no tokens", "state `run.tokens`")
-    if key == "cost.run" and not plan.assumptions.price:
+    if key in PAID and not plan.assumptions.price:
         yield Absent("assumptions.price", no_price(device), f"state one: {STATE_ONE}; {LIST_PRICES}", device)
     if key in POWERED and not (plan.operations.power or plan.accelerator.power):
         message = f"no power of {device} is stated, so the run has no `{key}`"

@@ -87,7 +87,8 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
         limit = plan.stack.engine.one_shot
         if limit and is_one_shot(device, kind.collective, where, call.payload, limit):
             return one_shot(device, where, call.payload)
-        return prices.transfer(device, plan.cluster, kind.collective, where, call.payload)
+        direct = plan.stack.engine.peers == "direct"
+        return prices.transfer(device, plan.cluster, kind.collective, where, call.payload, direct=direct)
     if isinstance(kind, HostTransfer):
         return prices.host_copy(device, kind.direction, call.payload)
     if isinstance(kind, HostWork):

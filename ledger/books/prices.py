@@ -282,12 +282,18 @@ def drive_work(plan: Plan, direction: str, payload: Amount) -> KernelPrice:
     return KernelPrice(seconds, seconds, "NVMe", UNCALIBRATED_ERROR, calibrated=False)
 
 
-def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> KernelPrice:
+PAIR = 2  # ranks of the smallest group
+
+
+def transfer(  # noqa: PLR0913 - what a transfer is of
+    device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount, *, direct: bool = False
+) -> KernelPrice:
     """The price of one collective over an axis, or of one send.
 
     Within a domain: a + x + sqrt(a x), x the bytes over the bus bandwidth. Across domains, the bus is as fast as the
     slower of its fabric and of the network cards of the ranks inside, and each step of the ring adds latency. In an
     all-to-all every rank has bytes of its own for every other, so each has its own card for those that leave the node.
+    `direct`: devices without links reach each other over PCIe, so that a ring of any size is as fast as one of two.
     """
     if at.size == 1:
         return KernelPrice(0.0, 0.0, "network", 0.0, calibrated=True)
@@ -302,6 +308,8 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, p
     floor = sent / where(crosses, where(several, minimum(inside, cards), cards), inside)
     found = nearest_group(device, collective, where(several, at.local, at.size))
     bus = found["B"] if found else TYPICAL_BUS * inside
+    pair = nearest_group(device, collective, PAIR) if direct and not device.scaleup_bandwidth else None
+    bus = maximum(bus, pair["B"]) if pair else bus
     reach = cards * cluster.scaleout_efficiency / _leaving(cluster, collective, at)
     bus = where(crosses, where(several, minimum(bus, reach), reach), bus)
     hops = cluster.scaleout_latency * (1 if alone else at.size - 1)

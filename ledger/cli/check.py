@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FAILED = 1
 SEARCHED = ("text", "json")  # formats that have what else would fit
 FORMATS = (*SEARCHED, *WRITERS)
+LENGTHS = ("time.calendar", "time.step", "serve.tokens_per_second")  # what is told first of a layout, where it has it
+PAID = ("cost.run", "cost.per_million_tokens")
 
 
 @click.command(name="check")
@@ -111,8 +113,8 @@ def print_recommendations(found: Recommendations) -> None:
     from ledger.units import unit_of
 
     for name, one in found.named().items():
-        shown = [key for key in ("time.calendar", "cost.run", "memory.reserved") if key in one.totals]
-        shown = shown if "time.calendar" in shown else ["time.step", *shown]
+        length = next(key for key in LENGTHS if key in one.totals)
+        shown = [length, *(key for key in PAID if key in one.totals), "memory.reserved"]
         figures = ", ".join(amount(one.totals[key], unit_of(key)) for key in shown)
         click.echo(f"  {name}: {figures}")
         for line in one.yaml:

@@ -106,7 +106,7 @@ def plan_paths(
         made = panel_beside(same) if "html" in formats and not setting else None
         compiled = compile_plan(same)
         click.echo(compiled.verdict.headline, err=True)
-        wanted = search and not plan.serve and bool({*SEARCHED} & {*formats})
+        wanted = search and bool({*SEARCHED} & {*formats})
         found = searched(plan, whole=True) if wanted else None
         report = assemble_report(compiled, formats, found, with_books(seal, compiled, found), made)
         return write_report(report, out, formats, setting=setting)

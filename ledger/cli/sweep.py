@@ -38,7 +38,10 @@ PAGES = (".html", ".htm")
 @total_option("--maximize", "What is best has most of this total.")
 @conditions_option("What must hold, as in 'mfu >= 40 %'.")
 @click.option(
-    "--front", default="time.step,memory.reserved", show_default=True, metavar="KEY,KEY", help="Totals of the front."
+    "--front",
+    default="",
+    metavar="KEY,KEY",
+    help="Totals of the front: time.step,memory.reserved, or serve.time_per_token,serve.tokens_per_second_per_device.",
 )
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many of the best.")
 @click.option("--headroom", default="", metavar="AMOUNT", help="What must stay free: none, a policy, '10 %' or '8 GB'.")
@@ -54,6 +57,8 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
 
     Without --over the space is every choice of parallelism.*, recompute and run.micro_batch that the rules of a plan
     allow on its devices. Other keys make further plans, whose layouts are all tried: --over accelerator=h100-sxm,b200.
+    Of a plan that serves: tensor, expert and pipeline parallelism and replicas, best with most output tokens a second
+    for a device; --over serve.concurrency=1,2,4 varies its load.
 
     Exit code 1: no layout meets the conditions; what comes nearest is printed. 130: interrupted; what was found is
     printed, and with --out the same command goes on.

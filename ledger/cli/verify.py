@@ -33,8 +33,10 @@ NEEDED = ("torch", "transformers")
 def command(ctx: click.Context, /, spec: str, **options: Any) -> None:
     """Run one training step of SPEC, a plan or a suite of plans, in PyTorch on fake tensors, and compare.
 
-    Parameters, FLOPs, saved bytes, memory at each moment and collectives, predicted beside found. It needs no GPU and
-    no memory for the model. Exits with 1 where a difference has no named cause and no tolerance covers it.
+    Parameters, FLOPs, saved bytes, memory at each moment and collectives, predicted beside found. Of a plan that
+    serves: parameters, the cache of a sequence, FLOPs of a prompt and of the token after it, and what a token reads. It
+    needs no GPU and no memory for the model. Exits with 1 where a difference has no named cause and no tolerance covers
+    it.
     """
     asked = Asked(spec, **options)
     if asked.full and asked.layers is not None:
@@ -75,11 +77,8 @@ def _plan(asked: Asked) -> bool:
     from ledger.evidence.verification import published
     from ledger.lab.verification.verification import Depth, verify
     from ledger.spec.load import load_plan
-    from ledger.spec.trains import require_training
 
     plan = load_plan(asked.spec, asked.overrides)
-    shown = "`ledger show SPEC serve` has its cache and passes, which are the forward operations that training verifies"
-    require_training(plan, "judges run a training step", shown)
     found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
     if asked.as_json:
         print_json(published(found, asked.spec))

@@ -44,7 +44,7 @@ def served(plain: Contraction, cache: Cache) -> Contraction:
     kernel = replace(plain.kernel, pass_=DECODE) if cache.decodes else plain.kernel
     if weight.role != "weight":
         return replace(plain, kernel=kernel)
-    inputs = (left, reached(weight), *rest)
+    inputs = (left, *(reached(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *rest)))
     if not dtypes.is_stored_only(weight.dtype):
         return replace(plain, kernel=kernel, inputs=inputs)
     kind = StoredGroups if isinstance(plain, Grouped) else StoredProduct

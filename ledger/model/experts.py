@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import dispatch, moves, routing, row_maps
+from ledger.model.cache import reached
 from ledger.model.dims import Dim, listed
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.gated_experts import TWO, activated, shared, weighed
@@ -61,7 +62,8 @@ def _weight(tape: Tape, projection: str) -> Tensor:
 
 def _bias(tape: Tape, projection: str) -> Tensor:
     bias = Parameter(Module("mlp", projection), BIAS)
-    return tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
+    held = tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
+    return reached(held) if tape.cache else held
 
 
 # --- one kernel over groups of rows -------------------------------------------------------------

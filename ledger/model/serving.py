@@ -10,12 +10,12 @@ import sympy
 
 from ledger.model import components, moves
 from ledger.model.cache import Cache
-from ledger.model.collectives import executed
+from ledger.model.collectives import Collective, executed
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import INPUT, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.layout import layout
-from ledger.model.operations import ONE
+from ledger.model.operations import ONE, Operation
 from ledger.model.recompute import Kept
 from ledger.model.schedule import Role
 from ledger.model.tape import Tape
@@ -73,18 +73,25 @@ def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
         if held:
             layer = tape(build.suffix(group))
             components.layer(layer, build.entry(), group, model)
-            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), layer)
+            joint = build.stack.engine.joint_sums and group.residual == "parallel"
+            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), layer, joint=joint)
     if role.last:
         end = tape()
         _sampled(end, components.head(end, build.entry(), model))
         yield _unit(OUTPUT, OUTPUT, ONE, end)
 
 
-def _unit(name: str, group: str, count: sympy.Expr, tape: Tape) -> Unit:
-    operations = tuple(executed(tape.operations))
+def _unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: bool = False) -> Unit:
+    """The unit of a tape; `joint`: what attention gives is reduced with what stands beside it, not by itself."""
+    operations = tuple(one for one in executed(tape.operations) if not (joint and _is_reduced_attention(one)))
     cached = [tensor for one in operations for tensor in one.outputs if tensor.role == BUFFER]
     run = kernels(operations, cached, compiled=tape.stack.compiled)
     return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
+
+
+def _is_reduced_attention(operation: Operation) -> bool:
+    reduces = isinstance(operation, Collective) and operation.collective == "all_reduce"
+    return reduces and operation.inputs[0].name.startswith("attention/out")
 
 
 def _sampled(tape: Tape, logits: Tensor) -> None:

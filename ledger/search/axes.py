@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.search.batches import text_of
-from ledger.search.space import DATA, LAYOUT
+from ledger.search.space import DATA, LAYOUT, keys_of
 from ledger.spec.faults import Faults, Written
 from ledger.spec.paths import row
+from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import read_value
 
@@ -64,6 +65,22 @@ def read_axes(texts: Iterable[str]) -> Axes:
     layout = {key: values for key, values in named.items() if key in LAYOUT}
     others = {key: values for key, values in named.items() if key not in LAYOUT and key != DATA}
     return Axes(layout, named.get(DATA, ()), others, places)
+
+
+def require_keys(axes: Axes, plan: Plan) -> None:
+    """Raises SpecError for keys of a layout that the layouts of this plan do not state, since it serves."""
+    known = keys_of(plan)
+    problems = [
+        Problem(
+            Location(axes.place(key, values[0]).file, 1, len(FLAG) + 1),
+            f"`{key}` is not of the layouts of a plan that serves",
+            f"vary {', '.join(known)}, or any other key of the plan, as `serve.concurrency`",
+        )
+        for key, values in axes.layout.items()
+        if key not in known
+    ]
+    if problems:
+        raise SpecError(problems, {one.where.file: one.where.file for one in problems})
 
 
 def _read(file: str, named: Mapping[str, Any]) -> tuple[str, list[tuple[Any, Location]]]:

@@ -10,22 +10,14 @@ from typing import Any
 from ledger.books.absent import Absent, absent
 from ledger.search.axes import FLAG, Axes
 from ledger.search.batches import text_of
-from ledger.search.space import DATA, LAYOUT, VALUES, Layout, Space, laid_out, space_of
+from ledger.search.choices import VALUES
+from ledger.search.space import DATA, LAYOUT, NEUTRAL, Space, laid_out, space_of
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments, read_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.problems import FLAG as SET
 from ledger.spec.problems import Location, Problem, SpecError
-
-# A layout in which no key has an effect, but for sharding: what a value by itself is held against.
-PLAIN: Layout = {
-    **dict.fromkeys(LAYOUT),
-    **{f"parallelism.{key}": 1 for key in ("tensor", "context", "expert", "pipeline", "interleave", "replicate")},
-    "parallelism.sequence": "off",
-    "recompute": "none",
-    "run.micro_batch": 1,
-}
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,8 @@ def _reason(key: str, one: _Value, every: Sequence[Base]) -> str:
     """Why no base can have a value of a key, as the first says; nothing where one can."""
     reasons = []
     for base in every:
-        plain = {**PLAIN, "parallelism.zero": 3 if base.plan.cluster.devices > 1 else 0}
+        neutral = {**NEUTRAL, "parallelism.zero": 3 if base.plan.cluster.devices > 1 else 0}
+        plain = {key: neutral[key] for key in base.space.keys}
         usual = {problem.message for problem in violations(laid_out(base.plan, plain))}
         told = [problem.message for problem in violations(laid_out(base.plan, {**plain, key: one.value}))]
         reasons.append(next((message for message in told if message not in usual), ""))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ledger.search.blocks import Block
-from ledger.search.space import LAYOUT, Space
+from ledger.search.space import Space
 
 FULL = 1 << 18  # layouts of a batch
 DIVIDING = ("parallelism.tensor", "parallelism.pipeline", "parallelism.context")  # what data is the rest of
@@ -33,7 +33,7 @@ class Batch:
     totals: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:
-        return len(self.choices[LAYOUT[0]])
+        return len(next(iter(self.choices.values())))
 
     @property
     def data(self) -> np.ndarray:
@@ -49,7 +49,7 @@ def text_of(value: Any) -> str:
 def data_degrees(space: Space, choices: Mapping[str, np.ndarray]) -> np.ndarray:
     """What tensor, pipeline and context degrees leave of the devices."""
     rest = np.ones(1, np.int64)
-    for key in DIVIDING:
+    for key in (one for one in DIVIDING if one in space.values):
         rest = rest * np.array(space.values[key], np.int64)[choices[key]]
     return space.plan.cluster.devices // rest
 
@@ -76,7 +76,7 @@ def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), ful
 def _translated(block: Block, space: Space) -> Batch:
     """The block with its choices as places in the whole space."""
     choices = {}
-    for key in LAYOUT:
+    for key in space.keys:
         places = {text_of(value): place for place, value in enumerate(space.values[key])}
         own = np.array([places[text_of(value)] for value in block.space.values[key]], np.int32)
         choices[key] = own[block.choices[key]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ledger.search.batches import Batch
-from ledger.search.space import DATA, LAYOUT
+from ledger.search.space import DATA
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,14 @@ class Columns:
     """The keys in their order, and which of them hold whole numbers; the totals follow them as float64."""
 
     others: tuple[str, ...]  # keys that are not of the layout
+    layout: tuple[str, ...]
     whole: frozenset[str]
     totals: tuple[str, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that a layout states, after those that make its base."""
-        return (*self.others, DATA, *LAYOUT)
+        return (*self.others, DATA, *self.layout)
 
     def values(self, batch: Batch, fixed: Mapping[str, Any]) -> Iterator[tuple[str, list[Any], np.ndarray]]:
         """For each key: its values as cells, and which of them each row has."""
@@ -33,7 +34,7 @@ class Columns:
             yield key, [self.cell(key, fixed[key])], np.zeros(rows, np.int32)
         degrees, places = np.unique(batch.data, return_inverse=True)
         yield DATA, [int(degree) for degree in degrees], places.astype(np.int32)
-        for key in LAYOUT:
+        for key in self.layout:
             yield key, [self.cell(key, value) for value in batch.space.values[key]], batch.choices[key]
 
     def cell(self, key: str, value: Any) -> int | str | None:
@@ -43,7 +44,9 @@ class Columns:
         return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def columns_of(values: Mapping[str, Sequence[Any]], others: Sequence[str], totals: Sequence[str]) -> Columns:
+def columns_of(
+    values: Mapping[str, Sequence[Any]], others: Sequence[str], layout: Sequence[str], totals: Sequence[str]
+) -> Columns:
     """The columns of a space: a key whose values are all whole numbers is a column of them."""
     whole = {key for key, listed in values.items() if all(type(value) is int for value in listed)}
-    return Columns(tuple(others), frozenset({*whole, DATA}), tuple(totals))
+    return Columns(tuple(others), tuple(layout), frozenset({*whole, DATA}), tuple(totals))

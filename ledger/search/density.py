@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ledger.search.batches import Batch, text_of
-from ledger.search.question import MEMORY, TIME
+from ledger.search.question import MEMORY
 
 PER_DECADE = 32  # cells of a factor of ten in time
 SHORTEST, DECADES = 1e-4, 9  # seconds at which the grid begins, and factors of ten that it has
@@ -26,9 +26,10 @@ MOST_VALUES = 48  # of a key that has layers of its own
 
 @dataclass(frozen=True)
 class Layers:
-    """The grid's cell of memory in bytes, and the keys whose values have layers of their own, with these values."""
+    """The grid's cell of memory in bytes, the total that is its time, and the keys whose values have layers."""
 
     unit: float
+    time: str
     values: Mapping[str, tuple[Any, ...]]
 
     def first(self, key: str) -> int:
@@ -57,9 +58,9 @@ class Density:
         return grid.reshape(TIMES, REACH)
 
 
-def layers_of(unit: float, values: Mapping[str, Sequence[Any]]) -> Layers:
+def layers_of(unit: float, time: str, values: Mapping[str, Sequence[Any]]) -> Layers:
     """Layers for the keys that have more values than one, and not too many."""
-    return Layers(unit, {key: tuple(few) for key, few in values.items() if 1 < len(few) <= MOST_VALUES})
+    return Layers(unit, time, {key: tuple(few) for key, few in values.items() if 1 < len(few) <= MOST_VALUES})
 
 
 def add_densities(one: Density | None, other: Density | None) -> Density | None:
@@ -81,7 +82,7 @@ def summed(parts: Iterable[Density]) -> Density:
 
 def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Density:
     """The counts of a batch, each of whose layouts has the `fixed` values besides its own."""
-    times, memory = batch.totals[TIME], batch.totals[MEMORY]
+    times, memory = batch.totals[layers.time], batch.totals[MEMORY]
     there = np.isfinite(times) & np.isfinite(memory) & (times > 0)
     row = np.floor(np.log10(np.where(there, times, 1.0) / SHORTEST) * PER_DECADE)
     column = np.floor(np.where(there, memory, 0.0) / layers.unit)

@@ -12,6 +12,7 @@ from ledger.books.compiler import compile_plan
 from ledger.model.pipelines import PIPELINES
 from ledger.search.batches import Batch
 from ledger.search.question import TIME
+from ledger.search.served import LATENCY
 from ledger.search.space import DATA, LAYOUT, MESH, NOWHERE, RECOMPUTE, Layout, Space
 from ledger.spec.faults import Written
 from ledger.spec.inputs import changes as differences
@@ -21,7 +22,7 @@ from ledger.spec.parts import spec_type
 from ledger.spec.plan import Parallelism, Plan, Recompute
 from ledger.spec.reader import as_node
 
-EDIT_RANK = "edit_rank"  # a total that orders layouts by the keys they change, then by the time of a step
+EDIT_RANK = "edit_rank"  # a total that orders layouts by the keys they change, then by the time of a step or token
 SCHEDULE = "parallelism.schedule"
 IDLE = (None, "off")  # values of a key that has no effect
 LEFT_TO_DEFAULT = (
@@ -50,14 +51,14 @@ class EditCosts:
 
     def rank(self, batch: Batch) -> np.ndarray:
         """The count, and as its fraction the seconds of a step: more of them, a larger fraction below one."""
-        seconds = batch.totals[TIME]
+        seconds = batch.totals[TIME if TIME in batch.totals else LATENCY]
         return np.asarray(self.counts(batch) + seconds / (1.0 + seconds))
 
 
 def edit_costs(space: Space) -> EditCosts:
     """Which values of a space are edits of its plan."""
     plan = space.plan
-    by_key = {key: np.array([_is_edit(plan, key, value) for value in space.values[key]]) for key in LAYOUT}
+    by_key = {key: np.array([_is_edit(plan, key, value) for value in space.values[key]]) for key in space.keys}
     return EditCosts(by_key, plan.parallelism.data if DATA in plan.origins else 0)
 
 

@@ -12,7 +12,6 @@ from ledger.search.batches import Batch
 from ledger.search.density import Density, add_densities
 from ledger.search.front import beaten, front_places
 from ledger.search.question import MEMORY, Limit, Question
-from ledger.search.space import LAYOUT
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,12 @@ ROWS = ("tasks", "numbers", "choices", "totals", "excess")
 def no_rows(keys: int) -> Rows:
     """No layouts, with so many totals each."""
     whole = np.zeros(0, np.int64)
-    return Rows(whole, whole, np.zeros((0, len(LAYOUT)), np.int32), np.zeros((0, keys)), np.zeros(0))
+    return Rows(whole, whole, np.zeros((0, 0), np.int32), np.zeros((0, keys)), np.zeros(0))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The layouts of several."""
+    """The layouts of several; of none where none has any."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ROWS))
 
 
@@ -172,7 +172,7 @@ def _rows(batch: Batch, task: int, places: np.ndarray, missed: np.ndarray, quest
     return Rows(
         np.full(len(places), task, np.int64),
         batch.first + places.astype(np.int64),
-        np.stack([batch.choices[key][places] for key in LAYOUT], axis=1).astype(np.int32),
+        np.stack([batch.choices[key][places] for key in batch.space.keys], axis=1).astype(np.int32),
         np.stack([batch.totals[key][places] for key in question.keys], axis=1),
         missed[places],
     )

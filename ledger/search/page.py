@@ -27,7 +27,7 @@ from ledger.search.batches import text_of
 from ledger.search.contract import totals
 from ledger.search.density import MOST_VALUES, PER_DECADE, REACH, SHORTEST, Density, Layers
 from ledger.search.found import Rows
-from ledger.search.question import MEMORY, TIME
+from ledger.search.question import MEMORY
 from ledger.search.sweep import Search, Swept
 from ledger.search.words import short_changes
 from ledger.spec.version import short_digest
@@ -144,12 +144,12 @@ def _data(layers: Layers, density: Density, frame: Frame, most: int) -> str:
 def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
     search = swept.search
     front = swept.found.front
-    time, memory = (search.question.keys.index(key) for key in (TIME, MEMORY))
+    time, memory = (search.question.keys.index(key) for key in (layers.time, MEMORY))
     points = [
         DensityPoint(str(place + 1), short_changes(search, front, place), row[memory], row[time])
         for place, row in enumerate(front.totals[:ROWS_SHOWN].tolist())
     ]
-    own = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[TIME]))
+    own = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time]))
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit

@@ -18,8 +18,9 @@ from ledger.books.what_if.product import Ranking
 from ledger.books.what_if.sought import Unknown, Value
 from ledger.books.what_if.trial import totals
 from ledger.report.recommendations import Recommendation
+from ledger.search.choices import VALUES
 from ledger.search.recommend import compiled_row, kept_values, searched
-from ledger.search.space import VALUES, space_of
+from ledger.search.space import space_of
 from ledger.search.workers import Run
 from ledger.spec.load import revised
 from ledger.spec.overrides import assignments

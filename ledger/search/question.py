@@ -10,7 +10,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ledger.books.absent import absent
-from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault, host_conditions
+from ledger.books.what_if.conditions import (
+    RELATIONS,
+    Condition,
+    condition,
+    fault,
+    host_conditions,
+    served_conditions,
+)
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.units import is_more_better
@@ -53,19 +60,23 @@ class Limit:
 
 @dataclass(frozen=True)
 class Question:
-    """The objective (least of it, or most), conditions, the keys of the front, and how many of the best are wanted."""
+    """The objective (least of it, or most), conditions, the keys of the front, and how many of the best are wanted.
+
+    `shown`: totals of every row, of which the first is the time that a page draws.
+    """
 
     objective: str = TIME
     largest: bool = False
     conditions: tuple[Condition, ...] = ()
     front: tuple[str, ...] = (TIME, MEMORY)
     top: int = 10
+    shown: tuple[str, ...] = SHOWN
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Every total that a row needs, each once."""
         asked = (one.key for one in self.conditions)
-        return tuple(dict.fromkeys((*SHOWN, self.objective, *self.front, *asked)))
+        return tuple(dict.fromkeys((*self.shown, self.objective, *self.front, *asked)))
 
     @property
     def signs(self) -> Mapping[str, float]:
@@ -112,7 +123,7 @@ def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
     asked = tuple(condition(text, {*known, *named}) for text in conditions)
     for problem in contradictions(asked):
         raise fault(problem, 1, "no layout can meet both conditions", "leave one of them out")
-    return Question(key, largest, (*asked, *host_conditions(plan)), keys, top)
+    return Question(key, largest, (*asked, *host_conditions(plan), *served_conditions(plan)), keys, top)
 
 
 def _require_total(key: str, known: Collection[str], flag: str) -> None:

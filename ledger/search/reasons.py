@@ -14,7 +14,8 @@ import numpy as np
 
 from ledger.search.axes import Axes
 from ledger.search.bases import Base
-from ledger.search.space import DATA, LAYOUT, MESH, VALUES, Layout, cuts, laid_out
+from ledger.search.choices import VALUES, cuts
+from ledger.search.space import DATA, LAYOUT, MESH, Layout, laid_out
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Parallelism, Plan
 from ledger.spec.problems import SpecError
@@ -89,7 +90,8 @@ def common_reason(bases: Sequence[Base], axes: Axes, without: Callable[[Base, st
 def _drawn(base: Base, drawn: np.random.Generator) -> tuple[Layout, str]:
     """A layout of a base in which each key has an effect, or the first key that has no value with one."""
     layout: dict[str, Any] = {}
-    for key in (*FIRST, *(MESH + name for name in SERVES)):
+    keys = (*FIRST, *(MESH + name for name in SERVES))
+    for key in (one for one in keys if one in base.space.values):
         serves = SERVES[key.removeprefix(MESH)][0] if key not in FIRST else lambda *_: True
         fitting = [value for value in base.space.values[key] if serves(layout, value)]
         if key in (f"{MESH}ends", f"{MESH}stages") and _staged(layout):
@@ -97,12 +99,12 @@ def _drawn(base: Base, drawn: np.random.Generator) -> tuple[Layout, str]:
         if not fitting:
             return layout, key
         layout[key] = fitting[drawn.integers(len(fitting))]
-    return {key: layout[key] for key in LAYOUT}, ""
+    return {key: layout[key] for key in base.space.keys}, ""
 
 
 def _cuts(plan: Plan, layout: Layout, key: str, value: Any) -> bool:
     """Whether a pipeline's layers are cut so in one of the ways that are told apart."""
-    mesh = Parallelism(pipeline=layout[f"{MESH}pipeline"], interleave=layout[f"{MESH}interleave"])
+    mesh = Parallelism(pipeline=layout[f"{MESH}pipeline"], interleave=layout.get(f"{MESH}interleave", 1))
     ways = cuts(plan, mesh)
     if key == f"{MESH}ends":
         return any(ends == value for ends, _ in ways)
@@ -116,9 +118,9 @@ def _idle(key: str) -> str:
 
 def _wrong(layout: Layout, plan: Plan, data: Sequence[int]) -> tuple[int, str, str]:
     """How much is wrong with a layout, the key where that is known, and the first of it."""
-    devices, product = plan.cluster.devices, prod(layout[key] for key in DEGREES)
+    devices, product = plan.cluster.devices, prod(layout.get(key, 1) for key in DEGREES)
     if devices % product:
-        names = " x ".join(f"{key.removeprefix(MESH)} {layout[key]}" for key in DEGREES)
+        names = " x ".join(f"{key.removeprefix(MESH)} {layout[key]}" for key in DEGREES if key in layout)
         return WORST, "", f"for example, {names} does not divide the {devices} devices"
     told = _violations(plan, layout)
     if told:

@@ -14,13 +14,15 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search.aims import aim_of
 from ledger.search.blocks import Block
+from ledger.search.choices import VALUES
 from ledger.search.edits import EDIT_RANK, fewest_changes
 from ledger.search.found import Found, Rows, add, nothing
 from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.pricing import Piece, pieces
-from ledger.search.question import CAPACITY, MEMORY, TIME, Question
-from ledger.search.space import LAYOUT, VALUES, Space, space_of
+from ledger.search.question import CAPACITY, MEMORY
+from ledger.search.space import Space, space_of
 from ledger.search.tasks import Job, Task
 from ledger.search.time_limit import OutOfTimeError, time_limit
 from ledger.search.workers import Run, in_this_process
@@ -34,13 +36,10 @@ if TYPE_CHECKING:
     from ledger.search.sweep import Progress
     from ledger.spec.plan import Plan
 
-CANDIDATES = 16  # layouts with the fewest edits, by estimate, whose edits are counted exactly
 COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
 DEVICES, COST = "cluster.devices", "cost.run"
 WORTH = 0.02  # of the cost: what fewer devices must save, since the run takes so much longer on them
 TOLERANCE = 1e-9  # of figures of the pass, relative to those of the compiler
-TOTALS = (TIME, "time.calendar", COST, MEMORY, CAPACITY, "mfu", "tokens_per_second")
-QUESTION = Question(objective=EDIT_RANK, top=CANDIDATES)
 # Keys that a quick search leaves as the plan has them: most layouts differ in these alone.
 KEPT = (
     "parallelism.context",
@@ -52,8 +51,8 @@ KEPT = (
 
 
 def may_recommend(plan: Plan) -> bool:
-    """Whether a plan trains in layouts, and has a spec in which one could be written."""
-    return not plan.model.bare and plan.serve is None and plan.reading is not None
+    """Whether a plan has layouts, and a spec in which one could be written."""
+    return not plan.model.bare and plan.reading is not None
 
 
 def recommend(
@@ -71,7 +70,8 @@ def recommend(
     then.
     """
     thorough = not seconds
-    fewer = fewer_devices(plan) if thorough and plan.assumptions.price else {}
+    whole = whole or plan.serve is not None
+    fewer = fewer_devices(plan) if thorough and plan.assumptions.price and plan.serve is None else {}
     spaces = [space_of(plan, {} if whole else kept_values(plan)), *fewer.values()]
     (found, *others), complete = searched(spaces, run, progress, seconds)
     at = {devices: (space, other) for (devices, space), other in zip(fewer.items(), others, strict=True)}
@@ -82,7 +82,7 @@ def recommend(
         fastest=fastest,
         cheapest=cheapest(plan, fastest, at),
         front=front,
-        points=tuple((float(row[_column(MEMORY)]), float(row[_column(TIME)])) for row in found.front.totals),
+        points=_points(plan, found),
         legal=found.legal,
         fitting=found.meeting,
         kept=() if whole else KEPT,
@@ -125,18 +125,19 @@ def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: flo
     """What is found of each space, and whether all of it was looked at; what is most like the plan comes first."""
     tasks: list[Task] = []
     of: list[int] = []
+    question = aim_of(spaces[0].plan).question
     for number, space in enumerate(spaces):
-        limits = QUESTION.limits(space.plan, headroom_bytes(space.plan), headroom_words(space.plan))
+        limits = question.limits(space.plan, headroom_bytes(space.plan), headroom_words(space.plan))
         for piece in pieces(space):
             tasks.append(Task(len(tasks), piece, space, {}, limits))
             of.append(number)
     ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
-    found = [nothing(QUESTION) for _ in spaces]
+    found = [nothing(question) for _ in spaces]
     try:
         with time_limit(seconds):
-            for done, (task, part) in enumerate(run(ordered, Job(QUESTION)), 1):
+            for done, (task, part) in enumerate(run(ordered, Job(question)), 1):
                 number = of[task.number]
-                found[number] = add(found[number], part, QUESTION)
+                found[number] = add(found[number], part, question)
                 progress(done, len(tasks), sum(one.legal for one in found))
                 if not part.complete:
                     return found, False
@@ -157,21 +158,21 @@ def _unlike(piece: Piece, plan: Plan) -> int:
 
 def smallest_edit(plan: Plan, space: Space, found: Found) -> Recommendation | None:
     """The fewest changed keys, then the least time of a step: of the plan itself, none, where it fits as it is."""
-    own = compile_plan(plan).totals
+    own, aim = compile_plan(plan).totals, aim_of(plan)
     if own[MEMORY] <= own[CAPACITY] - headroom_bytes(plan):
-        return Recommendation({}, _shown(own))
+        return Recommendation({}, _shown(plan, own))
+
+    def size(one: Recommendation) -> tuple[int, float]:
+        return len(one.changes), aim.pace(one.totals)
+
     best: Recommendation | None = None
-    for place, rank in enumerate(found.best.totals[:, _column(EDIT_RANK)]):
+    for place, rank in enumerate(found.best.totals[:, aim.question.keys.index(EDIT_RANK)]):
         if best and int(rank) > len(best.changes):
             break
         other = _compiled(plan, space, found.best, place)
-        if best is None or _size(other) < _size(best):
+        if best is None or size(other) < size(best):
             best = other
     return best
-
-
-def _size(one: Recommendation) -> tuple[int, float]:
-    return len(one.changes), one.totals[TIME]
 
 
 def cheapest(
@@ -202,7 +203,7 @@ def _compiled(
 ) -> Recommendation:
     """A row compiled by itself; held to what the pass found of it."""
     changes, totals = compiled_row(plan, space, rows, place, fixed)
-    return Recommendation(changes, _shown(totals))
+    return Recommendation(changes, _shown(plan, totals))
 
 
 def compiled_row(
@@ -212,21 +213,25 @@ def compiled_row(
 
     They are held to what the pass found of it.
     """
-    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
+    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(space.keys)}
     changes = fewest_changes(plan, {**(fixed or {}), **Block(space, choices, {}).layout(0)})
     made = revised(plan, assignments(changes))
     assert made.plan is not None, f"{changes} makes no plan of {plan.name}"  # noqa: S101 - our own mistake
     totals = compile_plan(made.plan).totals
-    for key in (TIME, MEMORY):
-        found = float(rows.totals[place, _column(key)])
+    aim = aim_of(plan)
+    for key in (aim.total, MEMORY):
+        found = float(rows.totals[place, aim.question.keys.index(key)])
         same = isclose(float(totals[key]), found, rel_tol=TOLERANCE)
         assert same, f"{changes}: {key} is {totals[key]} compiled, {found} in the search"  # noqa: S101 - as above
     return changes, totals
 
 
-def _shown(totals: Mapping[str, Number]) -> dict[str, float]:
-    return {key: float(totals[key]) for key in TOTALS if key in totals}
+def _shown(plan: Plan, totals: Mapping[str, Number]) -> dict[str, float]:
+    return {key: float(totals[key]) for key in aim_of(plan).shown if key in totals}
 
 
-def _column(key: str) -> int:
-    return QUESTION.keys.index(key)
+def _points(plan: Plan, found: Found) -> tuple[tuple[float, float], ...]:
+    """Memory of the front's layouts, and what each is fast by."""
+    aim = aim_of(plan)
+    memory, total = (aim.question.keys.index(key) for key in (MEMORY, aim.total))
+    return tuple((float(row[memory]), float(row[total])) for row in found.front.totals)

@@ -17,7 +17,8 @@ from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.program import program
 from ledger.model.schedule import Role, dealt_layers, described
 from ledger.model.units import Unit
-from ledger.search.space import Layout, Space, cuts
+from ledger.search.choices import cuts
+from ledger.search.space import Layout, Space
 from ledger.search.states import held_units
 from ledger.spec.places import Places
 from ledger.spec.plan import Parallelism, Plan, Stages

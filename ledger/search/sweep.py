@@ -13,7 +13,7 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.books.what_if.conditions import fault
-from ledger.search.axes import Axes, read_axes
+from ledger.search.axes import Axes, read_axes, require_keys
 from ledger.search.bases import Base, LeftOut, bases, left_out_words, with_totals
 from ledger.search.batches import FULL, text_of
 from ledger.search.blocks import Block
@@ -24,15 +24,16 @@ from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
-from ledger.search.question import RATE, TIME, Limit, Question, read_question
-from ledger.search.space import LAYOUT
+from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, read_question
+from ledger.search.served import EACH, FRONT, shown_totals
+from ledger.search.served import SHOWN as SERVED
+from ledger.search.space import keys_of
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Run
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.trains import require_training
 from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Asked:
     objective: str = ""  # the usual one
     largest: bool = False
     conditions: tuple[str, ...] = ()
-    front: str = "time.step,memory.reserved"
+    front: str = ""  # the usual one
     top: int = 10
     headroom: str = ""
     name: str = ""  # of the spec as it was typed, where `spec` is its text
@@ -91,7 +92,7 @@ class Search:
         """The values of every key, over all bases, each once."""
         found: dict[str, dict[str, Any]] = {key: _by_text(values) for key, values in self.axes.named.items()}
         for base in self.bases:
-            for key in LAYOUT:
+            for key in base.space.keys:
                 found[key] = {**found.get(key, {}), **_by_text(base.space.values[key])}
         return {key: tuple(values.values()) for key, values in found.items()}
 
@@ -107,7 +108,7 @@ class Search:
     def changes(self, rows: Rows, place: int) -> dict[str, Any]:
         """What makes the spec the plan of a row, complete, as `--set` takes it."""
         base = self.bases[self.base_of[int(rows.tasks[place])]]
-        choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
+        choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(base.space.keys)}
         return {**base.changes, **Block(base.space, choices, {}).layout(0)}
 
 
@@ -139,16 +140,16 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
     if plan.model.bare:
         where = plan.origins["model"].where
         raise SpecError([Problem(where, "a bare count of parameters has no layouts", "name a model with layers")])
-    tries = "`ledger solve SPEC --for parallelism.tensor --for serve.concurrency` tries every pair"
-    require_training(plan, "layouts are swept of plans that train", tries)
+    require_keys(axes, plan)
     own = compile_plan(plan).totals
-    objective = (asked.objective or TIME, asked.largest)
-    question = read_question(plan, own, objective, asked.conditions, asked.front, asked.top)
+    question = _question(asked, plan, own)
     limits_of(question, plan, asked.headroom)
     found, left_out = with_totals(bases(asked.spec, asked.overrides, axes, note), question.keys)
     if not found:
         raise _without_totals(asked, left_out)
-    if not asked.objective and len({tokens_of(base.plan) for base in found}) > 1:
+    if plan.serve is not None:
+        question = replace(question, shown=shown_totals([base.plan for base in found]))
+    elif not asked.objective and len({tokens_of(base.plan) for base in found}) > 1:
         question = replace(question, objective=RATE, largest=True)
     tasks: list[Task] = []
     base_of: list[int] = []
@@ -158,6 +159,14 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
             tasks.append(Task(len(tasks), piece, base.space, base.fixed, limits, axes.data))
             base_of.append(number)
     return Search(asked, plan, own, question, axes, found, tuple(tasks), tuple(base_of), left_out)
+
+
+def _question(asked: Asked, plan: Plan, own: Mapping[str, Number]) -> Question:
+    """What is asked, with what is usual of a plan that trains or serves where nothing is said."""
+    usual, most, front = (TIME, False, (TIME, MEMORY)) if plan.serve is None else (EACH, True, FRONT)
+    objective = (asked.objective, asked.largest) if asked.objective else (usual, most)
+    question = read_question(plan, own, objective, asked.conditions, asked.front or ",".join(front), asked.top)
+    return question if plan.serve is None else replace(question, shown=SERVED)
 
 
 def tokens_of(plan: Plan) -> int:
@@ -182,7 +191,7 @@ def sweep(
 ) -> Swept:
     """What the tasks find, added in whatever order they are done; interrupted, what was found so far."""
     begin = time.perf_counter()
-    layers = layers_of(_unit(search), search.space) if dense else None
+    layers = layers_of(_unit(search), search.question.shown[0], search.space) if dense else None
     counted = search.axes.named
     parts = parts_of(search, out, layers) if out else None
     job = Job(search.question, counted, layers, parts)
@@ -237,7 +246,7 @@ def _unit(search: Search) -> float:
 def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
     """The folder of parts beside a file, whose name follows from all that the parts depend on."""
     others = tuple(search.axes.others)
-    columns = columns_of(search.space, others, search.question.keys)
+    columns = columns_of(search.space, others, keys_of(search.plan), search.question.keys)
     form = form_of(out)
     told = [
         program_digest(),

@@ -8,21 +8,21 @@ from typing import Any
 
 from ledger.numbers import said
 from ledger.search.found import Rows
-from ledger.search.space import LAYOUT, laid_out
+from ledger.search.space import laid_out
 from ledger.search.sweep import Search
 from ledger.spec.edit import flow
 from ledger.spec.inputs import changes
 from ledger.units import unit_of
 
 OWN = "the plan itself"
-SHORT = ("parallelism.", "run.")  # parts whose keys are clear without them
+SHORT = ("parallelism.", "run.", "serve.")  # parts whose keys are clear without them
 
 
 def short_changes(search: Search, rows: Rows, place: int) -> str:
     """What a row changes of the plan: `tensor 2, recompute full`."""
     stated = search.changes(rows, place)
-    layout = {key: stated[key] for key in LAYOUT}
     base = search.bases[search.base_of[int(rows.tasks[place])]]
+    layout = {key: stated[key] for key in base.space.keys}
     paths = [change.path for change in changes(search.plan, laid_out(base.plan, layout))]
     return ", ".join(_differing(stated, paths)) or OWN
 

@@ -206,6 +206,16 @@ class Attention:
             return {}
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 
+    def heads_over(self, devices: int, *, copies: bool) -> dict[str, int]:
+        """The same over so many devices; with `copies`, each has a key-value head, if only one that others have too.
+
+        As engines that serve do: vLLM's QKVParallelLinear (`num_kv_head_replicas`), TensorRT-LLM's `Attention`.
+        """
+        found = self.split_heads
+        shared = found.get("kv_heads", 0)
+        copied = copies and 0 < shared < devices and devices % shared == 0
+        return {**found, "kv_heads": devices} if copied else found
+
     @property
     def matrices(self) -> tuple[str, ...]:
         """The projections by name."""

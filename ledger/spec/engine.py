@@ -87,3 +87,27 @@ class Engine:
         Integer(0),
         "Tokens of a prompt after which stages of a pipeline wait for each other (llama.cpp's `n_batch`); 0: never.",
     ] = 0
+    fp16_sums: Annotated[
+        bool,
+        "Whether products of prompts in fp16 keep their sums in fp16 too, which some devices do faster "
+        "(`accelerator.fp16_sums`).",
+    ] = False
+    wide_activations: Annotated[
+        bool,
+        "Whether activations are fp32: each product of a prompt converts its operand to 16 bits before, and its result "
+        "back after.",
+    ] = False
+    cache_copies: Annotated[
+        bool,
+        "Whether each new token is joined with the cache in a new tensor, so that all of it is read and written.",
+    ] = False
+    joint_sums: Annotated[
+        bool,
+        "Whether attention and feed-forward parts that stand beside each other are added before one all-reduce.",
+    ] = False
+    peers: Annotated[
+        str,
+        Choice("measured", "direct"),
+        "Of devices without links of their own: their collectives as they were measured, or every pair of a node at "
+        "the rate of two, on machines whose devices reach each other over PCIe.",
+    ] = "measured"

@@ -117,6 +117,11 @@ class Accelerator:
         quantity("B/s"),
         "What that cache reads and writes per second: `3.9 TB/s`; twice the memory's where it is not known.",
     ] = 0.0
+    fp16_sums: Annotated[
+        float,
+        quantity("FLOP/s"),
+        "Dense fp16 products whose sums are fp16 too, where that is faster than `peak.fp16`: `330.3 TFLOP/s`.",
+    ] = 0.0
     across_nodes: Annotated[
         bool,
         At("scaleup.across_nodes"),

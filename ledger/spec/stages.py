@@ -44,3 +44,12 @@ def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
     if last is not None:
         sizes[-1] = last
     return tuple(sizes)
+
+
+def as_even(layers: int, count: int) -> list[int]:
+    """So many layers over so many chunks: those in the middle have one more where they do not divide."""
+    each, rest = divmod(layers, count)
+    if not each:
+        return []
+    first = (count - rest) // 2
+    return [each + (first <= place < first + rest) for place in range(count)]

@@ -11,11 +11,13 @@ import pytest
 import ledger
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weights_read
+from ledger.books.serving.mean_step import request_time
 from ledger.books.serving.passes import decode_shape, served_roles
 from ledger.books.serving.plans import as_served, one_prompt
 from ledger.books.serving.steady import Service
 from ledger.books.serving.totals import bytes_per_sequence, one_device, reads
 from ledger.books.totals import kv_cache
+from ledger.numbers import said
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Attention, Lengths, Serve
 
@@ -97,6 +99,24 @@ def test_heads_are_cut_over_tensor_and_latents_are_not() -> None:
         name: found["serve.cache.bytes_per_sequence"] / found["serve.cache.per_device"] for name, found in whole.items()
     }
     assert shares == {"llama-3-8b": 8, "deepseek-v3": 1}
+
+
+def test_a_device_has_a_head_of_the_cache_at_least() -> None:
+    """Four key-value heads over eight devices: each has a copy of one, so that a device keeps an eighth of twice four.
+
+    The matrices of keys and values are there twice in all, everything else is an eighth; what the model computes and
+    keeps, copies left out, is what it was.
+    """
+    whole, few, many = (totals(model="qwen3-30b-a3b", tensor=degree) for degree in (1, 4, 8))
+    kept = whole["serve.cache.bytes_per_sequence"]
+    assert [found["serve.cache.per_device"] * 4 for found in (few, many)] == [kept, kept]
+    assert many["serve.cache.bytes_per_sequence"] == kept
+    assert (many["flops.prefill"], many["flops.decode"]) == (whole["flops.prefill"], whole["flops.decode"])
+    copies = 48 * 2 * 2048 * 4 * 128  # matrices of keys and values of all layers, once more over eight devices
+    layer = 2048 * 128 + 2 * 2048 + 2 * 128  # the router and norms, whole on each device
+    whole_on_each = 48 * layer + 2048
+    cut = (whole["parameters"] - whole_on_each + copies) / 8
+    assert many["parameters.per_device"] == whole_on_each + cut
 
 
 def test_a_format_of_the_cache_sets_its_bytes() -> None:
@@ -256,6 +276,44 @@ def test_one_sequence_waits_for_nobody() -> None:
     assert state.time_per_token == pytest.approx(one.decoding(1).through)
     assert state.residence == pytest.approx(one.ttft + 191 * state.time_per_token, rel=0.01)
     assert state.tokens_per_second == pytest.approx(192 / state.residence)
+
+
+@pytest.mark.parametrize("load", [1, 7, 64, 4000])
+def test_an_answer_is_its_first_token_waiting_and_the_others(load: int) -> None:
+    """What a sequence takes is a first token of an empty service, what the load adds to it, and 191 further tokens."""
+    found = totals(concurrency=load)
+    parts = found["serve.ttft"] + found["serve.waiting"] + 191 * found["serve.time_per_token"]
+    assert parts == pytest.approx(found["serve.residence"], rel=1e-9)
+    assert found["serve.waiting"] < 0.5 * found["serve.ttft"] if load < 8 else found["serve.waiting"] > 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "load"), [(8000, 192, 1), (8000, 192, 64), (100, 400, 64), (8000, 8, 2000)]
+)
+def test_seconds_of_requests_are_those_of_the_device(prompt: int, output: int, load: int) -> None:
+    """What a request's prompt and tokens take of a busy device is the time between two answers, whatever the load."""
+    one = service(prompt=f"{prompt} tokens", output=f"{output} tokens", concurrency=load)
+    spent = request_time(one, one.roles[0])
+    assert sum(spent.by_limit.values()) == pytest.approx(1 / one.stated.requests_per_second, rel=1e-6)
+
+
+def test_what_prompts_take_is_said_where_it_is_most() -> None:
+    """Long prompts with two tokens of output: nearly all of the time, which compute limits; short ones: not a word."""
+    long, short = (
+        ledger.compile(text(prompt=f"{prompt} tokens", output=f"{output} tokens"))
+        for prompt, output in ((8000, 2), (9, 900))
+    )
+    share = long.totals["serve.ttft"] / long.totals["serve.residence"]
+    assert share > 0.9
+    assert long.verdict.bottleneck == f"compute; prompts take {said(share, '%')} of the time"
+    assert short.verdict.bottleneck == "memory bandwidth"
+
+
+def test_an_engine_that_waits_for_its_host_says_so() -> None:
+    """A small model in an engine whose host takes 10 ms a step is limited by the host."""
+    plan = text().replace("serve:", "stack: vllm-2024\nserve:")
+    found = ledger.compile(plan, overrides=("stack.engine.step=10 ms",))
+    assert found.verdict.bottleneck == "the host that prepares each step"
 
 
 def test_more_in_flight_is_never_less_in_all() -> None:

@@ -75,12 +75,14 @@ def test_longer_prompts_are_solved_for(command_line: Callable[..., Result]) -> N
     assert found["value"] > 4096
 
 
-def test_what_is_of_training_is_refused_in_a_line(command_line: Callable[..., Result]) -> None:
-    """A verb that lays out a training step says so, at the plan's `serve`, with exit code 2."""
-    found = command_line("sweep", PLAN)
-    assert found.exit_code == 2
-    assert "swept of plans that train" in found.stderr
-    assert "serve-70b.yaml" in found.stderr
+def test_a_sweep_prints_layouts_and_their_price(command_line: Callable[..., Result]) -> None:
+    """The best layouts beside the plan, with what a million tokens costs, and the plan's text with one of them."""
+    found = command_line("sweep", PLAN, "--over", "parallelism.pipeline=1", "--subject-to", "serve.ttft <= 200 ms")
+    assert found.exit_code == 0
+    assert "cost.per_million_tokens" in found.stdout
+    assert "meet the conditions" in found.stdout
+    applied = command_line("sweep", PLAN, "--over", "parallelism.pipeline=1", "--apply", "1")
+    assert "serve: {prompt: 4096 tokens" in applied.stdout
 
 
 def test_two_services_are_compared(command_line: Callable[..., Result], tmp_path: Path) -> None:

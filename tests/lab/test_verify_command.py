@@ -204,8 +204,9 @@ def test_a_suite_takes_no_overrides(plan: Path) -> None:
     assert run(path, "--set", "run.seq_len=41").exit_code == 2
 
 
-def test_a_service_has_no_training_step_to_judge() -> None:
-    """A plan that serves is refused at its `serve`, in a line."""
-    found = CliRunner().invoke(main, ["verify", "serve-70b"])
-    assert found.exit_code == 2
-    assert "judges run a training step" in found.stderr
+def test_a_service_is_compared_with_what_answers() -> None:
+    """A plan that serves has verdicts of its own, in the published form."""
+    found = CliRunner().invoke(main, ["verify", "serve-70b", "--json"])
+    assert found.exit_code == 0
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(json.loads(found.stdout))
+    assert {"serve.cache.elements", "flops.counter.prefill", "parameters.read"} <= set(statuses(found))

@@ -13,7 +13,18 @@ from ledger.books.results import KernelTime
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
 from ledger.spec.kernel_classes import ATTENTION as FAMILY
-from ledger.spec.kernel_classes import CAST, DECODE, FORWARD, MATMUL, SOFTMAX, KernelClass
+from ledger.spec.kernel_classes import (
+    CAST,
+    COPY,
+    DECODE,
+    ELEMENTWISE,
+    FORWARD,
+    MATMUL,
+    NORM_FORWARD,
+    ROTARY,
+    SOFTMAX,
+    KernelClass,
+)
 from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS
 from ledger.spec.plan import Group, Plan
 from ledger.spec.precision import STORED_ONLY
@@ -25,6 +36,9 @@ JOINED: Mapping[str, tuple[tuple[str, ...], ...]] = {"attention": (ATTENTION,), 
 
 UNFUSED = ("eager", "math", "fused_softmax")  # kernels of attention that write scores to memory
 WIDE = 2.0  # bytes of a weight that was written out wide
+SINGLE = 4.0  # bytes of fp32
+HALF = "fp16"
+STREAMED = tuple(kind.family for kind in (ELEMENTWISE, NORM_FORWARD, ROTARY))  # kernels over the activations alone
 BYTES_OF_A_SCORE = 4 + 4 + 4 + 4 + 2 + 2
 UNKNOWN_L2 = 2.0  # bandwidth of the last cache over that of memory: 1.8 and 1.9 on H100 and A100
 
@@ -36,8 +50,9 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
         calls = joined(calls, group)
     for call in calls:
         for widened in widening(repeated(as_decoded(call), plan), plan):
-            for kernel in unfused(widened, plan, value):
-                yield price_call(kernel, plan)
+            for part in unfused(widened, plan, value):
+                for kernel in converted(part, plan):
+                    yield price_call(kernel, plan)
 
 
 def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
@@ -124,6 +139,29 @@ def as_decoded(call: KernelCall) -> KernelCall:
         return call
     kind = replace(call.kind, pass_=DECODE)
     return replace(call, kind=kind, work=replace(call.work, kind=kind))
+
+
+def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
+    """A call as an engine runs it whose activations are fp32, whose sums are fp16, or whose cache is copied to grow."""
+    engine, work = plan.stack.engine, call.work
+    if work is None or (call.when == DECODE and not engine.cache_copies):
+        yield call
+    elif call.when == DECODE:
+        yield call
+        if is_cached_attention(call.kind):
+            yield replace(call, kind=COPY, work=Work(COPY, flops=0.0, bytes=2 * work.bytes), multiplies=False)
+    elif work.kind.family in (MATMUL, FAMILY):
+        faster = plan.accelerator.fp16_sums / plan.accelerator.peak[HALF] if engine.fp16_sums else 0.0
+        rate = max(1.0, faster) if work.dtype == HALF else 1.0
+        yield replace(call, work=replace(work, flops=work.flops / rate))
+        converts = engine.wide_activations and work.kind.family == MATMUL
+        for elements in (work.k, work.n) if converts else ():
+            moved = work.batch * work.m * elements * (WIDE + SINGLE)
+            narrowed = Work(CAST, flops=work.batch * work.m * elements, bytes=moved)
+            yield replace(call, kind=CAST, work=narrowed, multiplies=False)
+    else:
+        as_wide = engine.wide_activations and work.kind.family in STREAMED
+        yield replace(call, work=replace(work, bytes=work.bytes * SINGLE / WIDE)) if as_wide else call
 
 
 def is_cached_attention(kind: object) -> bool:

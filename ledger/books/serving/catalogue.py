@@ -65,6 +65,9 @@ SERVED: tuple[Meaning, ...] = (
             ("serve.concurrency", "serve.chunk", "serve.speculative", *LENGTHS)),
     Meaning("serve.residence", "passes of a prompt + decoded tokens x serve.time_per_token", STEADY,
             ("serve.time_per_token", *LENGTHS)),
+    Meaning("serve.waiting", "serve.residence - serve.ttft - decoded tokens x serve.time_per_token", "what the load"
+            " adds to the first token: the queue for a step's chunk, and tokens of others that are decoded beside it",
+            ("serve.residence", "serve.ttft", "serve.time_per_token", "serve.output")),
     Meaning("serve.tokens_per_second", "serve.concurrency / serve.residence x output tokens",
             STEADY, ("serve.concurrency", "serve.residence", "serve.output")),
     Meaning("serve.tokens_per_second_per_device", "serve.tokens_per_second / cluster.devices", "an even share",

@@ -11,6 +11,7 @@ from ledger.books.evaluate import Exact, Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
+from ledger.books.serving.mean_step import request_time
 from ledger.books.serving.memory import Held, Stock, held
 from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
@@ -37,14 +38,15 @@ def compile_serving(plan: Plan) -> Compiled:
     devices = held(service.roles, service.stated.concurrency)
     shape = steady_shape(service)
     results = tuple(_result(one, service, shape) for one in devices)
-    rows = max((result.kernels for result in results), key=_seconds)
+    slowest = max(results, key=lambda result: _seconds(result.kernels))
+    spent = request_time(service, service.roles[results.index(slowest)])
     return Compiled(
         plan=plan,
         totals=found,
         accounts=tuple(account for one in devices for account in _accounts(one, service, shape)),
         roles=results,
-        waterfall=tuple(_waterfall(rows)),
-        verdict=verdict(plan, found, devices, rows),
+        waterfall=tuple(_waterfall(slowest.kernels)),
+        verdict=verdict(plan, found, devices, slowest.kernels, spent),
         symbols=_symbols(service, shape),
         service=service,
     )
@@ -132,7 +134,7 @@ def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
     """Every symbol of the formulas as a pass that decodes has it; the first role's."""
     served = service.roles[0]
     sizes = served.sizes(shape)
-    found = dict(described(service.plan, served.role))
+    found = dict(described(served.plan, served.role))
     groups = service.plan.model.groups
     for suffix in {group.name for group in groups} if len(groups) > 1 else {""}:
         for name, (meaning, path) in OF_A_PASS.items():

@@ -32,5 +32,5 @@ def floored(rows: Sequence[KernelTime]) -> list[KernelTime]:
 def at_data_sheet(service: Service) -> Service:
     """The same service at the limits of its device's data sheet."""
     stack = replace(service.plan.stack, launch=0.0, engine=Engine())
-    plan = replace(service.plan, stack=stack)
-    return Service(plan, tuple(FlooredRole(plan, one.role) for one in service.roles))
+    roles = tuple(FlooredRole(replace(one.plan, stack=stack), one.role) for one in service.roles)
+    return Service(replace(service.plan, stack=stack), roles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from ledger.model.program import sends
 from ledger.model.schedule import Role, roles
 from ledger.model.serving import served_units
 from ledger.model.units import Unit
-from ledger.spec.plan import Attention, Plan, Serve
+from ledger.spec.plan import Attention, Group, Plan, Serve
 
 PREFILL, DECODE = "prefill", "decode"
 Of = Callable[[Attention], Fraction]  # tokens, by how a layer attends
@@ -152,7 +152,19 @@ class ServedRole:
 
 def served_roles(plan: Plan) -> tuple[ServedRole, ...]:
     """The roles of a plan's devices, from the first stage to the last."""
-    return tuple(ServedRole(plan, role) for role in roles(plan))
+    held = with_copied_heads(plan)
+    return tuple(ServedRole(held, role) for role in roles(plan))
+
+
+def with_copied_heads(plan: Plan) -> Plan:
+    """The plan as its devices have it: where key-value heads are fewer than tensor parallelism, one on each device."""
+    tensor = plan.parallelism.tensor
+
+    def held(group: Group) -> Group:
+        heads = group.attention.heads_over(tensor, copies=True).get("kv_heads", group.attention.kv_heads)
+        return replace(group, attention=replace(group.attention, kv_heads=heads))
+
+    return replace(plan, model=replace(plan.model, groups=tuple(map(held, plan.model.groups))))
 
 
 def _phase(plan: Plan, role: Role, name: str) -> Phase:

@@ -34,7 +34,8 @@ class Steady:
     """With `concurrency` sequences in flight: seconds between tokens of one, and tokens a second of all of them.
 
     `beside` are sequences that decode beside one that does; `mixed` is the share of its steps with a chunk of a prompt.
-    `residence`: seconds from a prompt's first pass to the last token.
+    `residence`: seconds from a prompt's first pass to the last token. `engines` are those at work, `taken` and `alone`
+    the seconds of their steps with a chunk of a prompt and without.
     """
 
     concurrency: float
@@ -43,6 +44,9 @@ class Steady:
     residence: float
     beside: float
     mixed: float
+    engines: float
+    taken: float
+    alone: float
 
     @property
     def requests_per_second(self) -> float:
@@ -77,7 +81,8 @@ class Service:
     def _ttft(self, prompt: int) -> Fraction:
         shape = prompt_shape(self.serve, prompt)
         passes = lengths.chunks(self.serve, prompt).count
-        return passes * Fraction(pass_time(self.roles, lambda one: one.rows(one.prefill, shape)).through)
+        alone = pass_time(self.roles, lambda one: one.rows(one.prefill, shape)).after(host_seconds(self.plan, 1))
+        return passes * Fraction(alone.through)
 
     def decoding(self, sequences: float) -> PassTime:
         """A pass that gives each of so many sequences of an engine its next token."""
@@ -110,7 +115,7 @@ class Service:
         taken = self.mixed(beside).cycle(at_once)  # a step in which its own prompt is taken
         residence = max(prompt * taken + answer * gap, each * prompt * taken)
         rate = min(concurrency, busy * each) / residence * float(self.serve.output.mean)
-        return Steady(concurrency, gap / self.serve.speculative, rate, residence, beside, mixed)
+        return Steady(concurrency, gap / self.serve.speculative, rate, residence, beside, mixed, busy, taken, alone)
 
     @cached_property
     def stated(self) -> Steady:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -69,22 +69,24 @@ def _held(served: ServedRole) -> int:
 
 
 def flops(service: Service) -> Totals:
-    """Matmul FLOPs of the whole model, masked scores left out: of one prompt, and of one token that is decoded."""
+    """Matmul FLOPs of the whole model, masked scores left out: of one prompt, and of one token that is decoded.
+
+    What devices repeat, as keys of a head that several have, is counted once.
+    """
     prompt = mean_prompt_shape(service.serve)
     passes = lengths.mean_chunks(service.serve).count
     one = decode_shape(service.serve, Fraction(1))
-    yield "flops.prefill", ceil(passes * _useful(service.roles, prompt, lambda served: served.prefill.units))
-    yield "flops.decode", ceil(_useful(service.roles, one, lambda served: served.decode.units))
+    whole_model = one_device(service.plan)
+    yield "flops.prefill", ceil(passes * _useful(whole_model, prompt, whole_model.prefill.units))
+    yield "flops.decode", ceil(_useful(whole_model, one, whole_model.decode.units))
 
 
-def _useful(roles: Sequence[ServedRole], shape: Shape, units: Callable[[ServedRole], Sequence[Unit]]) -> Fraction:
-    """FLOPs of a pass on all devices that share one sequence."""
+def _useful(served: ServedRole, shape: Shape, units: Sequence[Unit]) -> Fraction:
+    """FLOPs of a pass of one sequence."""
     found = Fraction(0)
-    for one in roles:
-        devices = len(one.role.stages) * one.plan.parallelism.tensor
-        for unit in units(one):
-            value = one.value(one.scored(shape) if unit.name == OUTPUT else shape)
-            found += devices * Fraction(value(unit.count * total(each.useful() * each.times for each in unit.forward)))
+    for unit in units:
+        value = served.value(served.scored(shape) if unit.name == OUTPUT else shape)
+        found += Fraction(value(unit.count * total(each.useful() * each.times for each in unit.forward)))
     return found
 
 
@@ -150,6 +152,8 @@ def rates(service: Service, state: Steady) -> Totals:
     yield "serve.ttft", service.ttft
     yield "serve.time_per_token", state.time_per_token
     yield "serve.residence", state.residence
+    gaps = float(lengths.decoded(service.serve)) * state.time_per_token
+    yield "serve.waiting", max(0.0, state.residence - service.ttft - gaps)
     yield RATE, state.tokens_per_second
     yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices
     answered = state.tokens_per_second / float(service.serve.output.mean)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ledger.books.results import MISSED, UNANSWERED, Check, KernelTime, Number, Verdict
+from ledger.books.serving.mean_step import HOST, RequestTime
 from ledger.books.serving.memory import Held
 from ledger.books.verdict import MOSTLY, expectations, headroom, standing
 from ledger.model import dtypes
@@ -13,23 +14,33 @@ from ledger.numbers import said
 from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
 
-WORDS = {"memory": "memory bandwidth", "compute": "compute", "network": "transfers between devices"}
+WORDS = {
+    "memory": "memory bandwidth",
+    "compute": "compute",
+    "network": "transfers between devices",
+    HOST: "the host that prepares each step",
+}
+HALF = 0.5  # of the seconds: where prompts take more, the verdict says so
 PAID = "cost.per_million_tokens"
 
 
-def verdict(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held], rows: Sequence[KernelTime]) -> Verdict:
-    """The plan judged against its device, its requests, its own expectations, and the evidence behind its prices."""
+def verdict(
+    plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held], rows: Sequence[KernelTime], spent: RequestTime
+) -> Verdict:
+    """The plan judged against its device, its requests, its own expectations, and the evidence behind its prices.
+
+    `spent`: the seconds of a request on the device whose kernels these `rows` are.
+    """
     fits = totals["memory.reserved"] <= totals["memory.capacity"]
     decoding = [row for row in rows if row.when == "decode"]
     sheets = by_data_sheet(decoding)
-    limit = WORDS[bottleneck(decoding)]
     checks = (
         *_memory(plan, totals, devices),
         *_keeps_up(plan, totals),
         *_work(plan, totals, decoding, sheets),
         *expectations(plan, totals),
     )
-    judged = Verdict(fits, limit, standing(sheets), "", checks, sheets)
+    judged = Verdict(fits, bottleneck(spent), standing(sheets), "", checks, sheets)
     return replace(judged, headline=_headline(totals, judged))
 
 
@@ -39,12 +50,10 @@ def by_data_sheet(rows: Sequence[KernelTime]) -> float:
     return sum(float(row.seconds) * row.times for row in rows if not row.calibrated) / seconds if seconds else 1.0
 
 
-def bottleneck(rows: Sequence[KernelTime]) -> str:
-    """What limits the kernels that take most of a token's seconds."""
-    found = dict.fromkeys(WORDS, 0.0)
-    for row in rows:
-        found[row.bound] = found.get(row.bound, 0.0) + float(row.seconds) * row.times
-    return max(WORDS, key=lambda name: found[name])
+def bottleneck(spent: RequestTime) -> str:
+    """What limits most of the seconds, and how many of them prompts take where that is over half."""
+    prompts = f"; prompts take {said(spent.prompts, '%')} of the time" if spent.prompts > HALF else ""
+    return f"{WORDS[spent.limit]}{prompts}"
 
 
 def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
@@ -56,7 +65,7 @@ def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
         first, each = said(totals["serve.ttft"], "s"), said(totals["serve.time_per_token"], "s")
         found.append(f"first token after {first}, then one every {each}")
         found.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
-    found.append(f"decoding limited by {judged.bottleneck}")
+    found.append(f"limited by {judged.bottleneck}")
     return "; ".join(found) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
 
 

@@ -17,6 +17,7 @@ from ledger.spec.library import Library
 from ledger.spec.load import load_accelerator
 from ledger.spec.near import nearest
 from ledger.spec.overrides import assignments
+from ledger.spec.stages import as_even
 
 WIDE = ("bf16", "fp16", "fp32")  # formats that products multiply without scales
 BASES: Mapping[str, str] = {"bf16": "bf16-pure", "fp16": "fp16-pure", "fp32": "fp32"}
@@ -46,7 +47,7 @@ class ServingRow:
         near = nearest(given, list(self.library.names("accelerator")))
         raise SkippedError(f"no accelerator is named `{given}`; {near}")
 
-    def layout(self) -> dict[str, int]:
+    def layout(self) -> dict[str, Any]:
         """Degrees: what a row leaves out is 1, and data is the rest, unless experts have devices of their own."""
         row = self.row
         tensor, pipeline = row.tp or 1, row.pp or 1
@@ -55,7 +56,10 @@ class ServingRow:
             raise SkippedError(f"{row.n_gpus} devices are no multiple of tp x pp = {tensor * pipeline}")
         if row.dp not in (None, data):
             raise SkippedError(f"dp x tp x pp = {row.dp * tensor * pipeline}, but n_gpus = {row.n_gpus}")
-        layout = {"data": data, "tensor": tensor, "pipeline": pipeline}
+        layout: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline}
+        if row.layers and row.layers % pipeline:
+            layout["stages"] = as_even(row.layers, pipeline)
+            self.assumed.append(f"{row.layers} layers over {pipeline} stages: {', '.join(map(str, layout['stages']))}")
         return {**layout, "expert": row.ep} if row.ep and 1 < row.ep <= data else layout
 
     def model(self, tensor: int) -> Any:

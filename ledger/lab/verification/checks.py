@@ -78,12 +78,14 @@ def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterat
     """Every figure of `plan` that PyTorch can find in the weighted sum of `runs`, beside the ledger's."""
     compiled = compile_plan(plan)
     for judge in judges(plan):
-        yield from _judged(judge, compiled, runs, progress)
+        yield from judged_figures(judge, compiled, runs, progress)
     if plan.parallelism.pipeline > 1:
         yield from stages.verdicts(compiled, progress)
 
 
-def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress) -> Iterator[ComparedFigure]:
+def judged_figures(
+    judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress
+) -> Iterator[ComparedFigure]:
     """One judge's figures, or why there are none."""
     reason = judge.reason(compiled.plan)
     if reason:
@@ -128,14 +130,14 @@ def compared(
 
 
 HEADS = {LOSS: (OUTPUT, LOSS), "backward/loss": ("backward/output", "backward/loss")}
-COUNTED = ("parameters", "flops.", "saved.", "comm.")
+COUNTED = ("parameters", "flops.", "saved.", "comm.", "serve.")
 
 
 def unit(account: str) -> str:
     """The unit of an account."""
     if account.startswith("flops."):
         return "FLOP"
-    return "" if account.startswith("parameters") or account.endswith(".count") else "B"
+    return "" if account.startswith("parameters") or account.endswith((".count", ".elements")) else "B"
 
 
 def _views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:

@@ -14,6 +14,7 @@ from ledger.lab.judges.table import framework_of
 from ledger.lab.verification import frameworks
 from ledger.lab.verification.checks import verdicts
 from ledger.lab.verification.depth import FEW, Sample, cut, samples
+from ledger.lab.verification.served import judged_service, served_verdicts
 from ledger.model.gradients import copied_to_buckets
 from ledger.spec.plan import Plan
 
@@ -31,7 +32,8 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     framework = framework_of(plan)
     if framework is not None:
         return _before(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
-    asked, notes = judged(plan if depth.layers is None else cut(plan, depth.layers))
+    form, verdicts_of = (judged, verdicts) if plan.serve is None else (judged_service, served_verdicts)
+    asked, notes = form(plan if depth.layers is None else cut(plan, depth.layers))
     runs = depths(asked, depth)
     if plan.recompute.policy != "none":
         notes.append("recompute = none for saved bytes, which are of the unsharded plan without it")
@@ -41,7 +43,7 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
         model=plan.model.title,
         digest=plan.judged_digest,
         layers=said(asked, runs, depth),
-        verdicts=tuple(verdicts(asked, runs, progress)),
+        verdicts=tuple(verdicts_of(asked, runs, progress)),
         origin=_origin(command),
         judged_as=tuple(notes),
     )

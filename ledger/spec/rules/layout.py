@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ledger.spec.axes import MULTIPLIED
 from ledger.spec.places import Places, divisors, multiples
-from ledger.spec.plan import Cluster, Model, Parallelism, Run
+from ledger.spec.plan import Cluster, Model, Parallelism, Run, Serve
 from ledger.spec.problems import Problem
 
 
@@ -52,11 +52,11 @@ def pods_share_uplinks(cluster: Cluster, at: Places) -> Iterator[Problem]:
         yield Problem(at("cluster.scaleout.pod"), message, "`oversubscription: 7`, for 1:7")
 
 
-def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Tensor parallelism gives every device whole query heads and whole key-value heads."""
+def heads_split(model: Model, parallelism: Parallelism, serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device whole query heads and whole key-value heads; of services, or a copy."""
+    axis, parts = parallelism.cutting("heads")
     for group in model.groups:
-        for field, count in group.attention.split_heads.items():
-            axis, parts = parallelism.cutting(field)
+        for field, count in group.attention.heads_over(parts, copies=serve is not None).items():
             if count % parts:
                 message = f"{field} = {count} of `{group.name}` does not split over {axis} = {parts}"
                 yield Problem(at(f"parallelism.{axis}"), message, divisors(count))

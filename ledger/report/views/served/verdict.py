@@ -9,7 +9,8 @@ from ledger import numbers
 from ledger.books.results import Number
 from ledger.report.views.asked import devices_line, model_name, parameters_line
 from ledger.report.views.parts import Report, share, total
-from ledger.report.views.verdict import Headline, VerdictView
+from ledger.report.views.served.advice import served_advice, served_sentence
+from ledger.report.views.verdict import Headline, VerdictView, with_better
 from ledger.spec.plan import Lengths
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def verdict(report: Report) -> VerdictView:
         tuple(Headline(total(compiled, key), title, _note(report, key)) for key, title in HEADLINES if key in values),
         tuple(check.title for check in judged.checks if check.status == "fail"),
         warnings=tuple(problem.message for problem in compiled.plan.warnings),
+        change=served_sentence(report),
+        advice=served_advice(report),
+        with_better=with_better(report),
     )
 
 
@@ -91,7 +95,8 @@ def _note(report: Report, key: str) -> str:
         capacity = values["memory.capacity"]
         return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}, all outputs whole"
     if key == "serve.ttft":
-        return "no queue, and nothing decoded beside it"
+        later = numbers.duration(values["serve.waiting"])
+        return f"no queue, and nothing decoded beside it; under this load {later} later"
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
     if key == "serve.tokens_per_second":

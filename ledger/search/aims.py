@@ -1,0 +1,39 @@
+"""What layouts are recommended for: of a run the time of a step, of a service what a device gives, or latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledger.books.what_if.conditions import served_conditions
+from ledger.search.edits import EDIT_RANK
+from ledger.search.question import CAPACITY, MEMORY, TIME, Question
+from ledger.search.served import COST, EACH, FIRST, LATENCY, RATE
+from ledger.search.served import SHOWN as SERVED
+from ledger.spec.plan import Plan
+
+CANDIDATES = 16  # layouts with the fewest edits, by estimate, whose edits are counted exactly
+OF_RUNS = (TIME, "time.calendar", "cost.run", MEMORY, CAPACITY, "mfu", "tokens_per_second")
+OF_SERVICES = (EACH, RATE, LATENCY, FIRST, COST, MEMORY, CAPACITY)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """The total by which one layout is faster than another, what is asked of a space, and what is told of a layout."""
+
+    total: str
+    question: Question
+    shown: tuple[str, ...]
+
+    def pace(self, totals: Mapping[str, float]) -> float:
+        """What a faster layout has less of."""
+        return float(totals[self.total]) * self.question.signs[self.total]
+
+
+def aim_of(plan: Plan) -> Aim:
+    """What is better of a plan: a shorter step, more tokens for a device, or, of given requests, earlier tokens."""
+    if plan.serve is None:
+        return Aim(TIME, Question(objective=EDIT_RANK, top=CANDIDATES), OF_RUNS)
+    total = EACH if plan.serve.arrival_rate is None else LATENCY
+    question = Question(EDIT_RANK, False, served_conditions(plan), (total, MEMORY), CANDIDATES, SERVED)
+    return Aim(total, question, OF_SERVICES)
