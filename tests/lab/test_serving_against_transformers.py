@@ -120,7 +120,9 @@ def _said(name: str, *overrides: str) -> dict[str, str]:
 FIGURES = ("parameters", served.CACHE, served.PREFILL, served.DECODE, served.READ)
 
 
-@pytest.mark.parametrize("name", ["gemma-3-27b", "gpt-oss-20b", "gpt2", "mixtral-8x7b"])
+@pytest.mark.parametrize(
+    "name", ["gemma-3-27b", "gpt-oss-20b", "gpt2", "mixtral-8x7b", "mamba2-2.7b", "qwen3-next-80b-a3b"]
+)
 def test_verify_compares_a_service_with_transformers(name: str) -> None:
     """Few layers stand for all: parameters, cache, both passes and what a token reads are equal, whatever the kind."""
     assert _said(name) == dict.fromkeys(FIGURES, "equal")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -28,6 +28,7 @@ from ledger.model.units import Unit
 from ledger.spec.plan import Attention, Plan, Serve
 
 WHOLE = Sharding(0, (), False, False, frozenset(), False)
+Size = Callable[[Tensor], sympy.Expr]  # bytes or elements
 CACHE = "attention/cache"  # the account of what waits
 CATEGORIES = ("weights", "cache", "activations", "logits")
 LARGEST = 12  # that are listed of each moment
@@ -175,22 +176,22 @@ def most_sequences(roles: Sequence[ServedRole]) -> int:
     return few * plan.parallelism.data
 
 
-def cached_layers(served: ServedRole) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
-    """Of each group of layers on a device: bytes that a token takes in the cache of all of them, and its attention."""
+def cached_layers(served: ServedRole, size: Size = Tensor.bytes) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
+    """Of each group of layers on a device: what a token takes in the cache of all of them, and its attention."""
     groups = {group.name: group.attention for group in served.plan.model.groups}
     sequence = symbol("batch") * symbol("seq")
     for unit in served.decode.units:
         for operation in unit.forward:
             for entry in (tensor for tensor in operation.outputs if tensor.name == ENTRY):
-                yield unit, unit.count * entry.bytes() / sequence, groups[unit.group]
+                yield unit, unit.count * size(entry) / sequence, groups[unit.group]
 
 
-def kept_states(served: ServedRole) -> Iterator[tuple[Unit, str, sympy.Expr]]:
-    """Of each group of layers on a device: bytes of states, and of windows, that a sequence has however long it is."""
+def kept_states(served: ServedRole, size: Size = Tensor.bytes) -> Iterator[tuple[Unit, str, sympy.Expr]]:
+    """Of each group of layers on a device: what states, and windows, of a sequence take, however long it is."""
     for unit in served.decode.units:
         for operation in unit.forward:
             for kept in (tensor for tensor in operation.outputs if tensor.name in (STATE, WINDOW)):
-                yield unit, kept.name, unit.count * kept.bytes() / symbol("batch")
+                yield unit, kept.name, unit.count * size(kept) / symbol("batch")
 
 
 def _one(plan: Plan) -> Shape:

@@ -167,14 +167,15 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights.base}")
     place = "cpu" if tokens.device.type == "cpu" else "cuda"
     with torch.autocast(place, compute, enabled=work.precision.autocast):
-        mask = None
+        mask: Any = None
         scans = {group.attention.recurrent for group in work.model.groups}
         if work.kernels.attention not in ROUTED and False in scans:
             # an additive mask, as transformers makes it for eager attention; a scan takes none
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.model.image:
             return loss_of_images(built, tokens, mask)
-            mask = {"full_attention": mask, "linear_attention": None} if True in scans else mask
+        if True in scans:
+            mask = {"full_attention": mask, "linear_attention": None}
         if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
             raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
         if work.kernels.loss in APART:

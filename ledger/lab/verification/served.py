@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.books import compile_plan
 from ledger.books.results import Compiled
 from ledger.books.serving.lengths import mean_kept
-from ledger.books.serving.memory import serve_of
+from ledger.books.serving.memory import cached_layers, kept_states, serve_of
 from ledger.books.serving.passes import Phase, ServedRole, Shape, decode_shape, prompt_shape
 from ledger.books.serving.totals import one_device
 from ledger.evidence.verdicts import ComparedFigure
@@ -19,10 +19,10 @@ from ledger.lab.transformers.config import NoReferenceError, transformers_config
 from ledger.lab.verification import found, predicted
 from ledger.lab.verification.checks import Judge, Progress, judged_figures
 from ledger.lab.verification.depth import Sample
-from ledger.model.cached_attention import ENTRY
 from ledger.model.elementwise import Lookup
 from ledger.model.fsdp_units import OUTPUT
 from ledger.model.operations import Operation, total
+from ledger.model.tensors import Tensor
 from ledger.spec.plan import Lengths, Plan
 
 CACHE, READ = "serve.cache.elements", "parameters.read"
@@ -54,12 +54,10 @@ def cached(compiled: Compiled) -> predicted.Figures:
     one = one_device(compiled.plan)
     serve = serve_of(one.plan)
     value = one.value(decode_shape(serve, Fraction(1)))
-    kinds = {group.name: group.attention for group in one.plan.model.groups}
-    kept = Fraction(0)
-    for unit in one.decode.units:
-        for entry in (tensor for op in unit.forward for tensor in op.outputs if tensor.name == ENTRY):
-            kept += Fraction(value(unit.count * entry.elements())) * mean_kept(serve, kinds[unit.group])
-    return {CACHE: int(kept)}
+    layers = cached_layers(one, Tensor.elements)
+    kept = (Fraction(value(each)) * mean_kept(serve, attention) for _, each, attention in layers)
+    states = (Fraction(value(each)) for _, _, each in kept_states(one, Tensor.elements))
+    return {CACHE: int(sum((*kept, *states), Fraction(0)))}
 
 
 def prefill(compiled: Compiled) -> predicted.Figures:
