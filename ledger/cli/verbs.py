@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from ledger.cli.interrupts import INTERRUPTED, ended_in_time
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 
 BAD_INPUT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 # Verbs -> what people type for them.
 TYPED: Mapping[tuple[str, ...], str] = {
@@ -72,7 +72,8 @@ class Verbs(click.Group):
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
-        return super().main(*args, **kwargs)
+        with ended_in_time():
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; what the user caused is told on stderr without a traceback."""

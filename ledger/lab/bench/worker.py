@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ledger.lab.bench.machine import NoDeviceError, busy_reason, find_device
 from ledger.lab.bench.rig import Rig
 from ledger.lab.bench.table import by_kind, suite
 from ledger.lab.bench.timing import DeviceLostError
+from ledger.processes import when_over
 
 
 def main() -> None:
@@ -40,6 +42,7 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
+    when_over(partial(os.read, sys.stdin.fileno(), 1), partial(os._exit, 1))  # who asked is gone, and with it the file
     cases = [BenchCase(**case) for case in json.loads(line)]
     rig = Rig(device.place, device.limits, asked["seconds"], asked["hold"], torch.get_num_threads(), device.uuid)
     try:
