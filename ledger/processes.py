@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -15,12 +16,26 @@ from typing import Any
 
 
 def end_with_parent() -> None:
-    """From here on this process, which multiprocessing started, ends when the first one does, however that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """From here on this process, which multiprocessing started, ends when the first one does, however that ends.
+
+    One that is terminated takes back what it was writing; one whose parent was killed leaves that to the next run.
+    """
+    leave_when_told()
     signal.set_wakeup_fd(-1)  # a fork has that of the first process
     parent = parent_process()
     if parent is not None:
         when_over(partial(connection.wait, [parent.sentinel]), partial(os._exit, 1))
+
+
+def leave_when_told() -> None:
+    """Ctrl-C is the affair of the first process; being terminated takes back what was begun."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def end_with_input() -> None:
+    """From here on this process ends when its standard input does, from which it reads no more: with who held it."""
+    when_over(partial(os.read, sys.stdin.fileno(), 1), partial(os._exit, 1))
 
 
 def when_over(wait: Callable[[], object], end: Callable[[], object]) -> None:
@@ -55,6 +70,10 @@ def process_pool(
             for process in list((pool._processes or {}).values()):  # noqa: SLF001 - Python 3.14 has `kill_workers`
                 process.kill()
             raise
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(1)
 
 
 def _begin(begin: Callable[[], Any] | None) -> None:

@@ -160,6 +160,17 @@ def scratch_folder() -> Iterator[Path]:
         os.close(handle)
 
 
+@contextmanager
+def scratch_files() -> Iterator[None]:
+    """Temporary files that libraries make meanwhile are in a scratch folder."""
+    with scratch_folder() as folder:
+        before, tempfile.tempdir = tempfile.tempdir, str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
 def _claimed(draft: Path, patience: float) -> tuple[int, bool]:
     """A new file that this process has a lock on, and whether a dead process had left one; OSError where one lives."""
     left_over, until = False, time.monotonic() + patience

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ledger.report.html import render
 from ledger.report.pdf_structure import complete_structure
 from ledger.report.seals.seal import published_seal
+from ledger.whole_files import scratch_files
 
 if TYPE_CHECKING:
     from ledger.report.views.parts import Report
@@ -72,11 +73,11 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
         for one in attached
     ]
     fetcher = URLFetcher(allowed_protocols={"data"}, allow_redirects=False, fail_on_errors=True)
-    document = weasyprint.HTML(string=page, url_fetcher=fetcher)
-    content: bytes = document.write_pdf(
-        finisher=complete_structure,
-        pdf_variant=VARIANT,
-        pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
-        attachments=attachments,
-    )
+    with scratch_files():
+        content: bytes = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(
+            finisher=complete_structure,
+            pdf_variant=VARIANT,
+            pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
+            attachments=attachments,
+        )
     return content

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,11 +20,12 @@ from ledger.lab.bench.machine import NoDeviceError, busy_reason, find_device
 from ledger.lab.bench.rig import Rig
 from ledger.lab.bench.table import by_kind, suite
 from ledger.lab.bench.timing import DeviceLostError
-from ledger.processes import when_over
+from ledger.processes import end_with_input, leave_when_told
 
 
 def main() -> None:
     """Says what the device is and which cases there are for it, then measures those it is given, each announced."""
+    leave_when_told()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
 
@@ -42,7 +42,7 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
-    when_over(partial(os.read, sys.stdin.fileno(), 1), partial(os._exit, 1))  # who asked is gone, and with it the file
+    end_with_input()
     cases = [BenchCase(**case) for case in json.loads(line)]
     rig = Rig(device.place, device.limits, asked["seconds"], asked["hold"], torch.get_num_threads(), device.uuid)
     try:
