@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import connection, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -49,8 +49,10 @@ def when_over(wait: Callable[[], object], end: Callable[[], object]) -> None:
 
 
 @contextmanager
-def interrupt_held() -> Iterator[None]:
-    """Ctrl-C waits to the end of the block, and processes that are started within never see it."""
+def interrupt_held(context: BaseContext | None = None) -> Iterator[None]:
+    """Ctrl-C waits to the end of the block, and processes of this context that are started within never see it."""
+    if (context or get_context()).get_start_method() != "fork":
+        resource_tracker.ensure_running()  # which lets the interrupt through once it runs
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -35,7 +35,7 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     forking = get_context("fork")
     ours, theirs = forking.Pipe(duplex=False)
     process = forking.Process(target=_send, args=(theirs, work), daemon=True)
-    with interrupt_held():
+    with interrupt_held(forking):
         process.start()
     theirs.close()
     return _awaited(ours, process, work)
@@ -70,7 +70,7 @@ def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callabl
     forking = get_context("fork")
     ours, theirs = forking.Pipe()
     process = forking.Process(target=_answer, args=(theirs, ours, work, prepare), daemon=True)
-    with interrupt_held():
+    with interrupt_held(forking):
         process.start()
     theirs.close()
 

@@ -83,7 +83,7 @@ def _start(job: Job) -> tuple[connection.Connection, SpawnProcess]:
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, job), daemon=True)
-    with interrupt_held():
+    with interrupt_held(context):
         process.start()
     there.close()
     return here, process

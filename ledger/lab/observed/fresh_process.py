@@ -37,7 +37,7 @@ IMPORTED_ONCE = (
 def run_in_fresh_process(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
     """What a picklable function returns or raises in a process in which PyTorch has run nothing before."""
     with process_pool(1, _context()) as process:
-        with interrupt_held():
+        with interrupt_held(_context()):
             begun = process.submit(function, *arguments, **named)
         return begun.result()
 

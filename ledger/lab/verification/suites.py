@@ -16,6 +16,8 @@ from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 from ledger.spec.suite import Suite, SuiteCase
 
+SPAWNING = get_context("spawn")
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -34,9 +36,9 @@ def verify_suite(
         process = None
         for index, case in enumerate(cases, start=1):
             progress(f"{index} of {len(cases)}: {case.name}")
-            process = process or processes.enter_context(process_pool(1, get_context("spawn")))
+            process = process or processes.enter_context(process_pool(1, SPAWNING))
             try:
-                with interrupt_held():
+                with interrupt_held(SPAWNING):
                     judged = process.submit(_case, case, depth)
                 yield judged.result()
             except Exception as error:  # noqa: BLE001 - whatever stops one case must not hide the others' verdicts
