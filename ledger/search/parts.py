@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Writer(Protocol):
         """Puts the file in its place."""
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
+        """Leaves nothing behind but a file in its place."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,14 @@ class Parts:
             file.put_in_place()
 
     def done(self, task: Task) -> Found | None:
-        """What was found of a task that was done before; None where it was not, or not to its end."""
+        """What was found of a task that was done before; None where it was not, or its file is damaged."""
         if not (self.found(task).is_file() and self.path(task).is_file()):
             return None
-        with np.load(self.found(task), allow_pickle=False) as arrays:
-            return from_arrays(arrays)
+        try:
+            with np.load(self.found(task), allow_pickle=False) as arrays:
+                return from_arrays(arrays)
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+            return None
 
     def found(self, task: Task) -> Path:
         """The file with what was found of a task."""
@@ -111,7 +115,7 @@ class ParquetWriter:
         self.unfinished.put_in_place()
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
+        """Leaves nothing behind but a file in its place."""
         with suppress(OSError):
             self.file.close()
         self.unfinished.abandon()
@@ -150,7 +154,7 @@ class CsvWriter:
         self.unfinished.put_in_place()
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
+        """Leaves nothing behind but a file in its place."""
         with suppress(OSError):
             self.file.close()
         self.unfinished.abandon()

@@ -80,11 +80,12 @@ def run_task(task: Task, job: Job) -> Found:
         raise
     found = replace(found, density=summed(densities) if densities else None)
     if writer and job.parts:
-        if found.complete:
-            with naming(job.parts.path(task)):
-                writer.close()
-            job.parts.keep(task, found)
-        else:
+        try:
+            if found.complete:
+                with naming(job.parts.path(task)):
+                    writer.close()
+                job.parts.keep(task, found)
+        finally:
             writer.abandon()
     return found
 

@@ -85,4 +85,5 @@ def _unpack(home: Path, name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     except (OSError, ValueError) as error:
-        raise SpecError([Problem(Location(name), f"cannot be unpacked: {error}")]) from error
+        why = getattr(error, "strerror", None) or error
+        raise SpecError([Problem(Location(name), f"cannot be unpacked to {home}: {why}")]) from error
