@@ -124,9 +124,23 @@ lock: ## resolve the dependencies anew and pin them in requirements/
 	@scripts/lock requirements
 
 clean: ## remove the virtual environment, caches and generated reports
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV).lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find reports -mindepth 1 ! -name .gitkeep -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What all makes of this folder share is made by one of them at a time: another one waits, and finds it made.
+shared := $(python) $(runnable) $(testable) $(schemas) $(browser)/node_modules $(VENV)/.pictures $(VENV)/.pango
+
+ifndef ALONE
+$(shared): FORCE
+	@scripts/alone $(VENV).lock $(MAKE) --silent ALONE=1 $@
+
+FORCE:
+else
+# A make that was killed may have left an environment without pip.
+ifeq ($(wildcard $(runnable)),)
+$(shell [ ! -e $(python) ] || $(python) -m pip --version >/dev/null 2>&1 || rm -rf $(VENV))
+endif
 
 # A stamp is younger than what it was made from; installs are pinned by the constraint files.
 
@@ -159,3 +173,4 @@ $(VENV)/.pictures: $(runnable)
 $(VENV)/.pango: scripts/pango $(runnable)
 	@scripts/pango $(python)
 	@touch $@
+endif

@@ -13,24 +13,28 @@ if TYPE_CHECKING:
     from ledger.evidence.documents import Evidence
     from ledger.lab.calibration.calibrate import FittedDevice
 
-SPECS = (".yaml", ".yml")
+SPECS, PAGES = (".yaml", ".yml"), (".html", ".htm")
 
 
 @click.command()
 @click.argument("evidence", nargs=-1, required=True)
 @click.option("--accelerator", "named", default="", metavar="NAME", help="The data sheet to hold them against.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the spec here, and a page beside.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the spec here, and nothing else.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page: predicted over measured.")
 @click.option("--table", "as_table", is_flag=True, help="Print the errors of every device and kernel class.")
 @json_option
-def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table: bool, as_json: bool) -> None:
+def command(
+    evidence: tuple[str, ...], *, named: str, out: Path | None, html: Path | None, as_table: bool, as_json: bool
+) -> None:
     """Fit the prices of an accelerator to measurements and print the accelerator as a spec.
 
     EVIDENCE is a file that `ledger bench` wrote, or one of the library, or its name there (h100-sxm-nccl). Each price
-    states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file, and FILE.html
-    beside it draws predicted against measured. --table and --json take files of several devices.
+    states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file; --html
+    FILE.html draws predicted against measured. --table and --json take files of several devices.
     """
-    if out is not None and out.suffix not in SPECS:
-        raise click.UsageError(f"--out is the spec, and its page goes beside it: {out.with_suffix(SPECS[0])}")
+    for flag, path, what, suffixes in (("--out", out, "the spec", SPECS), ("--html", html, "the page", PAGES)):
+        if path is not None and path.suffix not in suffixes:
+            raise click.UsageError(f"{flag} is {what}: {path.with_suffix(suffixes[0])}")
     from ledger.lab.calibration.calibrate import fit_all, read_all
 
     if out is not None and out.exists():
@@ -41,8 +45,8 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
         _nothing(files)
     if as_table or as_json:
         _errors(fitted, as_json=as_json)
-    if out is not None:
-        _write(_only(fitted), out)
+    if out or html:
+        _write(_only(fitted), out, html)
         if not as_table:
             _quality(_only(fitted))
     elif not (as_table or as_json):
@@ -99,15 +103,15 @@ def _only(fitted: tuple[FittedDevice, ...]) -> FittedDevice:
     return fitted[0]
 
 
-def _write(fitted: FittedDevice, out: Path) -> None:
-    """The spec, and the page beside it."""
-    from ledger.lab.calibration.page import write_page
-    from ledger.report.files import replace_file
+def _write(fitted: FittedDevice, out: Path | None, html: Path | None) -> None:
+    """The spec and the page, those of them that are asked for."""
+    from ledger.lab.calibration.page import page
+    from ledger.whole_files import replace_files
 
-    replace_file(out, fitted.spec.encode())
-    page = out.with_suffix(".html")
-    write_page(fitted, page)
-    click.echo(f"wrote {out} and {page}", err=True)
+    contents = {out: fitted.spec.encode()} if out else {}
+    contents |= {html: page(fitted).encode()} if html else {}
+    replace_files(contents)
+    click.echo(f"wrote {' and '.join(map(str, contents))}", err=True)
 
 
 def _quality(fitted: FittedDevice) -> None:

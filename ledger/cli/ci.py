@@ -52,15 +52,14 @@ def command(
     Exit code 2: a plan does not compile. 1: a condition of --fail-on is met. 0: neither.
     """
     from ledger.cli.garbage import rarely
-    from ledger.report.files import replace_file
     from ledger.report.pull_request.formats import FORMATS as PRINTED
     from ledger.report.pull_request.formats import format_of
+    from ledger.whole_files import replace_files
 
     written = [(Path(out), format_of(out)) for out in outs]
     with rarely():
         comparison = compared(paths, base, head, gates)
-    for path, chosen in written:
-        replace_file(path, PRINTED[chosen](comparison).encode())
+    replace_files({path: PRINTED[chosen](comparison).encode() for path, chosen in written})
     click.echo(PRINTED[form](comparison), nl=False)
     tell_failed(comparison)
     ctx.exit(exit_code(comparison))

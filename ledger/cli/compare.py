@@ -46,8 +46,10 @@ def command(
     )
     if writes:
         from ledger.report.files import require_writable
+        from ledger.report.pdf import require_typesetter
 
         require_writable(out)
+        require_typesetter(formats)
     comparison = compared(specs, asked)
     from ledger.report.compare.choice_words import choice_sentences
     from ledger.report.compare.record import comparison_record

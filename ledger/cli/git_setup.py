@@ -22,8 +22,8 @@ def command(patterns: tuple[str, ...]) -> None:
     Writes the driver `ledger` to the configuration of this repository, and names it in .gitattributes for files that
     match PATTERN (without any: *.yaml). Who clones the repository runs it once. What is there already is left.
     """
-    from ledger.report.files import replace_file
     from ledger.spec.git import ask_git
+    from ledger.whole_files import replace_file
 
     top = Path(ask_git(["rev-parse", "--show-toplevel"]).decode().rstrip("\n"))
     for key, value in ((DRIVER, f"{program()} git-text"), HUNKS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,13 +23,19 @@ def command(path: Path) -> None:
 
     A file that exists is left as it is.
     """
+    from ledger.whole_files import create_file
+
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(modeline(path) + START.read_text(encoding="utf-8"))
+        create_file(path, partial(started, path))
     except FileExistsError:
         raise click.UsageError(f"{path} exists already; name another file") from None
     click.echo(path)
     click.echo(f"next: ledger check {path}; ledger report {path}", err=True)
+
+
+def started(path: Path) -> bytes:
+    """The plan to start from, for a path."""
+    return (modeline(path) + START.read_text(encoding="utf-8")).encode()
 
 
 def modeline(path: Path) -> str:

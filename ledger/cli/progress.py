@@ -56,8 +56,7 @@ def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
     """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
 
     Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough; where
-    weights are frozen, layouts are compiled one by one, for a short time. Ctrl-C ends the search, and what was found by
-    then counts.
+    weights are frozen, layouts are compiled one by one, for a short time.
     """
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations

@@ -141,12 +141,16 @@ def panel_beside(plan: Plan) -> Callable[[], LiveView]:
 
 
 def typesets(formats: tuple[str, ...]) -> None:
-    """Raises a usage error where a format shows formulas as pictures and what draws them is not installed."""
+    """Raises a usage error, or SpecError, where what draws formulas or sets the PDF of these formats is missing."""
     if {"html", "pdf"} & {*formats} and find_spec("ziamath") is None:
         raise click.UsageError(
             "ziamath is not installed, and html and pdf show formulas with it; `pip install ziamath` installs it, and "
             "`--format md,json` does without"
         )
+    if "pdf" in formats:
+        from ledger.report.pdf import require_typesetter
+
+        require_typesetter(formats)
 
 
 def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tuple[str, ...]) -> list[Path]:

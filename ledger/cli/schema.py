@@ -61,10 +61,9 @@ def verb_schemas() -> dict[str, str]:
 
 def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
     """Schemas as files, for editors; one that is as it should be is left alone."""
-    from ledger.report.files import replace_file
+    from ledger.whole_files import replace_files
 
-    for kind, text in kinds.items():
-        replace_file(folder / f"{kind}{SUFFIX}", text.encode())
+    replace_files({folder / f"{kind}{SUFFIX}": text.encode() for kind, text in kinds.items()})
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's

@@ -6,8 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from ledger.lab.score.predictions import (
 )
 from ledger.lab.score.rows import Score, ScoreRow
 from ledger.lab.score.serving_facts import SERVING_COLUMNS, is_served
+from ledger.processes import interrupt_held, process_pool
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
@@ -187,8 +188,10 @@ def _predicted(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> Iterator
         yield from _portion(rows, overrides)
         return
     portions = [rows[start : start + PORTION] for start in range(0, len(rows), PORTION)]
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions)), None, gc.set_threshold, (UNTOUCHED,)) as pool:
-        for found in pool.map(_portion, portions, repeat(overrides)):
+    with process_pool(min(os.cpu_count() or 1, len(portions)), begin=partial(gc.set_threshold, UNTOUCHED)) as pool:
+        with interrupt_held():
+            portioned = pool.map(_portion, portions, repeat(overrides))
+        for found in portioned:
             yield from found
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli import completion
+from ledger.cli.interrupts import INTERRUPTED
 from ledger.cli.options import conditions_option, json_option, set_option, spec_argument, total_option
 from ledger.cli.progress import progress_bar
-from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
+from ledger.cli.verbs import BAD_INPUT
 
 if TYPE_CHECKING:
     from ledger.search.sweep import Asked, Search, Swept

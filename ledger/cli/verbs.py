@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from typing import Any
 
 import click
 
+from ledger.cli.interrupts import INTERRUPTED, ended_in_time
+from ledger.cli.streams import drop_output, prepare_output
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 
 BAD_INPUT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a disk says that takes no more
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 # Verbs -> what people type for them.
 TYPED: Mapping[tuple[str, ...], str] = {
@@ -72,7 +75,9 @@ class Verbs(click.Group):
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
-        return super().main(*args, **kwargs)
+        prepare_output()
+        with ended_in_time():
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; what the user caused is told on stderr without a traceback."""
@@ -85,11 +90,13 @@ class Verbs(click.Group):
             tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
         except BrokenPipeError:
-            # The reader has left; what is still buffered must not raise again when Python closes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
             ctx.exit(BROKEN_PIPE)
         except OSError as error:
             subject = f"{error.filename}: " if error.filename else ""
+            if error.errno in FULL and not error.filename:  # every file that is written is named
+                subject = "standard output: "
+                drop_output()
             click.echo(f"error: {subject}{error.strerror or error}", err=True)
             ctx.exit(BAD_INPUT)
         except KeyboardInterrupt:

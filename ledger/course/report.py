@@ -13,9 +13,9 @@ from ledger.books.results import Number
 from ledger.course.view import LecturePage, page
 from ledger.report import assets
 from ledger.report.contract import json_number
-from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, share_letters, stylesheet
 from ledger.report.pdf import render_pdf
+from ledger.whole_files import replace_files
 
 if TYPE_CHECKING:
     from ledger.course.answers import Answer
@@ -28,10 +28,9 @@ def write_lecture(lecture: Lecture, answers: Iterable[Answer], out: Path, format
     """The lecture in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another."""
     given = tuple(answers)
     view = page(lecture, given)
-    made = [(out / f"{lecture.name}.{name}", FORMATS[name](view, given)) for name in formats]
-    for path, content in made:
-        replace_file(path, content)
-    return [path for path, _ in made]
+    made = {out / f"{lecture.name}.{name}": FORMATS[name](view, given) for name in formats}
+    replace_files(made)
+    return list(made)
 
 
 def render(view: LecturePage, *, screen: bool = True) -> str:

@@ -12,6 +12,7 @@ from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.evidence.writing import head_text, record_line
 from ledger.spec.library import default_library
 from ledger.spec.plan import Plan
+from ledger.whole_files import replace_file
 
 FOLDER, PATTERN = "derivations", "*.yaml"  # within the library's evidence
 JUDGING_SOURCE = (
@@ -30,9 +31,8 @@ def folder() -> Path:
 
 def write(verification: Verification, where: Path) -> Path:
     """The record of a verification, named after it; what was not checked is kept with its reason."""
-    where.mkdir(parents=True, exist_ok=True)
     path = where / f"{verification.name}.yaml"
-    path.write_text(_text(verification), encoding="utf-8")
+    replace_file(path, _text(verification).encode())
     return path
 
 

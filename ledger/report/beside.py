@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Any, TypeVar, cast
 
+from ledger.processes import end_with_parent, interrupt_held
+
 Result = TypeVar("Result")
 
 FORKS = sys.platform == "linux"  # elsewhere a fork of a program with system libraries is not safe
@@ -33,7 +35,8 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     forking = get_context("fork")
     ours, theirs = forking.Pipe(duplex=False)
     process = forking.Process(target=_send, args=(theirs, work), daemon=True)
-    process.start()
+    with interrupt_held(forking):
+        process.start()
     theirs.close()
     return _awaited(ours, process, work)
 
@@ -55,6 +58,7 @@ def _awaited(ours: Connection, process: ForkProcess, work: Callable[[], Result])
 
 def _send(there: Connection, work: Callable[[], Any]) -> None:
     """In the process: the result, or nothing where there is none."""
+    end_with_parent()
     with suppress(BaseException), there:
         there.send(work())
 
@@ -66,7 +70,8 @@ def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callabl
     forking = get_context("fork")
     ours, theirs = forking.Pipe()
     process = forking.Process(target=_answer, args=(theirs, ours, work, prepare), daemon=True)
-    process.start()
+    with interrupt_held(forking):
+        process.start()
     theirs.close()
 
     def begin(*given: Any) -> Callable[[], Result]:
@@ -81,7 +86,8 @@ def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callabl
 
 def _answer(there: Connection, other: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:
     """In the process: one result for one set of arguments, or nothing where there is none."""
-    other.close()  # so that it ends where the first process does
+    end_with_parent()
+    other.close()
     with suppress(BaseException), there:
         prepare()
         there.send(work(*there.recv()))

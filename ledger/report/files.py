@@ -1,8 +1,7 @@
-"""The files of a report: they appear whole or not at all, and are touched only when they change."""
+"""The files of a report: their formats, and whether they can be written."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,24 +31,3 @@ def require_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(folder)) from error
-
-
-def replace_file(path: Path, content: bytes) -> bool:
-    """The file holds `content` afterwards; whether it had to be written. OSError where it cannot be."""
-    if path.is_file() and path.read_bytes() == content:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise type(error)(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return True

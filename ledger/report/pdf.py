@@ -6,21 +6,31 @@ of its content.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from ledger.report.html import render
 from ledger.report.pdf_structure import complete_structure
 from ledger.report.seals.seal import published_seal
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.whole_files import scratch_files
 
 if TYPE_CHECKING:
     from ledger.report.views.parts import Report
 
 EPOCH = datetime(1980, 1, 1, tzinfo=UTC)  # a date for attachments, the earliest that every archive format knows
+PANGO = ("libpango-1.0.so.0", "libpango-1.0.dylib", "pango-1.0")  # by its names on Linux, macOS and elsewhere
+INSTALLS = (
+    "install them (`apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fontconfig`, "
+    "`brew install pango`)"
+)
 VARIANT = "pdf/ua-1"
 SEAL, SEALED = "seal.json", "sealed/"  # names of attachments: the seal, and what the names of its files begin with
 
@@ -53,13 +63,36 @@ def paper(report: Report) -> tuple[str, str, str, list[AttachedFile]]:
     return page, plan.name, seal.effective, files
 
 
+def require_typesetter(formats: Iterable[str]) -> None:
+    """Raises SpecError where a PDF is asked for and this machine cannot set it: before anything is computed for it."""
+    if "pdf" in formats and not any(map(_is_library, PANGO)):
+        load_weasyprint()  # which knows where else to look
+
+
+def _is_library(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
 def load_weasyprint() -> None:
-    """Imports what sets a PDF, a tenth of the time that it takes."""
-    import weasyprint  # noqa: F401 - for what it leaves in memory
+    """Imports what sets a PDF, a tenth of the time that it takes; SpecError where the system lacks its libraries."""
+    try:
+        with redirect_stderr(StringIO()):  # it prints a page of advice
+            import weasyprint  # noqa: F401 - for what it leaves in memory
+    except OSError as error:
+        message = "a PDF needs Pango and HarfBuzz, which this machine does not have"
+        help_text = f"{INSTALLS}, or leave the PDF out: `--format html,md,json`"
+        typed = "--format pdf"
+        where = Location(typed, 1, typed.index("pdf") + 1)
+        raise SpecError([Problem(where, message, help_text)], {typed: typed}) from error
 
 
 def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = ()) -> bytes:
     """A page set as a PDF, with the spec attached as NAME.yaml, and files beside it."""
+    load_weasyprint()
     import weasyprint
     from weasyprint.urls import URLFetcher
 
@@ -72,11 +105,11 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
         for one in attached
     ]
     fetcher = URLFetcher(allowed_protocols={"data"}, allow_redirects=False, fail_on_errors=True)
-    document = weasyprint.HTML(string=page, url_fetcher=fetcher)
-    content: bytes = document.write_pdf(
-        finisher=complete_structure,
-        pdf_variant=VARIANT,
-        pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
-        attachments=attachments,
-    )
+    with scratch_files():
+        content: bytes = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(
+            finisher=complete_structure,
+            pdf_variant=VARIANT,
+            pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
+            attachments=attachments,
+        )
     return content

@@ -11,13 +11,13 @@ from markupsafe import Markup
 
 from ledger.report.contract import show_record
 from ledger.report.escape import plain
-from ledger.report.files import replace_file
 from ledger.report.html import environment, render
 from ledger.report.pdf import paper, pdf
 from ledger.report.seals.seal import published_seal
 from ledger.report.views import brief_tables, first_page
 from ledger.report.views.parts import Report
 from ledger.spec.version import short_digest
+from ledger.whole_files import replace_files
 
 
 def write_report(
@@ -33,8 +33,7 @@ def write_report(
         makers["pdf"] = setting(*paper(report))
     contents = {name: maker() for name, maker in sorted(makers.items(), key=lambda item: item[0] == "pdf")}
     paths = [out_dir / f"{report.compiled.plan.name}.{name}" for name in makers]
-    for path, name in zip(paths, makers, strict=True):
-        replace_file(path, contents[name])
+    replace_files({path: contents[name] for path, name in zip(paths, makers, strict=True)})
     return paths
 
 

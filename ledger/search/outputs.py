@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 from contextlib import suppress
 from importlib.util import find_spec
@@ -16,11 +15,12 @@ from ledger.search.batches import FULL
 from ledger.search.columns import Columns
 from ledger.search.parts import FORMS, PARQUET, Parts, schema
 from ledger.spec.near import closest
+from ledger.whole_files import UNFINISHED, UnfinishedFile, naming
 
 if TYPE_CHECKING:
     from ledger.search.tasks import Task
 
-WHOLE = "whole."  # begins the name of the whole file in the making
+WHOLE = f"whole{UNFINISHED}"  # the whole file in the making
 COMPRESSION = "zstd"
 ROW_GROUP = 4 * FULL  # rows of a row group of the whole file
 FLAG = "--out "
@@ -70,13 +70,10 @@ class Output:
 
     def __init__(self, path: Path, parts: Parts) -> None:
         self.path, self.parts = path, parts
-        folder = Path(parts.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.temporary = (
-            folder / f"{WHOLE}{os.getpid()}"
-        )  # among the parts, so that nothing half-written is beside them
+        # Among the parts, so that nothing half-written is beside them; a second sweep of the same would take them away.
+        self.unfinished = UnfinishedFile(path, Path(parts.folder) / WHOLE, patience=0)
         made = ParquetSink if parts.form == PARQUET else CsvSink
-        self.sink: Sink = made(self.temporary, parts.columns)
+        self.sink: Sink = made(self.unfinished.draft, parts.columns)
         self.waiting: dict[int, Task] = {}
         self.next = 0
 
@@ -84,22 +81,24 @@ class Output:
         """Takes the part of a task that is done; its rows are written when those of all tasks before it are."""
         self.waiting[task.number] = task
         while self.next in self.waiting:
-            self.sink.append(self.parts.path(self.waiting.pop(self.next)))
+            with naming(self.path):
+                self.sink.append(self.parts.path(self.waiting.pop(self.next)))
             self.next += 1
 
     def finish(self, *, whole: bool) -> None:
         """Puts the file in its place where it is to be one, and takes the parts away."""
-        self.sink.close()
+        with naming(self.path):
+            self.sink.close()
         if whole:
-            self.temporary.chmod(0o644)
-            self.temporary.replace(self.path)
+            self.unfinished.put_in_place()
+        self.unfinished.abandon()
         shutil.rmtree(self.parts.folder, ignore_errors=True)
 
     def abandon(self) -> None:
         """Leaves the parts, where there are any, and nothing else."""
         with suppress(Exception):
             self.sink.close()
-        self.temporary.unlink(missing_ok=True)
+        self.unfinished.abandon()
         with suppress(OSError):  # it holds parts
             Path(self.parts.folder).rmdir()
 

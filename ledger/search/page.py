@@ -20,7 +20,6 @@ from markupsafe import Markup
 from ledger import numbers
 from ledger.report import assets
 from ledger.report.charts.density import LEVELS, DensityGrid, DensityPoint, chart
-from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import draw_chart
 from ledger.search.batches import text_of
@@ -32,6 +31,7 @@ from ledger.search.sweep import Search, Swept
 from ledger.search.words import short_changes
 from ledger.spec.version import short_digest
 from ledger.units import unit_of
+from ledger.whole_files import replace_file
 
 ROWS_SHOWN = 400  # of the front and of the best
 SIDE = 64  # cells of the page's grid, at most, in each direction

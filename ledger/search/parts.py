@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
 from ledger.search.columns import Columns
 from ledger.search.density import Density
 from ledger.search.found import ROWS, Found, Rows
+from ledger.whole_files import UnfinishedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +38,7 @@ class Writer(Protocol):
         """Puts the file in its place."""
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
+        """Leaves nothing behind but a file in its place."""
 
 
 @dataclass(frozen=True)
@@ -58,26 +60,24 @@ class Parts:
 
     def keep(self, task: Task, found: Found) -> None:
         """Keeps what was found of a task whose rows are in their place: from here on it counts as done."""
-        temporary = unfinished(self.found(task))
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **as_arrays(found))
-        temporary.replace(self.found(task))
+        with UnfinishedFile(self.found(task)) as file, file.draft.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **as_arrays(found))
+            stream.flush()
+            file.put_in_place()
 
     def done(self, task: Task) -> Found | None:
-        """What was found of a task that was done before; None where it was not, or not to its end."""
+        """What was found of a task that was done before; None where it was not, or its file is damaged."""
         if not (self.found(task).is_file() and self.path(task).is_file()):
             return None
-        with np.load(self.found(task), allow_pickle=False) as arrays:
-            return from_arrays(arrays)
+        try:
+            with np.load(self.found(task), allow_pickle=False) as arrays:
+                return from_arrays(arrays)
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+            return None
 
     def found(self, task: Task) -> Path:
         """The file with what was found of a task."""
         return self.path(task).with_suffix(".npz")
-
-
-def unfinished(path: Path) -> Path:
-    """Where a file is written until it is whole: a name of this process, beside it."""
-    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 class ParquetWriter:
@@ -86,11 +86,11 @@ class ParquetWriter:
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
         import pyarrow.parquet as pq
 
-        self.path, self.columns, self.fixed = path, columns, fixed
-        self.temporary = unfinished(path)
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
         # A part is read once, soon, and on this machine: it is not worth compressing.
         self.file = pq.ParquetWriter(
-            self.temporary,
+            self.unfinished.draft,
             schema(columns),
             compression="none",
             use_dictionary=list(columns.keys),
@@ -112,12 +112,13 @@ class ParquetWriter:
     def close(self) -> None:
         """Puts the file in its place."""
         self.file.close()
-        self.temporary.replace(self.path)
+        self.unfinished.put_in_place()
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
-        self.file.close()
-        self.temporary.unlink(missing_ok=True)
+        """Leaves nothing behind but a file in its place."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
 
 
 def schema(columns: Columns) -> pa.Schema:
@@ -132,9 +133,9 @@ class CsvWriter:
     """Rows as CSV without a header; an empty cell where a key is left out or a total has no value."""
 
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
-        self.path, self.columns, self.fixed = path, columns, fixed
-        self.temporary = unfinished(path)
-        self.file: TextIOWrapper = self.temporary.open("w", encoding="utf-8", newline="")
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
+        self.file: TextIOWrapper = self.unfinished.draft.open("w", encoding="utf-8", newline="")
 
     def write(self, batch: Batch) -> None:
         """Writes lines, column by column until there are cells of text."""
@@ -150,12 +151,13 @@ class CsvWriter:
     def close(self) -> None:
         """Puts the file in its place."""
         self.file.close()
-        self.temporary.replace(self.path)
+        self.unfinished.put_in_place()
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
-        self.file.close()
-        self.temporary.unlink(missing_ok=True)
+        """Leaves nothing behind but a file in its place."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
 
 
 def as_arrays(found: Found) -> dict[str, np.ndarray]:

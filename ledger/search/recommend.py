@@ -66,8 +66,7 @@ def recommend(
     """What the layouts of a plan that was read from a spec recommend: all of them, or those that keep the keys of KEPT.
 
     Without a limit of `seconds`, the cheapest is looked for on fewer devices too, among layouts that keep these keys,
-    and layouts of the whole front are compiled. Interrupted, or when its time is over, it goes by what it found by
-    then.
+    and layouts of the whole front are compiled. When its time is over, it goes by what it found by then.
     """
     thorough = not seconds
     whole = whole or plan.serve is not None
@@ -140,8 +139,8 @@ def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: flo
                 found[number] = add(found[number], part, question)
                 progress(done, len(tasks), sum(one.legal for one in found))
                 if not part.complete:
-                    return found, False
-    except (KeyboardInterrupt, OutOfTimeError):
+                    raise KeyboardInterrupt
+    except OutOfTimeError:
         return found, False
     return found, True
 

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.report.files import replace_file
 from ledger.report.recommendations import Recommendations, as_record, from_record
 from ledger.search.recommend import recommend
 from ledger.search.workers import Run, in_this_process
 from ledger.spec.version import program_digest
+from ledger.whole_files import replace_file
 
 if TYPE_CHECKING:
     from ledger.search.sweep import Progress
@@ -68,7 +68,7 @@ def keep(plan: Plan, found: Recommendations, *, whole: bool, thorough: bool) -> 
     key = _key(plan, whole=whole, thorough=thorough)
     _in_process()[key] = found
     with suppress(OSError):  # a read-only home: the next run searches again
-        replace_file(cache_folder() / f"{key}.json", json.dumps(as_record(found)).encode())
+        replace_file(cache_folder() / f"{key}.json", json.dumps(as_record(found)).encode(), durable=False)
 
 
 def cache_folder() -> Path:

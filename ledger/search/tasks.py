@@ -15,6 +15,7 @@ from ledger.search.found import Found, found_in, nothing
 from ledger.search.pricing import Piece, price
 from ledger.search.question import Limit, Question
 from ledger.search.space import DATA, Space
+from ledger.whole_files import naming
 
 if TYPE_CHECKING:
     from ledger.search.parts import Parts
@@ -68,8 +69,9 @@ def run_task(task: Task, job: Job) -> Found:
             found = replace(found, used=_used(batch, job.counted, task.fixed, found.used))
             if job.layers:
                 densities.append(density_of(batch, job.layers, task.fixed))
-            if writer:
-                writer.write(batch)
+            if writer and job.parts:
+                with naming(job.parts.path(task)):
+                    writer.write(batch)
     except KeyboardInterrupt:
         found = replace(found, complete=False)
     except BaseException:
@@ -78,10 +80,12 @@ def run_task(task: Task, job: Job) -> Found:
         raise
     found = replace(found, density=summed(densities) if densities else None)
     if writer and job.parts:
-        if found.complete:
-            writer.close()
-            job.parts.keep(task, found)
-        else:
+        try:
+            if found.complete:
+                with naming(job.parts.path(task)):
+                    writer.close()
+                job.parts.keep(task, found)
+        finally:
             writer.abandon()
     return found
 

@@ -6,7 +6,6 @@ dies loses nothing, since its task is taken up again.
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
 from ledger.books.what_if.conditions import fault
+from ledger.processes import end_with_parent, interrupt_held
 from ledger.search.found import Found
 from ledger.search.tasks import Job, Task, run_task
 
@@ -83,7 +83,8 @@ def _start(job: Job) -> tuple[connection.Connection, SpawnProcess]:
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, job), daemon=True)
-    process.start()
+    with interrupt_held(context):
+        process.start()
     there.close()
     return here, process
 
@@ -111,8 +112,8 @@ def _end(pipe: connection.Connection, process: SpawnProcess) -> None:
 
 
 def _serve(pipe: connection.Connection, job: Job) -> None:
-    """The life of a process: a task, its answer, the next. A key that is pressed is the affair of the first process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The life of a process: a task, its answer, the next."""
+    end_with_parent()
     while True:
         try:
             task = pipe.recv()

@@ -28,12 +28,12 @@ def test_a_spec_comes_out_that_a_plan_can_name(command_line: Ledger) -> None:
     assert len(document["calibration"]) == len(load_accelerator("h100-sxm").calibration)
 
 
-def test_out_writes_the_spec_and_a_page_beside_it(command_line: Ledger, tmp_path: Path) -> None:
+def test_the_spec_and_a_page_are_written_where_they_are_asked_for(command_line: Ledger, tmp_path: Path) -> None:
     """The page is one file without a network, one circle for each measurement; the spec passes `ledger check`."""
-    result = command_line("calibrate", "h100-sxm-nccl", "--out", "mine.yaml")
+    result = command_line("calibrate", "h100-sxm-nccl", "--out", "mine.yaml", "--html", "page.html")
     assert result.exit_code == 0
     assert result.stdout == ""
-    page = (tmp_path / "mine.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<circle") == 132  # four collectives, three group sizes, eleven messages
     assert "default-src &#39;none&#39;" in page
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -166,7 +166,7 @@ def test_a_suite_runs_its_quick_cases_and_keeps_their_verdicts(
     In this process, which has PyTorch already, and in one for each case.
     """
     if not apart:
-        monkeypatch.setattr(suites, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+        monkeypatch.setattr(suites, "process_pool", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(records, "folder", lambda: tmp_path / "kept")
     path = suite(plan.parent, {"case": "small", "quick": True}, {"case": "slow", "set": {"run.seq_len": 41}})
     result = run(path, "--quick", "--record", "--layers", "1")
@@ -189,7 +189,7 @@ def test_a_judge_that_breaks_down_fails_its_case(plan: Path, monkeypatch: pytest
     """Whatever ends the process of a case is told under its name, and the next case runs."""
     broken = MagicMock()
     broken.__enter__.return_value.submit.return_value.result.side_effect = RuntimeError("out of luck")
-    monkeypatch.setattr(suites, "ProcessPoolExecutor", lambda *_, **__: broken)
+    monkeypatch.setattr(suites, "process_pool", lambda *_, **__: broken)
     result = run(suite(plan.parent, {"case": "first"}, {"case": "second"}))
     assert result.exit_code == 1
     assert [line for line in result.stderr.splitlines() if "luck" in line] == [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from ledger.books.what_if.options import library_part
 from ledger.books.what_if.ordered import Objective
 from ledger.books.what_if.solve import asked_of
 from ledger.search import part_layouts
+from ledger.search.found import nothing
 from ledger.search.part_choice import solve
 from ledger.search.part_layouts import PartLayouts
-from ledger.search.workers import in_this_process
+from ledger.search.tasks import Job, Task
+from ledger.search.workers import Done, in_this_process
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -158,7 +161,7 @@ def test_a_part_that_misses_in_the_plans_layout_has_one_of_its_own() -> None:
 
 
 def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found in time counts, and the answer says that it is not all; who presses Ctrl-C wants no next part."""
+    """What was found in time counts, and the answer says that it is not all; who presses Ctrl-C wants no answer."""
     whole = part_layouts.searched
     found: list[Any] = []
 
@@ -170,10 +173,16 @@ def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(m
     plan = load_plan(SPEC, ["accelerator=rtx-4090"])
     question = asked_of(plan, (), "", "cost.run")
     layouts = PartLayouts(question, library_part(plan, "accelerator"), in_this_process)
+    told = layouts.judged(layouts.entrant("rtx-4090")).details["search stopped"]
+    assert told == f"after {part_layouts.SECONDS:g} s"
+    monkeypatch.setattr(part_layouts, "searched", whole)
+
+    def interrupted(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+        yield tasks[0], replace(nothing(job.question), complete=False)
+
+    layouts = PartLayouts(question, library_part(plan, "accelerator"), interrupted)
     with pytest.raises(KeyboardInterrupt):
         layouts.judged(layouts.entrant("rtx-4090"))
-    monkeypatch.setattr(part_layouts, "SECONDS", 0.0)
-    assert layouts.judged(layouts.entrant("rtx-4090")).details["search stopped"] == "after 0 s"
 
 
 def test_an_objective_that_is_named_tries_every_model() -> None:

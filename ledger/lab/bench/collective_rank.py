@@ -19,6 +19,7 @@ from torch import distributed
 
 from ledger.lab.bench.rig import SUSTAINED, timing_record
 from ledger.lab.bench.timing import Timing, error_line, quartiles
+from ledger.processes import end_with_input
 
 START = timedelta(seconds=60)
 SAMPLE = 500e-6  # seconds of one sample, at least
@@ -88,6 +89,7 @@ def measure_collective(record: Mapping[str, Any], place: str, seconds: float) ->
 
 def main(tasks: str, seconds: float) -> None:
     """Measures every case of the file."""
+    end_with_input()
     with open(tasks, encoding="utf-8") as file:  # noqa: PTH123
         records = json.load(file)
     backend = str(records[0]["backend"])

@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
+from pathlib import Path
 from typing import IO
 
 from ledger.lab.bench.cases import BenchCase, BenchKind, BenchResult, DeviceLimits
 from ledger.lab.bench.processes import read_answer
 from ledger.lab.bench.rig import Rig
+from ledger.whole_files import scratch_folder
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 CUDA_SIZES = (64 * 1024, 1024**2, 16 * 1024**2, 256 * 1024**2)
@@ -55,13 +56,12 @@ def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
 
 def command(ranks: int, tasks: str, seconds: float) -> list[str]:
     """What starts a world on this machine."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return [*torchrun, "-m", "ledger.lab.bench.collective_rank", tasks, str(seconds)]
+    return [sys.executable, "-m", "ledger.lab.bench.collective_world", str(ranks), tasks, str(seconds)]
 
 
 def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[str, object]]:
     """The result of each case, as rank 0 prints it; raises WorldError."""
-    with tempfile.TemporaryDirectory() as folder, _launched(ranks, cases, rig, folder) as (process, errors):
+    with scratch_folder() as folder, _launched(ranks, cases, rig, folder) as (process, errors):
         if process.stdout is None:
             raise WorldError(f"the world of {ranks} ranks has no output")
         for _ in cases:
@@ -73,18 +73,19 @@ def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[st
 
 @contextmanager
 def _launched(
-    ranks: int, cases: Sequence[BenchCase], rig: Rig, folder: str
+    ranks: int, cases: Sequence[BenchCase], rig: Rig, folder: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """The processes of a world, none of which outlives the block."""
     tasks = f"{folder}/tasks.json"
     with open(tasks, "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump([case.record for case in cases], file)
     threads = max(1, (os.cpu_count() or 1) // ranks)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
     with open(f"{folder}/errors", "w+b") as errors:  # noqa: PTH123
         process = subprocess.Popen(  # noqa: S603
             command(ranks, tasks, rig.seconds),
             bufsize=0,  # a line in a buffer would not wake who waits for it
+            stdin=subprocess.PIPE,  # it ends when this is closed, also by the end of this process
             stdout=subprocess.PIPE,
             stderr=errors,
             env=environment,
@@ -96,8 +97,9 @@ def _launched(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            if process.stdout:
-                process.stdout.close()
+            for stream in (process.stdin, process.stdout):
+                if stream:
+                    stream.close()
 
 
 def _exit_reason(process: subprocess.Popen[bytes]) -> str:

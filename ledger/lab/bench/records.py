@@ -17,6 +17,7 @@ from ledger.evidence.microbenchmarks.records import RESULTS, identity
 from ledger.evidence.writing import RECORDS, head_text, record_line
 from ledger.lab.bench.cases import BenchResult
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.whole_files import LOG, naming, replace_file
 
 LEAD, END = "  - {", "}\n"
 # What must be equal for records to stand in one file.
@@ -44,14 +45,14 @@ def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -
     `retry` leaves out the cases that could not run. Raises SpecError for a file that is of something else.
     """
     if not path.exists():
-        _replace(path, head_text(head))
+        replace_file(path, head_text(head).encode())
         return EvidenceFile(path, head)
     _cut_torn_line(path)
     file = _read(path)
     _check_same_device(file, head)
     if retry and any("error" in record for record in file.records):
         kept = tuple(record for record in file.records if "error" not in record)
-        _replace(path, head_text(file.head) + "".join(map(record_line, kept)))
+        replace_file(path, (head_text(file.head) + "".join(map(record_line, kept))).encode())
         return EvidenceFile(path, file.head, kept)
     return file
 
@@ -60,7 +61,7 @@ def append_record(file: EvidenceFile, measured: BenchResult) -> None:
     """Appends a record; it is on disk when this returns."""
     known = {key: measured.result[key] for key in RESULTS if key in measured.result}
     written = record_line({**measured.case.record, **known}).encode()
-    with file.path.open("ab") as stream:
+    with naming(file.path), file.path.open("ab") as stream:
         stream.write(written)
         stream.flush()
         os.fsync(stream.fileno())
@@ -80,6 +81,7 @@ def _cut_torn_line(path: Path) -> None:
         with path.open("r+b") as stream:
             stream.truncate(whole)
             os.fsync(stream.fileno())
+        LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
 
 
 def _is_record(content: bytes) -> bool:
@@ -126,14 +128,3 @@ def _differences(
 
 def _not_ours(path: Path, what: str) -> Problem:
     return Problem(Location(str(path)), what, "give another file with --out")
-
-
-def _replace(path: Path, text: str) -> None:
-    """The file holds the text, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as stream:
-        stream.write(text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)

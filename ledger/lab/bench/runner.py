@@ -29,6 +29,8 @@ COMMAND = (sys.executable, "-m", "ledger.lab.bench.worker")
 START_TIMEOUT = 120.0  # seconds for a worker to import torch and find its device
 CASE_TIMEOUT = 300.0  # seconds without a sign of a case after which its worker is ended
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b")  # how the last line of a traceback begins; CUDA's goes on for several
+FINISH = 5.0  # seconds between the last answer of a worker and its end
+LEAVE = 0.5  # seconds for a worker to end the processes that it has started
 TRIES = 5  # workers in a row that fail before they have measured anything
 # A heap that is given back and asked for again would cost a page fault for every 4 KiB of it, in every operation.
 CPU_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(64 * 2**20)}
@@ -82,8 +84,10 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            self.process.kill()
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(LEAVE)
+        self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.errors):
             if stream:
@@ -204,6 +208,8 @@ def _run_cases(
         yield measured.case, measured
         if answer is None:
             break
+    else:
+        worker.receive(FINISH)  # by then the ranks of its last cases have ended
     return list(todo[done:])
 
 

@@ -20,10 +20,12 @@ from ledger.lab.bench.machine import NoDeviceError, busy_reason, find_device
 from ledger.lab.bench.rig import Rig
 from ledger.lab.bench.table import by_kind, suite
 from ledger.lab.bench.timing import DeviceLostError
+from ledger.processes import end_with_input, leave_when_told
 
 
 def main() -> None:
     """Says what the device is and which cases there are for it, then measures those it is given, each announced."""
+    leave_when_told()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
 
@@ -40,6 +42,7 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
+    end_with_input()
     cases = [BenchCase(**case) for case in json.loads(line)]
     rig = Rig(device.place, device.limits, asked["seconds"], asked["hold"], torch.get_num_threads(), device.uuid)
     try:

@@ -10,6 +10,7 @@ from ledger.lab.calibration.calibrate import fit_all, library_evidence
 from ledger.lab.calibration.form_table import FORMS, form_lines
 from ledger.lab.calibration.table import FITS, section, set_fits
 from ledger.lab.markdown import MadeSection
+from ledger.whole_files import replace_file
 
 SECTIONS: Mapping[MadeSection, Callable[[], Iterable[str]]] = {
     FITS: lambda: section(set_fits(fit_all(library_evidence()))),
@@ -20,12 +21,11 @@ SECTIONS: Mapping[MadeSection, Callable[[], Iterable[str]]] = {
 def main() -> None:
     """Writes the documents only where a table of theirs has changed, and prints nothing."""
     for path in map(Path, sys.argv[1:]):
-        before = after = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         for place, lines in SECTIONS.items():
-            if place.stands_in(after):
-                after = place.put_into(after, lines())
-        if after != before:
-            path.write_text(after, encoding="utf-8")
+            if place.stands_in(text):
+                text = place.put_into(text, lines())
+        replace_file(path, text.encode())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -12,7 +11,6 @@ from ledger.evidence.microbenchmarks.sets import record_name
 from ledger.lab.calibration.table import case_names
 from ledger.report.charts.agreement import chart
 from ledger.report.charts.measured import MeasuredPoint
-from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, stylesheet
 
 if TYPE_CHECKING:
@@ -30,11 +28,6 @@ class Panel:
     summary: str
     source: str
     chart: Markup
-
-
-def write_page(fitted: FittedDevice, path: Path) -> bool:
-    """The page at that path, whole or not at all; whether it had to be written."""
-    return replace_file(path, page(fitted).encode())
 
 
 def page(fitted: FittedDevice) -> str:

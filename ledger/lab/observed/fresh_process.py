@@ -8,11 +8,12 @@ was. Spawned, such a process takes 6 s to import PyTorch and transformers; forke
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
+
+from ledger.processes import interrupt_held, process_pool
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -35,8 +36,10 @@ IMPORTED_ONCE = (
 
 def run_in_fresh_process(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
     """What a picklable function returns or raises in a process in which PyTorch has run nothing before."""
-    with ProcessPoolExecutor(1, mp_context=_context()) as process:
-        return process.submit(function, *arguments, **named).result()
+    with process_pool(1, _context()) as process:
+        with interrupt_held(_context()):
+            begun = process.submit(function, *arguments, **named)
+        return begun.result()
 
 
 @cache

@@ -7,8 +7,9 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
+
+from ledger.whole_files import replace_file, scratch_folder
 
 SOURCE = Path(__file__).with_name("guard.cpp")
 
@@ -35,18 +36,17 @@ def _library(torch_folder: Path, torch_version: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ledger"
     library = cache / f"cuda_guard-{digest}.so"
     if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         _build(library, torch_folder)
     return library
 
 
 def _build(library: Path, torch_folder: Path) -> None:
-    """Compile the guard to `library`, in one move, so that two processes may build it at once."""
+    """Compile the guard to `library`, so that two processes may build it at once."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise GuardBuildError("fake cuda tensors need a C++ compiler (g++) to build a device guard; none was found")
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        built = Path(folder) / library.name
+    with scratch_folder() as folder:
+        built = folder / library.name
         flags = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
         links = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu"]
         done = subprocess.run(  # noqa: S603  # the user's compiler on our own source
@@ -54,4 +54,4 @@ def _build(library: Path, torch_folder: Path) -> None:
         )
         if done.returncode != 0:
             raise GuardBuildError(f"building the device guard failed:\n{done.stderr}")
-        built.replace(library)
+        replace_file(library, built.read_bytes(), durable=False)

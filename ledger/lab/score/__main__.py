@@ -20,6 +20,7 @@ from ledger.lab.score.predictions import predict_rows
 from ledger.lab.score.serving_page import SERVED, serving_lines
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
+from ledger.whole_files import replace_file
 
 
 def _tables(files: Sequence[str]) -> list[Sequence[TableRow]]:
@@ -43,7 +44,7 @@ def serving(files: Sequence[str]) -> None:
     """Prints how near published serving results are predicted, or puts that into documents."""
     lines = list(serving_lines())
     for path in map(Path, files):
-        path.write_text(SERVED.put_into(path.read_text(encoding="utf-8"), lines), encoding="utf-8")
+        replace_file(path, SERVED.put_into(path.read_text(encoding="utf-8"), lines).encode())
     if not files:
         sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -63,10 +64,7 @@ def main() -> None:
         runs = scored_runs(*_tables(sys.argv[2:]))
         sys.stdout.writelines(f"{line}\n" for line in level_lines(trials(runs)))
         return
-    path = predictions_path()
-    after = table_text(predictions())
-    if not path.exists() or path.read_text(encoding="utf-8") != after:
-        path.write_text(after, encoding="utf-8")
+    replace_file(predictions_path(), table_text(predictions()).encode())
 
 
 if __name__ == "__main__":

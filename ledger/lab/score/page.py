@@ -15,9 +15,9 @@ from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow, SourceErrors
 from ledger.report import assets
 from ledger.report.charts.measured import MeasuredPoint
 from ledger.report.charts.parity import chart
-from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
+from ledger.whole_files import replace_file
 
 WORST_LISTED = 200  # worst rows that are listed
 QUANTITIES = (("time", "Step time"), ("mem", "Peak memory"))  # by their keys in a score

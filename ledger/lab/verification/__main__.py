@@ -7,15 +7,13 @@ from pathlib import Path
 
 from ledger.evidence.verification_records import every, folder
 from ledger.lab.verification.accuracy import rewritten
+from ledger.whole_files import replace_file
 
 
 def main() -> None:
     """Writes the document only where its table has changed."""
     path = Path(sys.argv[1])
-    before = path.read_text(encoding="utf-8")
-    after = rewritten(before, tuple(every(folder())))
-    if after != before:
-        path.write_text(after, encoding="utf-8")
+    replace_file(path, rewritten(path.read_text(encoding="utf-8"), tuple(every(folder()))).encode())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,9 +11,12 @@ from shlex import join
 
 from ledger.evidence.verification import Verification
 from ledger.lab.verification.verification import Depth, verify
+from ledger.processes import interrupt_held, process_pool
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 from ledger.spec.suite import Suite, SuiteCase
+
+SPAWNING = get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,11 @@ def verify_suite(
         process = None
         for index, case in enumerate(cases, start=1):
             progress(f"{index} of {len(cases)}: {case.name}")
-            process = process or processes.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
+            process = process or processes.enter_context(process_pool(1, SPAWNING))
             try:
-                yield process.submit(_case, case, depth).result()
+                with interrupt_held(SPAWNING):
+                    judged = process.submit(_case, case, depth)
+                yield judged.result()
             except Exception as error:  # noqa: BLE001 - whatever stops one case must not hide the others' verdicts
                 yield Failure(case.name, f"{type(error).__name__}: {error}")
                 process = None if isinstance(error, BrokenProcessPool) else process

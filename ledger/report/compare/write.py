@@ -18,17 +18,16 @@ from ledger.report.compare.page import comparison_view
 from ledger.report.compare.record import comparison_record
 from ledger.report.diff_views import written_table
 from ledger.report.escape import code, plain
-from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.pdf import AttachedFile, render_pdf
+from ledger.whole_files import replace_files
 
 
 def write_comparison(comparison: PlanComparison, out: Path, formats: Iterable[str]) -> list[Path]:
     """The files of a comparison in each of the formats, whole or not at all; those that would not change stay."""
-    files = [(out / f"{comparison.file_name}.{name}", FORMATS[name](comparison)) for name in formats]
-    for path, content in files:
-        replace_file(path, content)
-    return [path for path, _ in files]
+    files = {out / f"{comparison.file_name}.{name}": FORMATS[name](comparison) for name in formats}
+    replace_files(files)
+    return list(files)
 
 
 def as_html(comparison: PlanComparison) -> bytes:

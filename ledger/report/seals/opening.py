@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ledger.report.contract import show_record
@@ -20,6 +19,7 @@ from ledger.spec.load import plan_of
 from ledger.spec.overrides import read_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.whole_files import scratch_folder
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -40,8 +40,8 @@ def sealed(plan: Plan) -> Iterator[tuple[Plan, Seal | None]]:
 @contextmanager
 def opened(seal: Seal) -> Iterator[Plan]:
     """The plan of a seal; what is read within it is read from the seal. SpecError for what is no plan."""
-    with TemporaryDirectory(prefix="ledger-") as folder:
-        home = Path(folder).resolve()
+    with scratch_folder() as folder:
+        home = folder.resolve()
         for file in seal.files:
             _unpack(home, file.name, file.text)
         library = Library(
@@ -85,4 +85,5 @@ def _unpack(home: Path, name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     except (OSError, ValueError) as error:
-        raise SpecError([Problem(Location(name), f"cannot be unpacked: {error}")]) from error
+        why = getattr(error, "strerror", None) or error
+        raise SpecError([Problem(Location(name), f"cannot be unpacked to {home}: {why}")]) from error

@@ -13,10 +13,10 @@ from functools import lru_cache
 from html import escape
 from pathlib import Path
 
-from ledger.report.files import replace_file
 from ledger.report.palette import light
 from ledger.report.typesetting.lines import break_lines
 from ledger.report.typesetting.spoken import spoken
+from ledger.whole_files import replace_file
 
 VERSION = "1"  # of the typesetting; changes when the same formula is to look different
 POINTS = 15.0
@@ -107,7 +107,7 @@ def cached_picture(expression: str) -> str:
     except (OSError, UnicodeDecodeError):
         picture = draw(expression)
     try:
-        replace_file(place, picture.encode())
+        replace_file(place, picture.encode(), durable=False)
     except OSError:  # a read-only home: the next run draws again
         return picture
     return picture
