@@ -6,7 +6,7 @@ from ledger.spec.parts import SPEC, TITLE, TITLED
 from ledger.spec.structures import NEEDED, SOURCED, Fields, KeyStated, ListOf, MappingOf, Needed, Row, quantity
 from ledger.spec.values import Anything, Choice, Constants, Integer, Label, Quantity, String
 
-RELATIVE_ERROR = quantity("1")
+RELATIVE_ERROR = quantity("1", greatest=10)
 POSITIVE = Integer(1)
 HARDWARE = Fields(
     (

@@ -145,7 +145,7 @@ class Assumptions:
         extra=stood_in("assumptions"),
     )
 
-    mfu: Annotated[float, quantity("1", greatest=1), "Of the napkin estimate."] = 0.4
+    mfu: Annotated[float, quantity("1", least=1e-4, greatest=1), "Of the napkin estimate."] = 0.4
     price: Annotated[Price | None, OPTIONAL] = None
     headroom: Annotated[
         Headroom,
@@ -153,7 +153,9 @@ class Assumptions:
         "How much of a device's memory should stay free: a share (`10 %`), bytes (`8 GB`), `none`, or a level of the "
         "course: `minimum` 0, `typical` 10 GB, `production` 20 GB, `cloud` 40 GB.",
     ] = DEFAULT
-    power_usage_effectiveness: Annotated[float, quantity("1", greatest=1000), "Site power over device power."] = 1.0
+    power_usage_effectiveness: Annotated[
+        float, quantity("1", least=1, greatest=1000), "Site power over device power."
+    ] = 1.0
     expert_imbalance: Annotated[
         Fraction,
         Sourced(Quantity("1", greatest=1000, exact=True, least=1)),

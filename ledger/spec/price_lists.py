@@ -13,7 +13,7 @@ from ledger.spec.kernel_families import form_of
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
 from ledger.spec.problems import Problem
-from ledger.spec.quantities import QuantityError, parse, write
+from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, write
 from ledger.spec.reader import Node
 from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
 from ledger.spec.value_types import Schema
@@ -134,6 +134,7 @@ def range_of(parameter: PriceParameter) -> str:
 
 
 def written(value: float, unit: str) -> str:
-    """A parameter with the unit that it is read with."""
+    """A parameter with the unit that it is read with; zero where it is too small to be read again."""
     scale, name = WRITTEN[unit]
+    value = value if value >= DIMENSIONS[unit].smallest else 0.0
     return f"{float(f'{value * scale:.{DIGITS}g}'):g}{name}"

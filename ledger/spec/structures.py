@@ -261,11 +261,9 @@ class Sourced(ValueType):
         return {**whole, **self.inner.schema(), "type": list(self.types)}
 
 
-def quantity(
-    unit: str, *, zero: bool = False, signed: bool = False, greatest: int | None = None, exact: bool = False
-) -> Sourced:
-    """A quantity of the dimension whose base is `unit`, which may have a source of its own."""
-    return Sourced(Quantity(unit, zero, signed, greatest, exact))
+def quantity(unit: str, **range_of: Any) -> Sourced:
+    """A quantity of the dimension whose base is `unit` (see `Quantity`), which may have a source of its own."""
+    return Sourced(Quantity(unit, **range_of))
 
 
 @dataclass(frozen=True)

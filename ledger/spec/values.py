@@ -25,6 +25,7 @@ from ledger.spec.reader import Node, as_node
 from ledger.spec.value_types import HAS_TYPE, Schema, ValueType
 
 NO_NAMES: Mapping[str, int] = {}
+GREATEST_COUNT = 10**12  # of what is counted in whole numbers, where its field says no less
 BARE = {"1": "", "parameters": " parameters"}  # dimensions whose values may be bare numbers, and the unit those have
 
 
@@ -165,8 +166,13 @@ class Integer(ValueType):
 
     json: ClassVar[tuple[str, ...]] = ("integer",)
     keywords = (("least", "minimum"), ("most", "maximum"))
-    least: int | None = None
-    most: int | None = None
+    least: int = 0
+    most: int = GREATEST_COUNT
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The least and the greatest value."""
+        return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> int:
         """The number."""
@@ -180,8 +186,7 @@ class Size(Integer):
     """A whole number, or an expression over sizes: `4 * d_model` (those that name others are evaluated before)."""
 
     json = ("integer", "string")
-    least: int | None = 1
-    most: int | None = 10**12
+    least: int = 1
 
     def value(self, written: Written, faults: Faults) -> int:
         """The number."""
@@ -203,12 +208,17 @@ def degree() -> Size:
 
 @dataclass(frozen=True)
 class Number(ValueType):
-    """A bare number above `above` and at most `most`."""
+    """A bare number of at least `least` and at most `most`."""
 
     json = ("number",)
-    keywords = (("above", "exclusiveMinimum"), ("most", "maximum"))
-    above: float | None = None
-    most: float | None = None
+    keywords = (("least", "minimum"), ("most", "maximum"))
+    least: float
+    most: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> float:
         """The number."""
@@ -221,7 +231,8 @@ class Number(ValueType):
 class Quantity(ValueType):
     """A quantity with a unit of the dimension whose base is `unit`, above zero unless `zero` or `signed`.
 
-    `greatest`: in the base unit. `exact`: a fraction, not the nearest floating-point number. `least`: of bare numbers.
+    It lies within the range of its dimension, and between `least` and `greatest` in the base unit where these are
+    given. `exact`: a fraction, not the nearest floating-point number.
     """
 
     json = ("string", "number")
@@ -237,13 +248,19 @@ class Quantity(ValueType):
     signed: bool = False
     greatest: int | None = None
     exact: bool = False
-    least: int | None = None
+    least: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the greatest value, in the base unit."""
+        dimension = DIMENSIONS[self.unit]
+        greatest = float(dimension.greatest) if self.greatest is None else self.greatest
+        positive = float(dimension.smallest) if self.least is None else self.least
+        return -greatest if self.signed else 0 if self.zero else positive, greatest
 
     def value(self, written: Written, faults: Faults) -> float | Fraction:
         """The value in the base unit: whole numbers of bytes, tokens and parameters."""
         value: Any = written.node.value
-        if not isinstance(value, str):
-            faults += self.beyond(written, value)
         try:
             amount = self.parsed(value)
         except QuantityError as error:
@@ -265,6 +282,8 @@ class Quantity(ValueType):
             raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
         if self.greatest is not None and number > self.greatest:
             raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
+        if self.least is not None and number < Fraction(str(self.least)):
+            raise QuantityError(f"`{value}` is too small", f"at least {write(self.least, self.unit)}", near=True)
         return number
 
     def plain(self, value: Any) -> Any:
