@@ -115,9 +115,10 @@ def _check_together(given: dict[str, Any], typed: set[str]) -> None:
 
 def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
     from ledger.search.sweep import Asked
+    from ledger.spec.sources import open_source
 
     return Asked(
-        spec=sys.stdin.read() if spec == "-" else spec,
+        spec=f"{open_source(spec).text}\n" if spec == "-" else spec,
         overrides=given["overrides"],
         over=given["over"],
         objective=given["maximize"] or given["minimize"],

@@ -83,7 +83,7 @@ EVIDENCE = Fields(
         ),
         Row(
             "records",
-            ListOf(Anything(("object",)), 1),
+            ListOf(Anything(("object",)), 1, 100_000),
             "One mapping per measurement, whole run (`what: step`), plan that ran or ran out of memory (`what: fit`), "
             "or comparison with PyTorch (`what: derivation`).",
             needed=Needed(unless=KeyStated("series")),

@@ -186,7 +186,7 @@ def _refuse_beyond(text: str, value: Fraction, dimension: Dimension) -> None:
         help_text = f"at most {write(int(dimension.greatest), dimension.base)}"
         raise QuantityError(f"`{text}` is beyond reason", help_text, near=True)
     if value and abs(value) < dimension.smallest and not dimension.whole:
-        help_text = f"zero, or at least {write(float(dimension.smallest), dimension.base)}"
+        help_text = f"at least {write(float(dimension.smallest), dimension.base)} where it is not zero"
         raise QuantityError(f"`{text}` is too small to be meant", help_text, near=True)
 
 

@@ -68,7 +68,9 @@ def read_job(text: str, file: str) -> TorchtitanJob:
     """The job that a text describes; raises SpecError."""
     try:
         return TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise SpecError([Problem(Location(file), "nested beyond reason", "a torchtitan job file")]) from error
+    except ValueError as error:  # also of a number with more digits than Python reads
         raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
 
 
