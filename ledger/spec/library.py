@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
+from ledger.spec.faults import shortened
 from ledger.spec.git import Revision
 from ledger.spec.installed import DATA, data_folder
-from ledger.spec.faults import shortened
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read

@@ -91,6 +91,7 @@ OTHER_UNITS: tuple[tuple[str, str, int | Fraction], ...] = (
     ("1", "", 1),
 )
 NUMBER = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?(?![0-9])")
+LARGEST = Fraction(10**60)  # amount of anything, in its base unit
 LONGEST = 100  # characters of a quantity; a float written out to its last digit has 24
 ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
@@ -147,12 +148,18 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     return table
 
 
-def parse(text: str, base: str) -> Number:
-    """The exact value of `80 GB` in the base unit of its dimension (`B`); raises QuantityError."""
+def parse(text: str, base: str, *, measured: bool = False) -> Number:
+    """The exact value of `80 GB` in the base unit of its dimension (`B`); raises QuantityError.
+
+    What is counted is a whole number of them, unless it was `measured`, and rounded.
+    """
     value, found = parse_any(text, base)
     dimension = DIMENSIONS[base]
     if found != base:
         raise _wrong_dimension(text, found, dimension)
+    _refuse_beyond(text, value, dimension)
+    if measured:
+        return value
     if dimension.whole and value.denominator != 1:
         message = f"`{text}` is no whole number of {_plural(base)}"
         raise QuantityError(message, f"for example {dimension.example}", near=True)
@@ -162,22 +169,30 @@ def parse(text: str, base: str) -> Number:
 def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
     """The exact value of a quantity of any dimension, and that dimension's base unit; raises QuantityError.
 
-    It lies within the range of its dimension. Near misses are offered from the units of `wanted`, if that is given.
+    It is no larger than `LARGEST`, whatever it measures. Near misses are offered from the units of `wanted`, if that is
+    given.
     """
-    if len(text) > LONGEST:
-        raise QuantityError(f"a quantity of more than {LONGEST} characters", "a few digits and a unit are enough")
-    stripped = text.strip()
-    match = NUMBER.match(stripped)
-    if match is None:
+    number, unit = parted(text)
+    if not number:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
-    number, unit = match.group(), stripped[match.end() :].strip()
     unit = re.sub(r"^([KkMBT])\s*(?=tokens|parameters|USD)", r"\1 ", unit)
     if unit not in units():
         raise _unknown_unit(number, unit, wanted)
     base, size = units()[unit]
     value = Fraction(number) * size
-    _refuse_beyond(text, value, DIMENSIONS[base])
+    if not 1 / LARGEST < abs(value) < LARGEST:
+        _refuse_beyond(text, value, DIMENSIONS[base])
     return value, base
+
+
+def parted(text: str) -> tuple[str, str]:
+    """The number and the unit of a quantity as written; no number where none is. QuantityError for what is too long."""
+    if len(text) > LONGEST:
+        raise QuantityError(f"a quantity of more than {LONGEST} characters", "a few digits and a unit are enough")
+    stripped = text.strip()
+    match = NUMBER.match(stripped)
+    number = match.group() if match else ""
+    return number, stripped[len(number) :].strip()
 
 
 def _refuse_beyond(text: str, value: Fraction, dimension: Dimension) -> None:

@@ -174,7 +174,9 @@ class _Composer:
         self.refuse_controls(getattr(event, "value", None), where)
         self.values += 1
         if self.values > MOST_VALUES:
-            raise SpecError([Problem(where, f"more than {MOST_VALUES} values", "a spec is a few pages; cut it in parts")])
+            raise SpecError(
+                [Problem(where, f"more than {MOST_VALUES} values", "a spec is a few pages; cut it in parts")]
+            )
         if depth > DEEPEST_NESTING:
             raise SpecError([Problem(where, f"nested more than {DEEPEST_NESTING} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):

@@ -232,7 +232,7 @@ class Quantity(ValueType):
     """A quantity with a unit of the dimension whose base is `unit`, above zero unless `zero` or `signed`.
 
     It lies within the range of its dimension, and between `least` and `greatest` in the base unit where these are
-    given. `exact`: a fraction, not the nearest floating-point number.
+    given. `exact`: a fraction, not the nearest floating-point number. `measured`: no whole number of what is counted.
     """
 
     json = ("string", "number")
@@ -249,6 +249,7 @@ class Quantity(ValueType):
     greatest: int | None = None
     exact: bool = False
     least: float | None = None
+    measured: bool = False
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -266,7 +267,8 @@ class Quantity(ValueType):
         except QuantityError as error:
             faults.append(no_quantity(written, error))
             return 0
-        return Fraction(amount) if self.exact else int(amount) if DIMENSIONS[self.unit].whole else float(amount)
+        whole = DIMENSIONS[self.unit].whole and not self.measured
+        return Fraction(amount) if self.exact else int(amount) if whole else float(amount)
 
     @property
     def form(self) -> str:
@@ -275,7 +277,8 @@ class Quantity(ValueType):
 
     def parsed(self, value: str | float) -> int | Fraction:
         """The exact value; raises QuantityError."""
-        number = parse(value if isinstance(value, str) else f"{value}{BARE.get(self.unit, '')}", self.unit)
+        text = value if isinstance(value, str) else f"{value}{BARE.get(self.unit, '')}"
+        number = parse(text, self.unit, measured=self.measured)
         if number <= 0 and not self.signed and not (number == 0 and self.zero):
             due = DIMENSIONS[self.unit]
             what = "negative" if number < 0 else "zero"
