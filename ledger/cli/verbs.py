@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ class Verbs(click.Group):
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+        if isinstance(sys.stdout, TextIOWrapper):  # names of files and arguments may hold what is not UTF-8
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().main(*args, **kwargs)
         except Exception as error:  # the last handler: a silent pass would be worse than any message

@@ -224,7 +224,7 @@ class Cluster:
         float, At("scaleout.latency"), quantity("s", zero=True), "Per rank of a ring that crosses nodes: `5 us`."
     ] = 0.0
     scaleout_efficiency: Annotated[
-        float, At("scaleout.efficiency"), quantity("1", greatest=1), "Reached share of the line rate."
+        float, At("scaleout.efficiency"), quantity("1", least=1e-3, greatest=1), "Reached share of the line rate."
     ] = 1.0
     pod: Annotated[
         int,

@@ -76,11 +76,15 @@ def _read(setting: str) -> Override:
     steps = tuple(step.strip() for step in key.split("."))
     where = Location(file, 1, len(FLAG) + 1)
     if CONTROLS.search(setting):
-        raise SpecError([Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")])
+        raise SpecError(
+            [Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")]
+        )
     if len(steps) > DEEPEST_NESTING:
         raise SpecError([Problem(where, f"a key of {len(steps)} steps", "the deepest of a plan has about eight")])
     if not equals or not all(steps):
-        raise SpecError([Problem(where, f"`{shortened(setting)}` is no `key=value`", "for example `--set run.micro_batch=2`")])
+        raise SpecError(
+            [Problem(where, f"`{shortened(setting)}` is no `key=value`", "for example `--set run.micro_batch=2`")]
+        )
     start = Location(file, 1, len(FLAG) + len(key) + 2)
     if len(steps) > 1 and steps[-1] == "base":
         part = ".".join(steps[:-1])

@@ -30,7 +30,7 @@ from ledger.spec.stack_parts import Kernels, Overlap, Replay
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, AnyOf, KeyStated, Needed, Sourced, quantity
 from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.training import Lora, Recompute, Train
-from ledger.spec.values import Quantity, Size, String
+from ledger.spec.values import Date, Quantity, Size, String
 
 __all__ = [
     "MLP",
@@ -70,7 +70,7 @@ __all__ = [
 ]
 BATCH = Size(most=1_000_000_000)
 PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
-DATE = String(pattern="^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
+DATE = Date()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -45,6 +46,27 @@ class String(ValueType):
         faults += self.beyond(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
             faults.append(malformed(written, text, self.pattern))
+        return text
+
+
+DAY = "^(19|20)[0-9]{2}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$"
+YEAR = DAY.replace("{2}-", "{2}(-", 1).replace("?$", "?)?$")  # or a year alone
+
+
+@dataclass(frozen=True)
+class Date(String):
+    """A day of the calendar, or a month; with the pattern `YEAR` also a year."""
+
+    pattern: str = DAY
+
+    def value(self, written: Written, faults: Faults) -> str:
+        """The date as it is written."""
+        text = super().value(written, faults)
+        if re.search(self.pattern, text):
+            try:
+                date.fromisoformat(f"{text}-01-01"[: len("2026-01-01")])
+            except ValueError:
+                faults.append(fault_at(written, f": the calendar has no {text}", written.meaning))
         return text
 
 
