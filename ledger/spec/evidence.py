@@ -59,7 +59,14 @@ EVIDENCE = Fields(
         Row("device", String(), "The accelerator that was measured, by its name in the library."),
         Row(
             "origin",
-            Fields((Row("date", Date(pattern=YEAR), "When it was measured, or published."),), least=1, others=Label()),
+            Fields(
+                (
+                    Row("date", Date(pattern=YEAR), "When it was measured, or published."),
+                    Row("regime", Choice("burst", "sustained"), "Of records that say none."),
+                ),
+                least=1,
+                others=Label(),
+            ),
             "What was measured with what: software and versions, method, date, fabric, power limit.",
             needed=NEEDED,
         ),
