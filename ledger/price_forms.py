@@ -16,6 +16,9 @@ TILE = 128 * 256  # output elements that one multiprocessor works on in the larg
 # How far a parameter that measurements hardly show strays from what is typical, as a natural logarithm: starts and
 # shares of a bandwidth are alike on devices of one kind, what small shapes lose is not.
 NEAR, FAR = 0.5, 1.0
+LARGEST_SIZE = 1e6  # at which half of a rate is reached
+LARGEST_FACTOR = 1e3  # of bytes beside a kernel, or of waves
+FASTEST_LINK = 1e15  # B/s
 LONGEST_START = 1.0  # seconds; launches and the first bytes of transfers take microseconds
 
 
@@ -30,7 +33,7 @@ class PriceParameter:
     unit: str
     meaning: str
     typical: float
-    most: float = float("inf")
+    most: float
     least: float = 0.0
     positive: bool = False
     strays: float | None = None
@@ -143,15 +146,29 @@ _MATMUL_PARAMETERS = (
     _share("e", PEAK_SHARE, 0.8),
     _start(3e-6),
     _share("b", "share of the memory's bandwidth", 0.75, NEAR),
-    PriceParameter("k0", "1", "inner size at which half of the time goes into starting a tile", 100.0, strays=FAR),
     PriceParameter(
-        "c", "1", "what a wave of tiles that does not fill the device costs, over a full one", 0.03, strays=FAR
+        "k0",
+        "1",
+        "inner size at which half of the time goes into starting a tile",
+        100.0,
+        most=LARGEST_SIZE,
+        strays=FAR,
+    ),
+    PriceParameter(
+        "c",
+        "1",
+        "what a wave of tiles that does not fill the device costs, over a full one",
+        0.03,
+        most=LARGEST_FACTOR,
+        strays=FAR,
     ),
 )
 _MATMUL_SIZES = {**FLOPS, **BYTES, "m": "rows, of all products of a batch", "n": "columns", "k": "inner size"}
 _ATTENTION_PARAMETERS = (
     _share("e", PEAK_SHARE, 0.5),
-    PriceParameter("s0", "1", "tokens of a sequence at which half of the rate is reached", 500.0, strays=FAR),
+    PriceParameter(
+        "s0", "1", "tokens of a sequence at which half of the rate is reached", 500.0, most=LARGEST_SIZE, strays=FAR
+    ),
     _start(5e-6),
 )
 _LATENCY = PriceParameter("a", "s", "seconds that it takes whatever its size", 1e-5, most=LONGEST_START)
@@ -168,7 +185,9 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
     "casting": PriceForm(
         (
             *_MATMUL_PARAMETERS,
-            PriceParameter("d", "1", "times the bytes of casts over full bandwidth", 1.5, strays=FAR),
+            PriceParameter(
+                "d", "1", "times the bytes of casts over full bandwidth", 1.5, most=LARGEST_FACTOR, strays=FAR
+            ),
         ),
         {**_MATMUL_SIZES, "beside": "bytes of the casts of its operands"},
         _casting,
@@ -180,7 +199,9 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
             _share("e", PEAK_SHARE, 0.65),
             _start(1e-5),
             _share("b", "share of the memory's bandwidth", 0.75, NEAR),
-            PriceParameter("m0", "1", "rows of a group at which half of the rate is reached", 200.0, strays=FAR),
+            PriceParameter(
+                "m0", "1", "rows of a group at which half of the rate is reached", 200.0, most=LARGEST_SIZE, strays=FAR
+            ),
         ),
         {**FLOPS, **BYTES, "group": "rows of one group", "kernels": "grouped products that are timed as one"},
         _grouped,
@@ -196,7 +217,9 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
     "module": PriceForm(
         (
             *_ATTENTION_PARAMETERS,
-            PriceParameter("c", "1", "times the bytes beside it over full bandwidth", 1.0, strays=FAR),
+            PriceParameter(
+                "c", "1", "times the bytes beside it over full bandwidth", 1.0, most=LARGEST_FACTOR, strays=FAR
+            ),
         ),
         {**FLOPS, "seq": "tokens of a sequence", "beside": "bytes of the memory-bound kernels beside it"},
         _attention_module,
@@ -223,13 +246,13 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         priced=False,
     ),
     "collective": PriceForm(
-        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the bus", 2e11, positive=True)),
+        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the bus", 2e11, most=FASTEST_LINK, positive=True)),
         {"bus_bytes": "bytes over a link: payload x 2(n-1)/n of an all-reduce, (n-1)/n of the others"},
         _collective,
         "a + bus_bytes / B + sqrt(a * bus_bytes / B)",
     ),
     "send": PriceForm(
-        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the link", 5e10, positive=True)),
+        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the link", 5e10, most=FASTEST_LINK, positive=True)),
         BYTES,
         _send,
         "a + bytes / B",

@@ -53,5 +53,5 @@ def main() -> None:
     SPEC is a path, REV:path for a git revision, or - for standard input.
     Results go to standard output, everything else to standard error.
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input or usage.
+    Exit codes: 0 done, 1 a check failed, 2 bad input or usage, 70 a mistake of ledger itself.
     """

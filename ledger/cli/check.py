@@ -69,9 +69,11 @@ def command(
 
 def is_plan_file(spec: str) -> bool:
     """Whether a file is a plan, be it sound or not."""
+    from ledger.spec.bounded_files import read_bounded
+    from ledger.spec.reader import LARGEST_TEXT
     from ledger.spec.trees import is_plan
 
-    return Path(spec).is_file() and is_plan(Path(spec).read_bytes(), spec)
+    return Path(spec).is_file() and is_plan(read_bounded(spec, LARGEST_TEXT), spec)
 
 
 def exit_code(outcome: CheckOutcome) -> int:

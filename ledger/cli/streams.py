@@ -10,13 +10,13 @@ from io import BufferedWriter, RawIOBase, TextIOWrapper
 def prepare_output() -> None:
     """What an encoding has no character for is printed as its number, and what cannot be written is an error.
 
+    UTF-8 has none for bytes of file names and arguments that are not UTF-8 themselves.
     Without a buffer (PYTHONUNBUFFERED), Python drops what a full disk does not take, and says nothing.
     """
     stream = sys.stdout
     if not isinstance(stream, TextIOWrapper):
         return
-    if stream.encoding.lower().replace("-", "") != "utf8":
-        stream.reconfigure(errors="backslashreplace")
+    stream.reconfigure(errors="backslashreplace")
     if isinstance(stream.buffer, RawIOBase):
         encoding, errors = stream.encoding, stream.errors
         sys.stdout = TextIOWrapper(BufferedWriter(stream.detach()), encoding, errors, line_buffering=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +120,10 @@ def _check_together(given: dict[str, Any], typed: set[str]) -> None:
 
 def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
     from ledger.search.sweep import Asked
+    from ledger.spec.sources import open_source
 
     return Asked(
-        spec=sys.stdin.read() if spec == "-" else spec,
+        spec=f"{open_source(spec).text}\n" if spec == "-" else spec,
         overrides=given["overrides"],
         over=given["over"],
         objective=given["maximize"] or given["minimize"],

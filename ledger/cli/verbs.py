@@ -71,13 +71,24 @@ class Verbs(click.Group):
         raise click.UsageError(f"there is no verb `{name}`; {help_text}", ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the command line; a stream that was closed (`>&-`) takes everything and gives nothing."""
+        """Runs the command line; what nobody foresaw ends it with a code of its own, not with a traceback.
+
+        A stream that was closed (`>&-`) takes everything and gives nothing.
+        """
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
         prepare_output()
-        with ended_in_time():
-            return super().main(*args, **kwargs)
+        try:
+            with ended_in_time():
+                return super().main(*args, **kwargs)
+        except Exception as error:  # the last handler: a silent pass would be worse than any message
+            from ledger.cli.own_mistakes import OWN_MISTAKE, own_mistake, shows_tracebacks
+
+            if shows_tracebacks():
+                raise
+            click.echo(own_mistake(error), err=True)
+            sys.exit(OWN_MISTAKE)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; what the user caused is told on stderr without a traceback."""

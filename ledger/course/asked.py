@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from ledger.model.dtypes import DTYPES
@@ -11,19 +10,7 @@ from ledger.spec.faults import Faults, Written
 from ledger.spec.named_parts import LibraryName
 from ledger.spec.problems import Location
 from ledger.spec.structures import ListOf, Made, MappingOf, Row
-from ledger.spec.values import KeyOf, Label, Number, String
-
-
-@dataclass(frozen=True)
-class Count(Number):
-    """A number above zero, also as it is written with an exponent."""
-
-    above: float | None = 0
-
-    def value(self, written: Written, faults: Faults) -> int:
-        """The number, without what stands behind its point."""
-        super().value(written, faults)
-        return int(Fraction(str(written.node.value)))
+from ledger.spec.values import Integer, KeyOf, Label, String
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,7 @@ class ExpressionText(Label):
 
 
 WORDS = Made(String(), lambda text: tuple(text.split()))
-COUNT = Count()
+COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
 FORMAT = KeyOf(DTYPES)
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
 TEXTS = ListOf(String())

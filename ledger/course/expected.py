@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.quantities import NUMBER, QuantityError, parse_any
+from ledger.spec.quantities import QuantityError, parse_any, parted
 from ledger.spec.quantity_expressions import Names, Quantity, evaluate, measured
 from ledger.spec.reader import Node
 
@@ -75,8 +75,7 @@ def stated(figure: str, node: Node) -> Expected:
 
 def last_digit(text: str) -> Fraction:
     """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
-    match = NUMBER.fullmatch(text)
-    digits, unit = match.groups() if match else ("", "")
+    digits, unit = parted(text)
     mantissa, _, power = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return parse_any(f"1e{int(power or 0) - decimals} {unit}")[0] if decimals else Fraction(0)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.evidence.documents import LIBRARY_FOLDER, read_document
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.library import FOLDERS, default_library
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError
+from ledger.spec.reader import LARGEST_TEXT
 from ledger.spec.sources import exists
 
 CITED = re.compile(r"\(([^()]+\.ya?ml)\)")  # as `ledger calibrate` writes it behind a publication or a command
@@ -72,7 +74,9 @@ def evidence_files(plan: Plan) -> tuple[Path, ...]:
 def _evidence_files(plan: Plan) -> Iterator[Path]:
     names = _names(plan.accelerator)
     for path in default_library().files("evidence"):
-        text = path.read_text(encoding="utf-8", errors="replace")  # most files name another device, and are not read
+        text = read_bounded(path, LARGEST_TEXT).decode(
+            errors="replace"
+        )  # most files name another device, and are not read
         if any(name in text for name in names) and is_about(device_of(path), plan.accelerator):
             yield path
     for name in dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration):

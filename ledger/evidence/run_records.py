@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
+from ledger.evidence.microbenchmarks.records import RESULTS
+from ledger.spec.faults import Faults, Written
 from ledger.spec.library import default_library
 from ledger.spec.overrides import settings
 from ledger.spec.problems import Location, Problem
-from ledger.spec.quantities import QuantityError, parse_any
+from ledger.spec.quantities import parse_any
 from ledger.spec.reader import Node
+from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
+from ledger.spec.values import Anything, Flag, Label, Quantity, String
 
 STEP, FIT = "step", "fit"  # kinds of records: a step that was measured; a plan that ran, or ran out of memory
 STEP_TIME, PEAK, RESERVED, FITS = "time.step", "memory.peak", "peak.reserved", "fits"  # what may be measured
-TOTAL_UNITS: Mapping[str, str] = {STEP_TIME: "s", PEAK: "B", "memory.reserved": "B", RESERVED: "B"}
-NEEDED_TOTAL: Mapping[str, str] = {STEP: STEP_TIME, FIT: FITS}  # the measurement that a kind of record is about
-EXAMPLES: Mapping[str, str] = {STEP: "`measured: {time.step: 1.42 s}`", FIT: "`measured: {fits: true}`"}
+TOTALS = (
+    Row(STEP_TIME, Quantity("s"), "A step, on average."),
+    *(Row(name, Quantity("B", measured=True), "Bytes of a device.") for name in (PEAK, "memory.reserved", RESERVED)),
+    Row("mfu", Quantity("1", greatest=1), "Of the publication."),
+    Row(FITS, Flag(), "True where the plan ran, else false."),
+)
+# The measurement that a kind of record is about, and how it is written.
+NEEDED_TOTAL: Mapping[str, str] = {STEP: STEP_TIME, FIT: FITS}
+EXAMPLES: Mapping[str, str] = {STEP: "{time.step: 1.42 s}", FIT: "{fits: true}"}
+
+
+def _record_type(kind: str) -> Fields:
+    """What a record of a kind may say."""
+    totals = tuple(replace(row, needed=NEEDED) if row.key == NEEDED_TOTAL[kind] else row for row in TOTALS)
+    return Fields(
+        (
+            Row("what", String(), "The kind of record.", needed=NEEDED),
+            Row("id", Label(), "a name of its own", needed=NEEDED),
+            Row("set", MappingOf(Anything()), "`{run.micro_batch: 2}`: what is this run's own."),
+            Row("measured", Fields(totals), f"`{EXAMPLES[kind]}`: what was measured", needed=NEEDED),
+            *(Row(name, Anything(), "Of `ledger bench`.") for name in RESULTS if name != "measured"),
+        )
+    )
+
+
+RUN_RECORDS = {kind: _record_type(kind) for kind in NEEDED_TOTAL}
 
 
 @dataclass(frozen=True)
@@ -37,46 +64,19 @@ class MeasuredRun:
 
 def run_problems(records: Sequence[Node], kind: str) -> Iterator[Problem]:
     """What the records of a kind lack, or say that cannot be, each with its place."""
-    seen: dict[object, Location] = {}
+    seen: dict[str, Location] = {}
     for record in records:
+        found: Faults = []
+        RUN_RECORDS[kind].read(Written(record, ("record",)), found)
+        yield from (fault.problem for fault in found)
         name = record.fields.get("id")
-        if name is None:
-            yield Problem(record.where, f"a record of `what: {kind}` has no `id`", "give each run a name of its own")
-        elif name.value in seen:
-            help_text = f"the other one is in line {seen[name.value].line}; remove one, or give it another name"
-            yield Problem(name.where, f"two records have the id `{name.value}`", help_text)
-        else:
-            seen[name.value] = name.where
-        stated = record.fields.get("set")
-        if stated is not None and not isinstance(stated.value, Mapping):
-            yield Problem(stated.where, "`set` is no mapping", "for example `set: {run.micro_batch: 2}`")
-        yield from _measurement_problems(record, kind)
-
-
-def _measurement_problems(record: Node, kind: str) -> Iterator[Problem]:
-    """What is wrong with the measurements of one record."""
-    measured = record.fields.get("measured")
-    if measured is None or not isinstance(measured.value, Mapping) or NEEDED_TOTAL[kind] not in measured.fields:
-        where = record.where if measured is None else measured.where
-        yield Problem(where, f"the run has no measured `{NEEDED_TOTAL[kind]}`", EXAMPLES[kind])
-        return
-    for key, node in measured.fields.items():
-        if key == FITS:
-            if not isinstance(node.value, bool):
-                yield Problem(node.where, f"`fits` is `{node.value}`", "true where the plan ran, else false")
-        elif message := _quantity_fault(key, str(node.value)):
-            yield Problem(node.where, message, f"a number above zero with its unit, as in {EXAMPLES[STEP]}")
-
-
-def _quantity_fault(key: str, text: str) -> str:
-    """Why a text is no measurement of that total; empty where it is one."""
-    try:
-        value, unit = parse_any(text, TOTAL_UNITS.get(key, ""))
-    except QuantityError as error:
-        return f"`{key}`: {error}"
-    if unit != TOTAL_UNITS.get(key, unit):
-        return f"`{key}`: `{text}` is in {unit or 'no unit'}, not in {TOTAL_UNITS[key]}"
-    return "" if value > 0 else f"`{key}` is {text}"
+        if name is not None and isinstance(name.value, str | int | float):
+            if str(name.value) in seen:
+                help_text = (
+                    f"the other one is in line {seen[str(name.value)].line}; remove one, or give it another name"
+                )
+                yield Problem(name.where, f"two records have the id `{name.value}`", help_text)
+            seen.setdefault(str(name.value), name.where)
 
 
 def measured_run(record: Node, plan: str) -> MeasuredRun:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.near import closest, nearest
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
 
 LARGEST_TABLE = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
 # One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.
-CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
+CELL = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
 OTHERS: Mapping[str, str] = {";": "semicolons", "\t": "tabs"}
 BREAK = re.compile(r"\r\n|\n|\r")
 
@@ -57,11 +59,11 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[TableRow, ...]:
     header, *rest = records
     names = [cell.text for cell in header]
     rows = tuple(TableRow(file, dict(zip(names, record, strict=False))) for record in rest)
-    faults = [*_header_faults(header, needed), *_ragged(rest, len(names))]
+    faults = islice(chain(_header_faults(header, needed), _ragged(rest, len(names))), MOST_PROBLEMS)
     problems = [
         Problem(Location(file, cell.line, cell.column), message, help_text) for cell, message, help_text in faults
     ]
-    problems += _repeated(rows)
+    problems += islice(_repeated(rows), MOST_PROBLEMS)
     if problems:
         raise SpecError(problems, {file: text})
     return rows
@@ -77,8 +79,7 @@ def _separated(text: str, file: str) -> None:
 
 
 def _text(path: Path) -> str:
-    with path.open("rb") as stream:
-        content = stream.read(LARGEST_TABLE + 1)
+    content = read_bounded(path, LARGEST_TABLE)
     if len(content) > LARGEST_TABLE:
         raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_TABLE} bytes", "split the table")])
     try:
@@ -118,10 +119,11 @@ Fault = tuple[TableCell, str, str]  # the cell, what is wrong, and what to type 
 
 
 def _header_faults(header: Sequence[TableCell], needed: Sequence[str]) -> Iterator[Fault]:
-    names = [cell.text for cell in header]
-    for index, cell in enumerate(header):
-        if cell.text and cell.text in names[:index]:
+    names: dict[str, None] = {}
+    for cell in header:
+        if cell.text and cell.text in names:
             yield cell, f"two columns are named `{cell.text}`", "give each column its own name"
+        names[cell.text] = None
     for name in needed:
         if name not in names:
             others = [one for one in names if one not in needed]

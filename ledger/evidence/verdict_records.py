@@ -6,39 +6,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ledger.evidence.verdicts import EXACT, TOLERANCES, ComparedFigure, KnownDifference
-from ledger.spec.near import nearest
+from ledger.spec.faults import Faults, Written
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
+from ledger.spec.structures import NEEDED, Fields, KeyStated, MappingOf, Needed, Row
+from ledger.spec.values import Integer, KeyOf, String
 
 DERIVATION = "derivation"
-FIGURES_COMPARED = ("predicted", "found")
+LARGEST = 10**36  # of a figure: FLOPs of a step
+COMPARED = Needed(unless=KeyStated("reason"))
+RECORD = Fields(
+    (
+        Row("what", String(), "The kind of record.", needed=NEEDED),
+        Row("account", String(least=1), "the figure that was compared", needed=NEEDED),
+        Row("unit", String(), "Of the figure."),
+        Row("predicted", Integer(0, LARGEST), "the figure in the books, or `reason:` why nothing was", needed=COMPARED),
+        Row("found", Integer(0, LARGEST), "the figure that the judge has, or `reason:`", needed=COMPARED),
+        Row("tolerance", KeyOf(TOLERANCES), "How far the two may be apart."),
+        Row("status", String(), "What came of it."),
+        Row("moment", String(), "When in a step."),
+        Row("causes", MappingOf(Integer(-LARGEST, LARGEST)), "Named parts of the difference, in its unit."),
+        Row("reason", String(), "Why nothing was compared."),
+    )
+)
 
 
 def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
     """What the records lack, or say that cannot be, each with its place."""
     for record in records:
-        fields = record.fields
-        if "account" not in fields:
-            yield Problem(record.where, "a derivation has no `account`", "write the figure that was compared")
-        if "reason" in fields:
-            continue
-        for name in FIGURES_COMPARED:
-            if name not in fields:
-                yield Problem(record.where, f"a derivation has no `{name}`", "or say its `reason`: why nothing was")
-            elif not _is_count(fields[name]):
-                yield Problem(fields[name].where, f"`{name}` is `{fields[name].value}`", "a whole number")
-        tolerance = fields.get("tolerance")
-        if tolerance is not None and tolerance.value not in TOLERANCES:
-            help_text = nearest(str(tolerance.value), list(TOLERANCES))
-            yield Problem(tolerance.where, f"no tolerance is named `{tolerance.value}`", help_text)
-        causes = fields["causes"].fields if "causes" in fields else {}
-        for name, node in causes.items():
-            if not _is_count(node):
-                yield Problem(node.where, f"the cause `{name}` is `{node.value}`", "a whole number of bytes")
-
-
-def _is_count(node: Node) -> bool:
-    return isinstance(node.value, int) and not isinstance(node.value, bool)
+        found: Faults = []
+        RECORD.read(Written(record, ("record",)), found)
+        yield from (fault.problem for fault in found)
 
 
 def verdict(record: Node) -> ComparedFigure:

@@ -10,8 +10,10 @@ from ledger.evidence.documents import Evidence, read_evidence
 from ledger.evidence.verdict_records import verdict_record
 from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.evidence.writing import head_text, record_line
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.library import default_library
 from ledger.spec.plan import Plan
+from ledger.spec.reader import LARGEST_TEXT
 from ledger.whole_files import replace_file
 
 FOLDER, PATTERN = "derivations", "*.yaml"  # within the library's evidence
@@ -93,7 +95,9 @@ def nearest_file(plan: Plan, where: Path | None = None) -> Path | None:
     """The file of the nearest record."""
     same_model = None
     for path in sorted(where.glob(PATTERN)) if where else default_library().files("evidence", f"{FOLDER}/{PATTERN}"):
-        text = path.read_text(encoding="utf-8")  # most files name neither, and need not be read as YAML
+        text = read_bounded(path, LARGEST_TEXT).decode(
+            errors="replace"
+        )  # most files name neither, and need not be read as YAML
         if plan.judged_digest and plan.judged_digest in text:
             return path
         if same_model is None and plan.model.title in text and read(path).model == plan.model.title:

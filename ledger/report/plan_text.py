@@ -9,11 +9,13 @@ from ledger.books import compile_totals
 from ledger.numbers import said
 from ledger.report.escape import one_line
 from ledger.report.gates import free_bytes, plan_outcome
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.git import ask_git
 from ledger.spec.library import default_library
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
+from ledger.spec.reader import LARGEST_TEXT
 from ledger.spec.sources import Source
 from ledger.spec.trees import is_plan
 from ledger.units import unit_of
@@ -26,7 +28,7 @@ SHOWN = (
 
 def annotated_text(path: Path) -> str:
     """The text of a file; of a plan, below what it comes to. Raises OSError where there is no file."""
-    content = path.read_bytes()
+    content = read_bounded(path, LARGEST_TEXT)
     text = content.decode(errors="replace")
     if not is_plan(content, str(path)):
         return text

@@ -12,7 +12,7 @@ from ledger.spec.components import LOWER_NAME, Custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
 from ledger.spec.images import Image
-from ledger.spec.parts import At, PartHeader
+from ledger.spec.parts import At, PartHeader, PartOf
 from ledger.spec.structures import NEEDED, AnyStated, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
@@ -29,6 +29,7 @@ FOREIGN_PARTS = (
     "residual_scale",
     "residual_dtype",
 )
+MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 NEEDED_OF_TEXT = Needed(unless=AnyStated((KeyStated("parameters"), KeyStated("image"))))
 
@@ -111,7 +112,13 @@ class Model:
     d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", NEEDED_OF_LAYERS] = 0
     vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_TEXT] = 0
     image: Annotated[Image | None, Image.spec.meaning] = None
-    groups: Annotated[tuple[Group, ...], At("layers"), "Groups of equal layers, in order.", NEEDED_OF_LAYERS] = ()
+    groups: Annotated[
+        tuple[Group, ...],
+        At("layers"),
+        ListOf(PartOf(Group), 1, MOST_GROUPS),
+        "Groups of equal layers, in order.",
+        NEEDED_OF_LAYERS,
+    ] = ()
     norm: Annotated[Norm, "The norm of every part, and the final one."] = field(default_factory=Norm)
     tied: Annotated[bool, At("embedding.tied"), "Whether the output head uses the embedding's weight."] = False
     learned_positions: Annotated[

@@ -14,7 +14,7 @@ from ledger.spec.structures import OPTIONAL, AnyStated, KeyStated, Needed, Value
 from ledger.spec.values import Choice, KeyOf, Number, Size
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
-SOFTCAP = Number(0, 1_000_000)
+SOFTCAP = Number(1e-6, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
 HAS_OTHER_WIDTHS = AnyStated((IS_LATENT, IS_CUSTOM))
 

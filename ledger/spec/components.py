@@ -165,7 +165,7 @@ CUSTOM_ROWS = (
     ),
     Row(
         "steps",
-        ListOf(PartOf(ComponentStep), 1),
+        ListOf(PartOf(ComponentStep), 1, 200),
         "Of a custom component: what it does, in order, from `x` (batch seq d_model) to a result of that shape.",
         "steps",
         Needed(when=IS_CUSTOM),

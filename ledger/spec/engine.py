@@ -38,7 +38,7 @@ class Engine:
     sequence: Annotated[float, HOST_TIME, "The same for each sequence of the step."] = 0.0
     memory: Annotated[
         float,
-        quantity("1", greatest=1),
+        quantity("1", least=1e-3, greatest=1),
         "Share of device memory that it takes (`gpu_memory_utilization`, `free_gpu_memory_fraction`).",
     ] = 0.9
     memory_of: Annotated[
@@ -74,7 +74,7 @@ class Engine:
     ] = ()
     stored_level: Annotated[
         float,
-        quantity("1", greatest=1000),
+        quantity("1", least=1e-3, greatest=1000),
         "Of products of prompts whose kernel widens quantised weights as it reads them: their rate over that of "
         "products whose weights are wide.",
     ] = 1.0

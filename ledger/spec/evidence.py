@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ledger.spec.parts import SPEC, TITLE, TITLED
 from ledger.spec.structures import NEEDED, SOURCED, Fields, KeyStated, ListOf, MappingOf, Needed, Row, quantity
-from ledger.spec.values import Anything, Choice, Constants, Integer, Label, Quantity, String
+from ledger.spec.values import YEAR, Anything, Choice, Constants, Date, Integer, Label, Quantity, String
 
-RELATIVE_ERROR = quantity("1")
+RELATIVE_ERROR = quantity("1", greatest=10)
 POSITIVE = Integer(1)
 HARDWARE = Fields(
     (
@@ -59,7 +59,14 @@ EVIDENCE = Fields(
         Row("device", String(), "The accelerator that was measured, by its name in the library."),
         Row(
             "origin",
-            MappingOf(Label(), 1),
+            Fields(
+                (
+                    Row("date", Date(pattern=YEAR), "When it was measured, or published."),
+                    Row("regime", Choice("burst", "sustained"), "Of records that say none."),
+                ),
+                least=1,
+                others=Label(),
+            ),
             "What was measured with what: software and versions, method, date, fabric, power limit.",
             needed=NEEDED,
         ),
@@ -83,7 +90,7 @@ EVIDENCE = Fields(
         ),
         Row(
             "records",
-            ListOf(Anything(("object",)), 1),
+            ListOf(Anything(("object",)), 1, 100_000),
             "One mapping per measurement, whole run (`what: step`), plan that ran or ran out of memory (`what: fit`), "
             "or comparison with PyTorch (`what: derivation`).",
             needed=Needed(unless=KeyStated("series")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
@@ -12,6 +13,8 @@ from ledger.spec.near import nearest
 LONGEST_EXPRESSION = 200  # characters
 LARGEST_RESULT = 2**80  # of any intermediate result
 GREATEST_EXPONENT = 64
+# Bare numbers joined by a dash or a slash: a date, a version, a ratio. Spaces say that arithmetic is meant.
+NO_ARITHMETIC = re.compile(r"[0-9]+(?:[-/][0-9]+)+")
 
 OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
@@ -50,6 +53,9 @@ def ratio(
     """The exact value of an expression over named numbers, none of whose parts passes `largest`."""
     if len(text) > LONGEST_EXPRESSION:
         raise ExpressionError(f"an expression of more than {LONGEST_EXPRESSION} characters")
+    if NO_ARITHMETIC.fullmatch(text.strip()):
+        spaced = " ".join(re.split(r"([-/])", text.strip()))
+        raise ExpressionError(f"`{text}` is no whole number", f"with spaces it is arithmetic: `{spaced}`")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -13,6 +13,7 @@ from ledger.spec.reader import Node
 from ledger.spec.synonyms import meant
 
 Steps = tuple[str | int, ...]
+LONGEST_QUOTED = 80  # characters of a value that a message repeats
 WORDS = {
     "string": "text",
     "integer": "a whole number",
@@ -63,7 +64,12 @@ def quote(value: object) -> str:
         return "empty"
     if isinstance(value, Mapping | list | tuple):
         return "a mapping" if isinstance(value, Mapping) else "a list"
-    return f"`{yaml_text(value)}`"
+    return f"`{shortened(yaml_text(value))}`"
+
+
+def shortened(text: str) -> str:
+    """A text as a message has room for it."""
+    return text if len(text) <= LONGEST_QUOTED else f"{text[: LONGEST_QUOTED - 3]}..."
 
 
 def yaml_text(value: object) -> str:
@@ -146,6 +152,11 @@ def repeated(written: Written, entry: object) -> Fault:
 def malformed(written: Written, text: str, pattern: str) -> Fault:
     """A text that is not written as it must be."""
     return fault_at(written, f": {quote(text)} is not of the form `{pattern}`", written.meaning)
+
+
+def cut_short(written: Written) -> Fault:
+    """A value whose other entries were not read."""
+    return fault_at(written, " holds more than is told here", "mend what is told first")
 
 
 def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Fault:

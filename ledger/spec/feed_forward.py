@@ -89,7 +89,7 @@ class MLP:
     shared: Annotated[Shared | None, OPTIONAL] = None
     capacity_factor: Annotated[
         Fraction | None,
-        quantity("1", greatest=1000, exact=True),
+        quantity("1", least=1e-3, greatest=1000, exact=True),
         "Tokens an expert takes over its even share, padded to that (GShard); without it an expert takes all that "
         "come.",
     ] = None

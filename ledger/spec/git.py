@@ -14,6 +14,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 LINK, MODULE = "120000", "160000"  # modes of symbolic links and of other repositories
 LONGEST_LINKS = 40  # that one path may follow, as Linux has it
 SHORT_COMMIT = 12  # digits that tell a commit from others
+LARGEST_BLOB = 2_000_000  # bytes of a file that are read, twice what a text may have
 SLOWEST = 60  # seconds that git may take
 RENAMED = ("diff", "--no-ext-diff", "--name-status", "-z", "-M", "--diff-filter=R")
 FROM_THE_TOP = "REV:path reads `path` at the git revision REV; a path in a folder starts at the repository's top"
@@ -140,7 +141,14 @@ def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
 
 @cache
 def _blob(top: Path, blob: str) -> bytes:
-    return ask_git(["cat-file", "blob", blob], top)
+    """The content of a file, cut off where it is longer than any text that is read."""
+    command = ["git", "cat-file", "blob", blob]
+    with subprocess.Popen(command, cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:  # noqa: S603 - git, not a shell
+        content = git.stdout.read(LARGEST_BLOB) if git.stdout else b""
+        if len(content) == LARGEST_BLOB:
+            git.kill()
+            return content
+    return ask_git(command[1:], top) if git.returncode else content
 
 
 def _prefixes(path: str) -> Iterator[str]:

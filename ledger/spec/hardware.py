@@ -61,7 +61,7 @@ class Curve:
         "`sustained`: at the power limit, as in a run; `burst`: a few cold launches.",
     ]
     source: Annotated[str, SOURCED.type, SOURCED.meaning]
-    bias: Annotated[float, quantity("1", signed=True), "Mean relative error of the fit: `-1.6 %`."] = 0.0
+    bias: Annotated[float, quantity("1", signed=True, greatest=10), "Mean relative error of the fit: `-1.6 %`."] = 0.0
     held_out: Annotated[str, Label(), "On which data the fit was tested, and the error there."] = ""
     region: Annotated[str, "Where the fit holds: `m, n, k >= 512`."] = ""
     ranks: Annotated[int, Integer(0, 1_000_000), "Nested size of a collective's fit; 0: any."] = 0
@@ -229,7 +229,7 @@ class Cluster:
         float, At("scaleout.latency"), quantity("s", zero=True), "Per rank of a ring that crosses nodes: `5 us`."
     ] = 0.0
     scaleout_efficiency: Annotated[
-        float, At("scaleout.efficiency"), quantity("1", greatest=1), "Reached share of the line rate."
+        float, At("scaleout.efficiency"), quantity("1", least=1e-3, greatest=1), "Reached share of the line rate."
     ] = 1.0
     pod: Annotated[
         int,
@@ -240,7 +240,7 @@ class Cluster:
     oversubscription: Annotated[
         float,
         At("scaleout.oversubscription"),
-        quantity("1", greatest=1000),
+        quantity("1", least=1, greatest=1000),
         "What the cards of a pod send over what leaves it at most: 7 for 1:7.",
     ] = 1.0
     host: Annotated[

@@ -36,7 +36,7 @@ class Host:
     bandwidth: Annotated[float, quantity("B/s"), "Of all memory channels of a node together: `614.4 GB/s`."]
     efficiency: Annotated[
         float,
-        quantity("1", greatest=1),
+        quantity("1", least=1e-3, greatest=1),
         "Share of that bandwidth which updates on the host reach, measured: `45 %`; all of it where not given, which "
         "is the least that they take.",
     ] = 1.0

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
+from ledger.spec.faults import shortened
 from ledger.spec.git import Revision
 from ledger.spec.installed import DATA, data_folder
 from ledger.spec.near import nearest
@@ -140,7 +141,7 @@ class Library:
             message = f"`{name}` may be {' or '.join(f'`{one}`' for one in spelt)}"
             raise SpecError([Problem(where, message, "name one of them")])
         help_text = nearest(name, list(self.names(kind)))
-        raise SpecError([Problem(where, f"no {kind} is named `{name}`", help_text)])
+        raise SpecError([Problem(where, f"no {kind} is named `{shortened(name)}`", help_text)])
 
     def at(self, revision: Revision | None) -> Library:
         """The library as it was at a revision; as it is where the revision's repository does not have it."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 LISTED = "known: "  # begins a help line that offers no near miss
 MOST_NAMES = 40  # names that a help line lists
 MOST_OFFERED = 3  # near misses
+LONGEST_WORD = 100  # characters of a word that a name may be near to
+MOST_COMPARED = 2000  # names that a word is compared with
 LEAST_BEGINNING = 3  # letters of a word that tell what it begins
 
 
@@ -21,7 +23,9 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def closest(word: str, known: Sequence[str]) -> list[str]:
     """The names that begin with `word`, short ones first, then those written most like it; at most three, or none."""
-    folded = {name.lower(): name for name in known}
+    if len(word) > LONGEST_WORD:
+        return []
+    folded = {name.lower(): name for name in known[:MOST_COMPARED]}
     begun = sorted((name for name in folded if name.startswith(word.lower())), key=len)
     begun = begun if len(word) >= LEAST_BEGINNING else []
     alike = difflib.get_close_matches(word.lower(), list(folded), n=MOST_OFFERED, cutoff=0.55)

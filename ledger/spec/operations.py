@@ -60,7 +60,7 @@ class Operations:
     ] = None
     utilisation: Annotated[
         float,
-        quantity("1", greatest=1),
+        quantity("1", least=1e-3, greatest=1),
         "Share of the reserved time in which the job may run: `95 %`; the rest is paid all the same.",
     ] = 1.0
     power: Annotated[

@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ledger.spec.faults import shortened
 from ledger.spec.paths import is_known
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
-from ledger.spec.reader import Node, read_value
+from ledger.spec.reader import CONTROLS, DEEPEST_NESTING, Node, read_value
+
+MOST_SETTINGS = 1000  # overrides of one plan
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
     read: list[Override] = []
     problems: list[Problem] = []
     for setting in settings:
+        if len(read) == MOST_SETTINGS:
+            message = f"more than {MOST_SETTINGS} overrides"
+            raise SpecError([Problem(Location(FLAG.strip()), message, "a plan of its own says so much")])
         try:
             read.append(_read(setting))
         except SpecError as error:
@@ -69,8 +75,16 @@ def _read(setting: str) -> Override:
     key, equals, value = setting.partition("=")
     steps = tuple(step.strip() for step in key.split("."))
     where = Location(file, 1, len(FLAG) + 1)
+    if CONTROLS.search(setting):
+        raise SpecError(
+            [Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")]
+        )
+    if len(steps) > DEEPEST_NESTING:
+        raise SpecError([Problem(where, f"a key of {len(steps)} steps", "the deepest of a plan has about eight")])
     if not equals or not all(steps):
-        raise SpecError([Problem(where, f"`{setting}` is no `key=value`", "for example `--set run.micro_batch=2`")])
+        raise SpecError(
+            [Problem(where, f"`{shortened(setting)}` is no `key=value`", "for example `--set run.micro_batch=2`")]
+        )
     start = Location(file, 1, len(FLAG) + len(key) + 2)
     if len(steps) > 1 and steps[-1] == "base":
         part = ".".join(steps[:-1])

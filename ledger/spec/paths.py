@@ -74,8 +74,7 @@ def unit(path: str) -> str:
 def greatest(path: str) -> float:
     """The greatest value that a spec may state at a path; infinite where there is none."""
     kind = size_type(path)
-    bound = kind.most if isinstance(kind, Integer) else kind.greatest if isinstance(kind, Quantity) else None
-    return inf if bound is None else bound
+    return kind.interval[1] if isinstance(kind, Integer | Quantity) else inf
 
 
 def _quantities(kind: ValueType | None) -> Iterator[Quantity]:

@@ -30,7 +30,7 @@ from ledger.spec.stack_parts import Kernels, Overlap, Replay
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, AnyOf, KeyStated, Needed, Sourced, quantity
 from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.training import Lora, Recompute, Train
-from ledger.spec.values import Quantity, Size, String
+from ledger.spec.values import Date, Quantity, Size, String
 
 __all__ = [
     "MLP",
@@ -70,7 +70,7 @@ __all__ = [
 ]
 BATCH = Size(most=1_000_000_000)
 PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
-DATE = String(pattern="^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
+DATE = Date()
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Assumptions:
         extra=stood_in("assumptions"),
     )
 
-    mfu: Annotated[float, quantity("1", greatest=1), "Of the napkin estimate."] = 0.4
+    mfu: Annotated[float, quantity("1", least=1e-4, greatest=1), "Of the napkin estimate."] = 0.4
     price: Annotated[Price | None, OPTIONAL] = None
     headroom: Annotated[
         Headroom,
@@ -160,7 +160,9 @@ class Assumptions:
         "How much of a device's memory should stay free: a share (`10 %`), bytes (`8 GB`), `none`, or a level of the "
         "course: `minimum` 0, `typical` 10 GB, `production` 20 GB, `cloud` 40 GB.",
     ] = DEFAULT
-    power_usage_effectiveness: Annotated[float, quantity("1", greatest=1000), "Site power over device power."] = 1.0
+    power_usage_effectiveness: Annotated[
+        float, quantity("1", least=1, greatest=1000), "Site power over device power."
+    ] = 1.0
     expert_imbalance: Annotated[
         Fraction,
         Sourced(Quantity("1", greatest=1000, exact=True, least=1)),

@@ -13,7 +13,7 @@ from ledger.spec.kernel_families import form_of
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
 from ledger.spec.problems import Problem
-from ledger.spec.quantities import QuantityError, parse, write
+from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, write
 from ledger.spec.reader import Node
 from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
 from ledger.spec.value_types import Schema
@@ -60,7 +60,7 @@ class PriceParameters(MappingOf):
 
 def _parameters(form: PriceForm) -> Fields:
     """The parameters of a form as fields."""
-    greatest = {one.name: int(one.most) if one.most < float("inf") else None for one in form.parameters}
+    greatest = {one.name: int(one.most) for one in form.parameters}
     types = {
         one.name: Quantity(one.unit, zero=not one.positive, greatest=greatest[one.name]) for one in form.parameters
     }
@@ -126,14 +126,15 @@ def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tup
 
 
 def range_of(parameter: PriceParameter) -> str:
-    """The range of a parameter in words: `above 0 and at most 1`, `from 0 to 1 s`, `0 or more`."""
-    most = write(parameter.most, parameter.unit) if parameter.most < float("inf") else ""
-    if parameter.positive:
-        return f"above {parameter.least:g}" + (f" and at most {most}" if most else "")
-    return f"from {parameter.least:g} to {most}" if most else f"{parameter.least:g} or more"
+    """The range of a parameter in words: `above 0 and at most 1`, `from 0 to 1 s`."""
+    most = write(parameter.most, parameter.unit)
+    return (
+        f"above {parameter.least:g} and at most {most}" if parameter.positive else f"from {parameter.least:g} to {most}"
+    )
 
 
 def written(value: float, unit: str) -> str:
-    """A parameter with the unit that it is read with."""
+    """A parameter with the unit that it is read with; zero where it is too small to be read again."""
     scale, name = WRITTEN[unit]
+    value = value if value >= DIMENSIONS[unit].smallest else 0.0
     return f"{float(f'{value * scale:.{DIGITS}g}'):g}{name}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 Made = TypeVar("Made")
+MOST_PROBLEMS = 100  # that are told of one input; who has more has one cause
 FLAG = "--set "  # begins the file of a place in what was typed
 
 

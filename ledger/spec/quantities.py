@@ -15,12 +15,17 @@ Number = int | Fraction
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a quantity measures: `base` is its SI base unit; above `greatest` a value is beyond reason."""
+    """What a quantity measures: `base` is its SI base unit.
+
+    Every value is zero, or lies between `smallest` and `greatest` with either sign: beyond them it is beyond reason,
+    and within them no sum, product or quotient of a plan leaves the range of a float.
+    """
 
     base: str
     noun: str
     example: str
     greatest: Fraction
+    smallest: Fraction = Fraction(1)
     whole: bool = False
 
 
@@ -37,7 +42,7 @@ class QuantityError(ValueError):
         self.near = near
 
 
-# Greatest: about a million times what the largest machine of 2026 has.
+# Greatest: about a million times what the largest machine of 2026 has. Smallest: far below what anyone measures.
 DIMENSIONS: Mapping[str, Dimension] = {
     row.base: row
     for row in (
@@ -45,20 +50,20 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("B/s", "a bandwidth", "3.35 TB/s", Fraction(10**21)),
         Dimension("FLOP", "an amount of arithmetic", "2 PFLOP", Fraction(10**36)),
         Dimension("FLOP/s", "an arithmetic rate", "989.5 TFLOP/s", Fraction(10**24)),
-        Dimension("W", "a power", "700 W", Fraction(10**9)),
-        Dimension("J", "an energy", "3 MWh", Fraction(10**24)),
-        Dimension("kg", "a mass", "400 t", Fraction(10**15)),
-        Dimension("kg/J", "a carbon intensity", "380 g/kWh", Fraction(10**12)),
-        Dimension("s", "a time", "18 us", Fraction(10**12)),
-        Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9)),
+        Dimension("W", "a power", "700 W", Fraction(10**9), Fraction(1, 10**3)),
+        Dimension("J", "an energy", "3 MWh", Fraction(10**24), Fraction(1, 10**9)),
+        Dimension("kg", "a mass", "400 t", Fraction(10**15), Fraction(1, 10**12)),
+        Dimension("kg/J", "a carbon intensity", "380 g/kWh", Fraction(10**12), Fraction(1, 10**15)),
+        Dimension("s", "a time", "18 us", Fraction(10**12), Fraction(1, 10**15)),
+        Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9), Fraction(1, 10**15)),
         Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
         Dimension("images", "a number of images", "300M images", Fraction(10**18), whole=True),
-        Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15)),
-        Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15)),
-        Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12)),
+        Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15), Fraction(1, 10**9)),
+        Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15), Fraction(1, 10**9)),
+        Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12), Fraction(1, 10**9)),
         Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), whole=True),
-        Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15)),
-        Dimension("1", "a ratio", "0.5 or 50 %", Fraction(10**12)),
+        Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15), Fraction(1, 10**9)),
+        Dimension("1", "a ratio", "0.5 or 50 %", Fraction(10**12), Fraction(1, 10**12)),
     )
 }
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18, "Z": 10**21}
@@ -87,7 +92,9 @@ OTHER_UNITS: tuple[tuple[str, str, int | Fraction], ...] = (
     ("kg/J", "kg/MWh", Fraction(1, 3_600_000_000)),
     ("1", "", 1),
 )
-NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
+NUMBER = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?(?![0-9])")
+LARGEST = Fraction(10**60)  # amount of anything, in its base unit
+LONGEST = 100  # characters of a quantity; a float written out to its last digit has 24
 ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, images, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
     "gbps": "Gb/s",
@@ -112,11 +119,12 @@ SPELLINGS = {  # common ways to write a unit that this language writes in one wa
 
 @cache
 def units() -> Mapping[str, tuple[str, Fraction]]:
-    """Every unit that may be written: its dimension, and its size in the dimension's base unit."""
+    """Every unit of which one is within reason: its dimension, and its size in the dimension's base unit."""
     table: dict[str, tuple[str, Fraction]] = {}
 
     def add(base: str, unit: str, prefixes: Mapping[str, int | Fraction], size: int | Fraction = 1) -> None:
-        table.update({prefix + unit: (base, Fraction(step * size)) for prefix, step in {"": 1, **prefixes}.items()})
+        sizes = {prefix + unit: Fraction(step * size) for prefix, step in {"": 1, **prefixes}.items()}
+        table.update({name: (base, worth) for name, worth in sizes.items() if worth <= DIMENSIONS[base].greatest})
 
     for base in ("B", "B/s"):
         add(base, base, {**DECIMAL, **BINARY})
@@ -142,35 +150,61 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     return table
 
 
-def parse(text: str, base: str) -> Number:
-    """The exact value of `80 GB` in the base unit of its dimension (`B`); raises QuantityError."""
+def parse(text: str, base: str, *, measured: bool = False) -> Number:
+    """The exact value of `80 GB` in the base unit of its dimension (`B`); raises QuantityError.
+
+    What is counted is a whole number of them, unless it was `measured`, and rounded.
+    """
     value, found = parse_any(text, base)
     dimension = DIMENSIONS[base]
     if found != base:
         raise _wrong_dimension(text, found, dimension)
+    _refuse_beyond(text, value, dimension)
+    if measured:
+        return value
     if dimension.whole and value.denominator != 1:
         message = f"`{text}` is no whole number of {_plural(base)}"
         raise QuantityError(message, f"for example {dimension.example}", near=True)
-    if abs(value) > dimension.greatest:
-        help_text = f"at most {write(int(dimension.greatest), base)}"
-        raise QuantityError(f"`{text}` is beyond reason", help_text, near=True)
     return int(value) if dimension.whole else value
 
 
 def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
     """The exact value of a quantity of any dimension, and that dimension's base unit; raises QuantityError.
 
-    Near misses are offered from the units of `wanted`, if that is given.
+    It is no larger than `LARGEST`, whatever it measures. Near misses are offered from the units of `wanted`, if that is
+    given.
     """
-    match = NUMBER.fullmatch(text)
-    if match is None:
+    number, unit = parted(text)
+    if not number:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
-    number, unit = match.groups()
     unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|parameters|USD)", r"\1 ", unit)
     if unit not in units():
         raise _unknown_unit(number, unit, wanted)
     base, size = units()[unit]
-    return Fraction(number) * size, base
+    value = Fraction(number) * size
+    if not 1 / LARGEST < abs(value) < LARGEST:
+        _refuse_beyond(text, value, DIMENSIONS[base])
+    return value, base
+
+
+def parted(text: str) -> tuple[str, str]:
+    """The number and the unit of a quantity as written; no number where none is. QuantityError for what is too long."""
+    if len(text) > LONGEST:
+        raise QuantityError(f"a quantity of more than {LONGEST} characters", "a few digits and a unit are enough")
+    stripped = text.strip()
+    match = NUMBER.match(stripped)
+    number = match.group() if match else ""
+    return number, stripped[len(number) :].strip()
+
+
+def _refuse_beyond(text: str, value: Fraction, dimension: Dimension) -> None:
+    """Raises QuantityError for a value that no machine has."""
+    if abs(value) > dimension.greatest:
+        help_text = f"at most {write(int(dimension.greatest), dimension.base)}"
+        raise QuantityError(f"`{text}` is beyond reason", help_text, near=True)
+    if value and abs(value) < dimension.smallest and not dimension.whole:
+        help_text = f"at least {write(float(dimension.smallest), dimension.base)} where it is not zero"
+        raise QuantityError(f"`{text}` is too small to be meant", help_text, near=True)
 
 
 def write(value: float, base: str, prefix: str = "") -> str:

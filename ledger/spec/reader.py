@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import yaml
 
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
 
 Scalar = bool | int | float | str | None
 LARGEST_TEXT = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
 DEEPEST_NESTING = 40
+MOST_VALUES = 150_000  # of a document; the longest real one has a hundredth of them
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")  # also of direction
@@ -94,7 +96,7 @@ def read_again(text: str, file: str) -> Node:
 
 def read_value(text: str, start: Location) -> Node:
     """Any YAML value, its places counted from `start`; raises SpecError."""
-    problems = list(_form(text, start))
+    problems = list(islice(_form(text, start), MOST_PROBLEMS))
     if problems:
         raise SpecError(problems)
     composer = _Composer(start)
@@ -152,6 +154,7 @@ class _Composer:
         self.start = start
         self.problems: list[Problem] = []
         self.refused: set[str] = set()
+        self.values = 0
 
     def document(self, events: Iterator[yaml.Event]) -> Node:
         root = None
@@ -169,6 +172,11 @@ class _Composer:
         where = self.place(event)
         self.refuse_indirection(event, where)
         self.refuse_controls(getattr(event, "value", None), where)
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise SpecError(
+                [Problem(where, f"more than {MOST_VALUES} values", "a spec is a few pages; cut it in parts")]
+            )
         if depth > DEEPEST_NESTING:
             raise SpecError([Problem(where, f"nested more than {DEEPEST_NESTING} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):
@@ -189,10 +197,8 @@ class _Composer:
             key = self.key(event, events, depth)
             value = self.node(next(events), events, depth + 1)
             if key in fields:
-                self.problems.append(
-                    Problem(
-                        place, f"`{key}` stands twice", f"it stands first in line {keys[key].line}; keep one of them"
-                    )
+                self.refuse_each(
+                    f"`{key}` stands twice", place, f"it stands first in line {keys[key].line}; keep one of them"
                 )
             elif key is not None:
                 fields[key], keys[key] = value, place
@@ -210,7 +216,7 @@ class _Composer:
         where = self.place(event)
         if not isinstance(event, yaml.ScalarEvent):
             self.node(event, events, depth + 1)
-            self.problems.append(Problem(where, "a key that is no text", "a key is one word"))
+            self.refuse_each("a key that is no text", where, "a key is one word")
             return None
         self.refuse_indirection(event, where)
         self.refuse_controls(event.value, where)
@@ -223,7 +229,7 @@ class _Composer:
         if text in CONSTANTS:
             return CONSTANTS[text]
         if NO_NUMBER.fullmatch(text):
-            self.problems.append(Problem(where, f"`{text}` is no value of a spec", "leave out what is not known"))
+            self.refuse_each(f"`{text}` is no value of a spec", where, "leave out what is not known")
             return None
         if INTEGER.fullmatch(text) or OTHER_BASE.fullmatch(text):
             if len(text) <= LONGEST_INTEGER:
@@ -232,7 +238,7 @@ class _Composer:
             return text
         elif math.isfinite(float(text)):
             return float(text)
-        self.problems.append(Problem(where, "a number beyond reason", "no size of a training run is that large"))
+        self.refuse_each("a number beyond reason", where, "no size of a training run is that large")
         return None
 
     def refuse_controls(self, text: object, where: Location) -> None:
@@ -247,6 +253,12 @@ class _Composer:
             self.refuse("an anchor", where, "write the value out, or name a part with `base: NAME`")
         if getattr(event, "tag", None) is not None:
             self.refuse("a tag", where, "a spec holds plain text, numbers, lists and mappings")
+
+    def refuse_each(self, what: str, where: Location, help_text: str) -> None:
+        """Raises SpecError once there are more problems than anyone reads."""
+        self.problems.append(Problem(where, what, help_text))
+        if len(self.problems) > MOST_PROBLEMS:
+            raise SpecError(self.problems)
 
     def refuse(self, what: str, where: Location, help_text: str) -> None:
         if what not in self.refused:

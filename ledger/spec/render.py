@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
-from ledger.spec.problems import Location, Problem
+from ledger.spec.bounded_files import read_bounded
+from ledger.spec.problems import MOST_PROBLEMS, Location, Problem
 from ledger.spec.reader import LARGEST_TEXT, lines
 
-MOST_PROBLEMS = 100  # problems that are told; who has more has one cause
 EXCERPT_WIDTH = 160  # characters of a source line that are shown
 
 
@@ -52,7 +51,6 @@ def _excerpt(where: Location, found: Sequence[str]) -> list[str]:
 def _file_text(file: str) -> str:
     """The text of a file, as far as it is one."""
     try:
-        with Path(file).open("rb") as stream:
-            return stream.read(LARGEST_TEXT).decode(errors="replace")
+        return read_bounded(file, LARGEST_TEXT)[:LARGEST_TEXT].decode(errors="replace")
     except (OSError, ValueError):
         return ""

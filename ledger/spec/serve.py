@@ -104,7 +104,7 @@ class Serve:
     ] = 0
     speculative: Annotated[
         float,
-        quantity("1", greatest=1000),
+        quantity("1", least=1, greatest=1000),
         "Tokens that a step of decoding yields on average: above 1 where drafts are accepted, a stated factor.",
     ] = 1.0
     source: str = ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.git import Revision, open_revision
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
@@ -56,8 +57,7 @@ def from_file(path: Path, typed: str = "") -> Source:
     try:
         if path.is_dir():
             raise SpecError([Problem(Location(file), "a folder, not a file", _offered(path))])
-        with path.open("rb") as stream:
-            content = stream.read(LARGEST_TEXT + 1)
+        content = read_bounded(path, LARGEST_TEXT)
     except FileNotFoundError:
         raise SpecError([Problem(Location(file), "no such file", _near_files(path))]) from None
     except (OSError, ValueError) as error:

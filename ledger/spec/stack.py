@@ -9,10 +9,10 @@ from ledger.spec.engine import Engine
 from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.stack_parts import Defaults, Kernels, Overlap, Replay
 from ledger.spec.structures import ListOf, Row, Values, quantity
-from ledger.spec.values import Choice, Integer, String
+from ledger.spec.values import YEAR, Choice, Date, Integer, String
 
 HOST_TIME = quantity("s", zero=True)
-RATIO = quantity("1", greatest=1000)
+RATIO = quantity("1", least=0.01, greatest=100)
 
 
 # Where the fields of a replay stood before they were a part of their own.
@@ -47,9 +47,7 @@ class Stack:
 
     name: str
     title: str
-    date: Annotated[
-        str, String(pattern="^[0-9]{4}(-[0-9]{2}){0,2}$"), "Date of the software: `2025-06` or `2025-06-30`."
-    ]
+    date: Annotated[str, Date(pattern=YEAR), "Date of the software: `2025-06` or `2025-06-30`."]
     framework: Annotated[str, String(least=1), "What it is a stack of: `Megatron-Core`."] = ""
     version: Annotated[str, String(least=1), "Which version, of which parts: `0.16, Transformer Engine 2.11`."] = ""
     kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = field(

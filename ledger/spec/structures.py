@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from ledger.spec.faults import (
     Faults,
     Written,
+    cut_short,
     malformed,
     missing,
     missing_beside,
@@ -18,10 +21,13 @@ from ledger.spec.faults import (
     repeated,
     unknown_field,
 )
+from ledger.spec.problems import MOST_PROBLEMS
+from ledger.spec.reader import Node
 from ledger.spec.value_types import Schema, ValueType
 from ledger.spec.values import Quantity, String
 
 Values = dict[str, Any]  # by the attribute that each is kept in
+LONGEST_LIST = 1000  # entries, where a field says no less
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Fields(ValueType):
     def values(self, written: Written, faults: Faults) -> Values:
         """Every value that is sound, by its attribute."""
         values: Values = {}
-        for key, node in written.node.fields.items():
+        for key, node in heeded(written, written.node.fields.items(), faults):
             row = self.by_key.get(key)
             if row is not None:
                 before = len(faults)
@@ -261,11 +267,9 @@ class Sourced(ValueType):
         return {**whole, **self.inner.schema(), "type": list(self.types)}
 
 
-def quantity(
-    unit: str, *, zero: bool = False, signed: bool = False, greatest: int | None = None, exact: bool = False
-) -> Sourced:
-    """A quantity of the dimension whose base is `unit`, which may have a source of its own."""
-    return Sourced(Quantity(unit, zero, signed, greatest, exact))
+def quantity(unit: str, **range_of: Any) -> Sourced:
+    """A quantity of the dimension whose base is `unit` (see `Quantity`), which may have a source of its own."""
+    return Sourced(Quantity(unit, **range_of))
 
 
 @dataclass(frozen=True)
@@ -276,16 +280,19 @@ class ListOf(ValueType):
     keywords = (("least", "minItems"), ("most", "maxItems"), ("unique", "uniqueItems"))
     item: ValueType
     least: int | None = None
-    most: int | None = None
+    most: int = LONGEST_LIST
     unique: bool = False
 
     def value(self, written: Written, faults: Faults) -> tuple[Any, ...]:
-        """The values."""
+        """The values; of a list that is too long none."""
         items = written.node.items
         faults += self.beyond(written, len(items))
+        if len(items) > self.most:
+            return ()
         if self.unique:
             faults.extend(_repetitions(written))
-        return tuple(self.item.read(written.inner(index, node), faults) for index, node in enumerate(items))
+        entries = heeded(written, enumerate(items), faults)
+        return tuple(self.item.read(written.inner(index, node), faults) for index, node in entries)
 
     def schema(self) -> Schema:
         """Its entries, and how many there are."""
@@ -294,13 +301,26 @@ class ListOf(ValueType):
 
 def _repetitions(written: Written) -> Faults:
     """The first entry that stands a second time; 1 and true are two values."""
-    seen: list[tuple[object, bool]] = []
+    seen: set[str] = set()
     for node in written.node.items:
         plain = node.plain()
-        if (plain, isinstance(plain, bool)) in seen:
+        content = json.dumps(plain, sort_keys=True)
+        if content in seen:
             return [repeated(written, plain)]
-        seen.append((plain, isinstance(plain, bool)))
+        seen.add(content)
     return []
+
+
+Key = TypeVar("Key")
+
+
+def heeded(written: Written, entries: Iterable[tuple[Key, Node]], faults: Faults) -> Iterator[tuple[Key, Node]]:
+    """The entries of a value, until there are more faults than anyone reads; the rest is said to be left out."""
+    for entry in entries:
+        if len(faults) > MOST_PROBLEMS:
+            faults.append(cut_short(written))
+            return
+        yield entry
 
 
 @dataclass(frozen=True)
@@ -318,9 +338,10 @@ class MappingOf(ValueType):
         fields = written.node.fields
         faults += self.beyond(written, len(fields))
         if self.pattern:
-            strange = (name for name in fields if not re.search(self.pattern, name))
+            strange = islice((name for name in fields if not re.search(self.pattern, name)), MOST_PROBLEMS)
             faults.extend(malformed(written, name, self.pattern) for name in strange)
-        return {name: self.item.read(written.inner(name, node), faults) for name, node in fields.items()}
+        entries = heeded(written, fields.items(), faults)
+        return {name: self.item.read(written.inner(name, node), faults) for name, node in entries}
 
     def schema(self) -> Schema:
         """Its entries, and the form of their names."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ledger.spec.faults import Faults, Written, no_quantity
-from ledger.spec.quantities import NUMBER, QuantityError
+from ledger.spec.quantities import QuantityError, parted
 from ledger.spec.value_types import ValueType
 
 UNIT = "a parameter"
@@ -71,8 +71,8 @@ class PerParameter(ValueType):
 
 def parse_each(text: str) -> Fraction:
     """The number of `20 a parameter`; raises QuantityError, which knows other ways to write it."""
-    match = NUMBER.fullmatch(text)
-    number, unit = (match[1], " ".join(match[2].split())) if match else ("", " ".join(text.split()))
+    number, unit = parted(text)
+    unit = " ".join(unit.split())
     if unit != UNIT:
         raise _not_in_words(text, number, unit)
     if not number:

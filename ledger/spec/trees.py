@@ -10,10 +10,11 @@ from pathlib import Path
 from posixpath import join, normpath
 from typing import Protocol
 
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.git import Revision, folder_moves, merge_base, open_revision
 from ledger.spec.library import SUFFIXES, Library
 from ledger.spec.problems import SpecError
-from ledger.spec.reader import read_again
+from ledger.spec.reader import LARGEST_TEXT, read_again
 from ledger.spec.sources import Source, from_file, from_revision
 
 NAMES_A_PLAN = re.compile(rb"^[\"']?plan[\"']?\s*:", re.MULTILINE)
@@ -102,7 +103,7 @@ class FolderTree:
             inner = path.relative_to(self.folder)
             hidden = any(part.startswith(".") for part in inner.parts)
             if path.suffix in SUFFIXES and path.is_file() and not hidden and chosen(inner.as_posix()):
-                yield inner.as_posix(), path.read_bytes()
+                yield inner.as_posix(), read_bounded(path, LARGEST_TEXT)
 
     def source(self, path: str) -> Source:
         """The text of the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from ledger.spec.reader import Node, as_node
 from ledger.spec.value_types import HAS_TYPE, Schema, ValueType
 
 NO_NAMES: Mapping[str, int] = {}
+GREATEST_COUNT = 10**12  # of what is counted in whole numbers, where its field says no less
 BARE = {"1": "", "parameters": " parameters"}  # dimensions whose values may be bare numbers, and the unit those have
 
 
@@ -44,6 +46,27 @@ class String(ValueType):
         faults += self.beyond(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
             faults.append(malformed(written, text, self.pattern))
+        return text
+
+
+DAY = "^(19|20)[0-9]{2}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$"
+YEAR = DAY.replace("{2}-", "{2}(-", 1).replace("?$", "?)?$")  # or a year alone
+
+
+@dataclass(frozen=True)
+class Date(String):
+    """A day of the calendar, or a month; with the pattern `YEAR` also a year."""
+
+    pattern: str = DAY
+
+    def value(self, written: Written, faults: Faults) -> str:
+        """The date as it is written."""
+        text = super().value(written, faults)
+        if re.search(self.pattern, text):
+            try:
+                date.fromisoformat(f"{text}-01-01"[: len("2026-01-01")])
+            except ValueError:
+                faults.append(fault_at(written, f": the calendar has no {text}", written.meaning))
         return text
 
 
@@ -165,8 +188,13 @@ class Integer(ValueType):
 
     json: ClassVar[tuple[str, ...]] = ("integer",)
     keywords = (("least", "minimum"), ("most", "maximum"))
-    least: int | None = None
-    most: int | None = None
+    least: int = 0
+    most: int = GREATEST_COUNT
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The least and the greatest value."""
+        return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> int:
         """The number."""
@@ -180,8 +208,7 @@ class Size(Integer):
     """A whole number, or an expression over sizes: `4 * d_model` (those that name others are evaluated before)."""
 
     json = ("integer", "string")
-    least: int | None = 1
-    most: int | None = 10**12
+    least: int = 1
 
     def value(self, written: Written, faults: Faults) -> int:
         """The number."""
@@ -203,12 +230,17 @@ def degree() -> Size:
 
 @dataclass(frozen=True)
 class Number(ValueType):
-    """A bare number above `above` and at most `most`."""
+    """A bare number of at least `least` and at most `most`."""
 
     json = ("number",)
-    keywords = (("above", "exclusiveMinimum"), ("most", "maximum"))
-    above: float | None = None
-    most: float | None = None
+    keywords = (("least", "minimum"), ("most", "maximum"))
+    least: float
+    most: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> float:
         """The number."""
@@ -221,7 +253,8 @@ class Number(ValueType):
 class Quantity(ValueType):
     """A quantity with a unit of the dimension whose base is `unit`, above zero unless `zero` or `signed`.
 
-    `greatest`: in the base unit. `exact`: a fraction, not the nearest floating-point number. `least`: of bare numbers.
+    It lies within the range of its dimension, and between `least` and `greatest` in the base unit where these are
+    given. `exact`: a fraction, not the nearest floating-point number. `measured`: no whole number of what is counted.
     """
 
     json = ("string", "number")
@@ -237,19 +270,27 @@ class Quantity(ValueType):
     signed: bool = False
     greatest: int | None = None
     exact: bool = False
-    least: int | None = None
+    least: float | None = None
+    measured: bool = False
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the greatest value, in the base unit."""
+        dimension = DIMENSIONS[self.unit]
+        greatest = float(dimension.greatest) if self.greatest is None else self.greatest
+        positive = float(dimension.smallest) if self.least is None else self.least
+        return -greatest if self.signed else 0 if self.zero else positive, greatest
 
     def value(self, written: Written, faults: Faults) -> float | Fraction:
         """The value in the base unit: whole numbers of bytes, tokens and parameters."""
         value: Any = written.node.value
-        if not isinstance(value, str):
-            faults += self.beyond(written, value)
         try:
             amount = self.parsed(value)
         except QuantityError as error:
             faults.append(no_quantity(written, error))
             return 0
-        return Fraction(amount) if self.exact else int(amount) if DIMENSIONS[self.unit].whole else float(amount)
+        whole = DIMENSIONS[self.unit].whole and not self.measured
+        return Fraction(amount) if self.exact else int(amount) if whole else float(amount)
 
     @property
     def form(self) -> str:
@@ -258,13 +299,16 @@ class Quantity(ValueType):
 
     def parsed(self, value: str | float) -> int | Fraction:
         """The exact value; raises QuantityError."""
-        number = parse(value if isinstance(value, str) else f"{value}{BARE.get(self.unit, '')}", self.unit)
+        text = value if isinstance(value, str) else f"{value}{BARE.get(self.unit, '')}"
+        number = parse(text, self.unit, measured=self.measured)
         if number <= 0 and not self.signed and not (number == 0 and self.zero):
             due = DIMENSIONS[self.unit]
             what = "negative" if number < 0 else "zero"
             raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
         if self.greatest is not None and number > self.greatest:
             raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
+        if self.least is not None and number < Fraction(str(self.least)):
+            raise QuantityError(f"`{value}` is too small", f"at least {write(self.least, self.unit)}", near=True)
         return number
 
     def plain(self, value: Any) -> Any:

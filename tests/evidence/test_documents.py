@@ -194,13 +194,13 @@ def test_faults_of_every_kind_are_told_at_once(tmp_path: Path) -> None:
     )
     assert _problems(tmp_path, HEAD + faulty + table) == [
         "7: copy has no `value`",
+        "8: `record` lacks `measured`",
         "8: a whole run needs a `plan`",
-        "8: the run has no measured `time.step`",
-        "9: `fits` is `perhaps`",
-        "10: a derivation has no `found`",
-        "10: `predicted` is `1.5`",
-        "10: no tolerance is named `loose`",
-        "10: the cause `d` is `much`",
+        "9: `record.measured.fits` must be true or false, not `perhaps`",
+        "10: `record` lacks `found`",
+        "10: `record.predicted` must be a whole number, not `1.5`",
+        "10: `record.tolerance` cannot be `loose`",
+        "10: `record.causes.d` must be a whole number, not `much`",
         "16: `x` is no number",
     ]
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(kind, row) for kind in KINDS for row in nested_types(TYPES[kind]) if isinstance(row, Row)]
 BEYOND = {"expect"}  # what totals allow is in no schema
 SPOILT = [path for path in places(whole()) if path and not BEYOND & set(path)]
-OWN = ("zero", "signed", "greatest")  # keywords that bound a quantity
+BOUNDS = {"zero": "zero", "signed": "signed", "greatest": "greatest", "minimum": "least"}  # keywords of a quantity
 ADDED = '    warmth: Annotated[float, At("launch.warmth"), HOST_TIME, "What keeps the host warm."] = 2.0\n'
 ASKED = """
 from ledger.books.what_if.unknowns import unknown
@@ -75,7 +75,7 @@ def quantity(_: object, base: str, instance: object, beside: Mapping[str, Any]) 
         if base == "any":
             parse_any(str(value))
         else:
-            Quantity(base, **{key: beside[key] for key in OWN if key in beside}).parsed(value)
+            Quantity(base, **{name: beside[key] for key, name in BOUNDS.items() if key in beside}).parsed(value)
     except QuantityError as error:
         yield jsonschema.ValidationError(error.message)
 

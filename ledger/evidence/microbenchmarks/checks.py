@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ledger.evidence.microbenchmarks.records import PlacedRecord, identity
+from ledger.evidence.microbenchmarks.records import REGIMES, PlacedRecord, identity
 from ledger.evidence.microbenchmarks.samples import (
     RecordError,
     class_of,
@@ -23,9 +22,19 @@ from ledger.spec.reader import Node
 
 TIMING_UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
 CREDIBLE = (1e-6, 1e12)  # of a value in its own unit: from a picosecond to eleven days, from a MFLOP/s on
-LARGEST_SIZE = 1e15  # a petabyte, far beyond any tensor
+OF_A_DIM = (1, 10**9)  # of a dim, or of what is counted
+# The range of every number of a record whose name is not one of a dim; whole numbers but where it is of floats.
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("value", "low", "high"), CREDIBLE),
+    "bytes": (1, 10**15),  # a petabyte, far beyond any tensor
+    "ranks": (2, 10**6),
+    "casts": (0.0, 1e3),  # bytes an element
+    "others": (0, 10**6),
+    **dict.fromkeys(("graphics_clock", "power"), (0.0, 1e6)),  # MHz, W
+}
 BEYOND = 10.0  # a parameter of a published fit may be so many times the greatest of its range
 QUARTILES = ("low", "value", "high")  # about a median
+NESTED = ("measured",)  # results of `ledger bench` that are mappings
 
 
 def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
@@ -61,6 +70,9 @@ def _record_problems(record: PlacedRecord, known: Sequence[str]) -> Iterator[Pro
         yield Problem(record.place("what"), f"no kernel class is named `{what}`", nearest(what, known))
     else:
         unit = record.fields.get("unit")
+        regime = record.fields.get("regime", REGIMES[0])
+        if regime not in REGIMES:
+            yield Problem(record.place("regime"), f"{what}: no regime is `{regime}`", f"one of {', '.join(REGIMES)}")
         if unit not in TIMING_UNITS:
             message = f"{what}: the unit `{unit}` is unknown" if "unit" in record.fields else f"{what} has no unit"
             yield Problem(record.place("unit"), message, f"one of {', '.join(TIMING_UNITS)}")
@@ -91,7 +103,10 @@ def _not_above_zero(record: PlacedRecord, needed: tuple[str, ...]) -> Iterator[P
         if isinstance(value, bool) or not isinstance(value, int | float):
             if name in needed:
                 yield Problem(record.place(name), f"{what}: `{name}` is no number: {value!r}", "write 512 or 43.6")
-        elif name != "others" and not (math.isfinite(value) and value > 0):
+            elif isinstance(value, Mapping | list) and name not in NESTED:
+                message = f"{what}: `{name}` is no number and no word"
+                yield Problem(record.place(name), message, "write 512, 43.6 or a name")
+        elif RANGES.get(name, OF_A_DIM)[0] > 0 >= value:
             yield Problem(record.place(name), f"{what}: `{name}` is {value}", "a measurement is above zero")
 
 
@@ -99,14 +114,15 @@ def _incredible(record: PlacedRecord) -> Iterator[Problem]:
     """A value or a size that no device has."""
     what, unit = record.fields["what"], record.fields.get("unit", "")
     for name, value in record.fields.items():
-        if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        least, most = RANGES.get(name, OF_A_DIM)
+        if isinstance(value, bool) or not isinstance(value, int | float) or (value <= 0 < least):
             continue
-        if name in QUARTILES and not CREDIBLE[0] <= value <= CREDIBLE[1]:
-            message = f"{what}: `{name}` is {value:g} {unit}".rstrip()
-            yield Problem(record.place(name), f"{message}, beyond reason", "was it written in another unit?")
-        elif name not in QUARTILES and value > LARGEST_SIZE:
-            message = f"{what}: `{name}` is {value:g}, beyond reason"
-            yield Problem(record.place(name), message, f"no size is above {LARGEST_SIZE:g}")
+        if not least <= value <= most:
+            message = f"{what}: `{name}` is {value:g}{f' {unit}' if name in QUARTILES else ''}, beyond reason"
+            help_text = "was it written in another unit?" if name in QUARTILES else f"from {least:g} to {most:g}"
+            yield Problem(record.place(name), message, help_text)
+        elif isinstance(least, int) and value != int(value):
+            yield Problem(record.place(name), f"{what}: `{name}` is {value:g}", "a whole number is due")
 
 
 def _outside_quartiles(record: PlacedRecord) -> Iterator[Problem]:
@@ -123,7 +139,7 @@ def _repeated(records: Iterable[PlacedRecord]) -> Iterator[Problem]:
     seen: dict[tuple[object, ...], Location] = {}
     for record in records:
         case = identity(record.fields)
-        key = (case, record.fields.get("regime"), record.fields.get("value"))
+        key = (case, str(record.fields.get("regime")), record.fields.get("value"))
         if key in seen:
             sizes = ", ".join(f"{name} {value}" for name, value in json.loads(case).items() if name != "what")
             message = f"{record.fields.get('what')} ({sizes}) stands here twice"

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ledger.spec.faults import shortened
 from ledger.spec.problems import Location, Problem
-from ledger.spec.reader import Node, lines
+from ledger.spec.reader import LONGEST_INTEGER, Node, lines
 
+REGIMES = ("burst", "sustained")  # a few cold launches, or at the power limit as in a run
 COLUMNS, ROWS = "columns", "rows"
 TABLE_KEYS = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
 Record = Mapping[str, Any]
@@ -65,12 +67,16 @@ def _row(words: Sequence[str], columns: Sequence[str], shared: PlacedRecord, whe
     values = [_number(word) for word in words]
     wrong = [word for word, value in zip(words, values, strict=True) if value is None]
     if wrong:
-        return Problem(where, f"`{wrong[0]}` is no number", "every value of a row is a number such as 512 or 43.6")
+        return Problem(
+            where, f"`{shortened(wrong[0])}` is no number", "every value of a row is a number such as 512 or 43.6"
+        )
     return replace(shared, fields={**shared.fields, **dict(zip(columns, values, strict=True))}, where=where)
 
 
 def _number(word: str) -> float | None:
     """A whole number as such, another one as a float, None for what is neither."""
+    if len(word) > LONGEST_INTEGER:
+        return None
     if word.isdecimal() and word.isascii():
         return int(word)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ledger import numbers
 from ledger.evidence.documents import Evidence, citation
-from ledger.evidence.microbenchmarks.records import Record
+from ledger.evidence.microbenchmarks.records import REGIMES, Record
 from ledger.evidence.microbenchmarks.samples import class_of, fitted_form, is_with_others
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_classes import ATTENTION, KernelClass
@@ -16,7 +16,6 @@ from ledger.spec.plan import Accelerator
 from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node
 
-REGIMES = ("burst", "sustained")
 # Sizes by which a measurement is told from others, in this order.
 SIZES_IN_NAMES = (
     *("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "experts", "top_k"),

@@ -11,6 +11,7 @@ from typing import Any
 from ledger.report.pdf import SEAL, SEALED
 from ledger.report.seals.reading import HELP, read_seal
 from ledger.report.seals.seal import Seal
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.problems import Location, Problem, SpecError
 
 LARGEST_REPORT = 256_000_000  # bytes
@@ -36,8 +37,7 @@ def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
 
 def report_bytes(path: Path) -> bytes:
     """The file of a report; SpecError where it is too large for one, OSError where it cannot be read."""
-    with path.open("rb") as stream:
-        content = stream.read(LARGEST_REPORT + 1)
+    content = read_bounded(path, LARGEST_REPORT)
     if len(content) > LARGEST_REPORT:
         raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
     return content

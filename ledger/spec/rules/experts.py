@@ -159,9 +159,9 @@ def balance_sees_all_layers(model: Model, parallelism: Parallelism, kernels: Ker
 
 
 def imbalance_is_possible(parallelism: Parallelism, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
-    """The busiest device has at least the average of tokens, and at most all of them."""
+    """The busiest device has at most all tokens."""
     given, degree = assumptions.expert_imbalance, parallelism.expert
-    if given < 1 or (degree > 1 and given > degree):
+    if given > degree > 1:
         message = f"expert_imbalance = {float(given):g} over expert = {degree} devices"
         yield Problem(at("assumptions.expert_imbalance"), message, f"the busiest over the average: 1 to {degree}")
 

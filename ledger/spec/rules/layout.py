@@ -31,15 +31,10 @@ def nodes_are_whole(cluster: Cluster, at: Places) -> Iterator[Problem]:
 
 
 def pods_hold_whole_nodes(cluster: Cluster, at: Places) -> Iterator[Problem]:
-    """A pod is nodes, and its uplinks carry no more than its cards send."""
+    """A pod is nodes."""
     if cluster.pod % cluster.devices_per_node:
         message = f"scaleout.pod = {cluster.pod} is no whole number of nodes of {cluster.devices_per_node}"
         yield Problem(at("cluster.scaleout.pod"), message, multiples(cluster.pod, cluster.devices_per_node))
-    if cluster.oversubscription < 1:
-        message = (
-            f"scaleout.oversubscription = {cluster.oversubscription:g}: more would leave a pod than its cards send"
-        )
-        yield Problem(at("cluster.scaleout.oversubscription"), message, "1 or more: 7 for 1:7")
 
 
 def pods_share_uplinks(cluster: Cluster, at: Places) -> Iterator[Problem]:

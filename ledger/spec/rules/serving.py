@@ -73,13 +73,6 @@ def prompts_are_longer_than_their_prefix(serve: Serve | None, at: Places) -> Ite
         yield Problem(at("serve.prefix"), message, f"at most `prefix: {serve.prompt.shortest - 1} tokens`")
 
 
-def steps_yield_a_token(serve: Serve | None, at: Places) -> Iterator[Problem]:
-    """Where every draft is refused, a step of decoding still yields the model's own token."""
-    if serve and serve.speculative < 1:
-        message = f"serve.speculative = {serve.speculative:g}, and a step of decoding yields one token at least"
-        yield Problem(at("serve.speculative"), message, "1 without drafts, above 1 where some are accepted")
-
-
 def served_sequences_are_longer_than_the_model(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
     """Rotary positions go on beyond what the model was trained with, but what it answers there nobody has seen."""
     longest = serve.prompt.longest + serve.output.longest if serve else 0

@@ -49,7 +49,6 @@ RULES: tuple[Rule, ...] = (
     serving.served_models_have_layers,
     serving.served_models_decode,
     serving.served_positions_reach,
-    serving.steps_yield_a_token,
     serving.served_formats_are_stored,
     layout.devices_are_the_product,
     layout.nodes_are_whole,

@@ -15,6 +15,7 @@ from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT, Node, read
+from ledger.spec.sources import from_file
 
 LONGEST_TITLE = 200
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of the names of classes
@@ -47,14 +48,7 @@ def config_model(path: str | Path) -> ConfigModel:
     """The model that a config.json, or the folder that holds one, describes; raises SpecError."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise SpecError(
-            [Problem(Location(str(file)), f"cannot be read: {reason}", "a config.json, or its folder")]
-        ) from error
-    return _model(text, str(file))
+    return _model(from_file(file).text, str(file))
 
 
 def import_text(text: str, file: str) -> str:
@@ -86,7 +80,7 @@ def _unbuilt(family: Family, config: Node) -> Iterator[UnbuiltField]:
 
 def _parse(text: str, file: str) -> Node:
     try:
-        parsed = json.loads(text) if len(text) <= LARGEST_TEXT else {}
+        parsed = json.loads(text, parse_int=float) if len(text) <= LARGEST_TEXT else {}
     except json.JSONDecodeError as error:
         where = Location(file, error.lineno, error.colno)
         raise SpecError(

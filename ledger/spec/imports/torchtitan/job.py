@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import LONGEST_INTEGER
 
 # Sections in which torchtitan has had the degrees of its mesh, the latest first.
 MESH = ("parallelism", "experimental", "training")
 LARGEST = 10**15
+DIGITS = re.compile(rf"[0-9_]{{{LONGEST_INTEGER + 1},}}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,10 @@ class TorchtitanJob:
 
 def read_job(text: str, file: str) -> TorchtitanJob:
     """The job that a text describes; raises SpecError."""
+    if digits := DIGITS.search(text):
+        before = text[: digits.start()]
+        where = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise SpecError([Problem(where, "a number beyond reason", "no size of a training run is that large")])
     try:
         return TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
