@@ -73,8 +73,13 @@ def unit(path: str) -> str:
 
 def greatest(path: str) -> float:
     """The greatest value that a spec may state at a path; infinite where there is none."""
+    return bounds(path)[1]
+
+
+def bounds(path: str) -> tuple[float, float]:
+    """The least and the greatest value that a spec may state at a path; from 0 to infinity where there are none."""
     kind = size_type(path)
-    return kind.interval[1] if isinstance(kind, Integer | Quantity) else inf
+    return kind.interval if isinstance(kind, Integer | Quantity) else (0, inf)
 
 
 def _quantities(kind: ValueType | None) -> Iterator[Quantity]:

@@ -24,7 +24,7 @@ def option(plan: Plan, path: str) -> Unknown:
     if default is not None and all(default != meant for _, meant in found):
         found.append((None, default))
     if all(now != meant for _, meant in found):
-        found.append((spec_text(now, path), now))
+        found.append((spec_text(now, path) if now else None, now))
     given = next(stated for stated, meant in found if meant == now)
     return _choice(path, given, [stated for stated, _ in found], lambda value: {} if value == given else {path: value})
 

@@ -10,7 +10,7 @@ import sympy
 from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as
 from ledger.books.what_if.trial import with_settings
 from ledger.model.dims import LETTERS, symbol
-from ledger.spec.paths import greatest, key_of, parent_of, size_type, unit
+from ledger.spec.paths import bounds, greatest, key_of, parent_of, size_type, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.stages import depth, growth
@@ -104,7 +104,8 @@ def _finest(plan: Plan, given: int, settings: Callable[[Any], Settings]) -> int:
 
 def real(path: str, given: float) -> Unknown:
     """A real number above zero."""
-    return Unknown(path, given, stated(path), greatest=greatest(path))
+    least, most = bounds(path)
+    return Unknown(path, given, stated(path), smallest=least, greatest=most)
 
 
 def legal(plan: Plan, values: Iterable[int], settings: Callable[[Any], Settings]) -> tuple[int, ...]:

@@ -24,9 +24,9 @@ SPAN = 40  # powers of two below and above the given real number that are search
 class Unknown:
     """An input that is looked for: `given` in the plan, legal in `some` values, else from `least` in steps of `step`.
 
-    Without a `step` it is a real number. None is above `greatest`, for the reason `cap`. `settings` puts a value into
-    a plan, with what follows from it. `sign` stands for it in formulas; `why` says what is legal. Of a `choice` all
-    values are tried, in no order.
+    Without a `step` it is a real number from `smallest` on. None is above `greatest`, for the reason `cap`. `settings`
+    puts a value into a plan, with what follows from it. `sign` stands for it in formulas; `why` says what is legal. Of
+    a `choice` all values are tried, in no order.
     """
 
     path: str
@@ -36,6 +36,7 @@ class Unknown:
     some: tuple[Value, ...] = ()
     step: int = 0
     least: int | None = None  # one step where not given
+    smallest: float = 0.0
     greatest: float = inf
     cap: str = ""
     sign: sympy.Symbol | None = None
@@ -59,21 +60,26 @@ class Unknown:
     def value(self, rank: int) -> Value:
         """The legal value of this rank, from 0."""
         if self.real:
-            return min(float(self.given) * 2.0**-SPAN * exp(rank * FINE), self.greatest)
+            return min(self._lowest * exp(rank * FINE), self.greatest)
         return self.some[rank] if self.some else self.first + rank * self.step
+
+    @property
+    def _lowest(self) -> float:
+        """The smallest real number that is ever tried."""
+        return max(float(self.given) * 2.0**-SPAN, self.smallest)
 
     @property
     def last(self) -> int:
         """The rank of the largest value that is ever tried."""
         if self.real:
-            widest = int(2 * SPAN * log(2) / FINE)
+            widest = self.rank(float(self.given) * 2.0**SPAN)
             return widest if self.greatest == inf else min(widest, self.rank(self.greatest))
         return len(self.some) - 1 if self.some else (int(min(REACH, self.greatest)) - self.first) // self.step
 
     def rank(self, value: float) -> int:
         """The rank of the largest legal value up to `value`, or that of the smallest."""
         if self.real:
-            return max(int((log(value / float(self.given)) + SPAN * log(2)) / FINE), 0)
+            return max(int(log(value / self._lowest) / FINE), 0)
         if self.some:
             return max(len([one for one in self.some if one <= value]) - 1, 0)
         below: int = (int(min(value, REACH)) - self.first) // self.step
