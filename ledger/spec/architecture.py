@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -173,6 +174,11 @@ class Model:
     predictions: Annotated[
         int, At("multi_token.depth"), Integer(1, 64), "Further tokens predicted, by one layer each.", NEEDED
     ] = 0
+
+    def stated(self, names: Iterable[str]) -> Iterator[str]:
+        """Those of these fields in which the model differs from one whose spec says nothing of them."""
+        defaults = {one.name: one.default for one in fields(self)}
+        return (name for name in names if getattr(self, name) != defaults[name])
 
     @classmethod
     def from_spec(cls, given: Values) -> Model:

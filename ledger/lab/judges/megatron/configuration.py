@@ -297,9 +297,8 @@ def _foreign(plan: Plan) -> Iterator[str]:
     if described.bare:
         yield "only a parameter count is known"
         return
-    for name in (*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap"):
-        if getattr(described, name):
-            yield f"model.{name}: the judge's GPTModel is built without it"
+    for name in described.stated((*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap")):
+        yield f"model.{name}: the judge's GPTModel is built without it"
     if described.embedding_dropout != described.residual_dropout:
         yield "model.embedding.dropout: Megatron-Core has one dropout for embedding and residuals"
     if len({(group.attention, group.norms, group.residual) for group in described.groups}) > 1:

@@ -120,9 +120,10 @@ def _foreign(plan: Plan) -> Iterator[str]:
     if described.bare:
         yield "only a parameter count is known"
         return
-    for name in (*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap", "learned_positions", "tied"):
-        if getattr(described, name):
-            yield f"model.{name}: torchtitan's Llama 3 is built without it"
+    for name in described.stated(
+        (*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap", "learned_positions", "tied")
+    ):
+        yield f"model.{name}: torchtitan's Llama 3 is built without it"
     if described.embedding_dropout or described.residual_dropout or described.norm.kind != "rms":
         yield "model.norm, model.residual: torchtitan's Llama 3 has RMSNorm and no dropout"
     if len(described.groups) > 1:
