@@ -82,16 +82,19 @@ def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
 
 
 def _unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: bool = False) -> Unit:
-    """The unit of a tape; `joint`: what attention gives is reduced with what stands beside it, not by itself."""
-    operations = tuple(one for one in executed(tape.operations) if not (joint and _is_reduced_attention(one)))
+    """The unit of a tape; `joint`: what its parts give is summed over devices once, not part by part."""
+    once = _partial_sums(tape)[:-1] if joint else []
+    operations = tuple(one for one in executed(tape.operations) if one not in once)
     cached = [tensor for one in operations for tensor in one.outputs if tensor.role == BUFFER]
     run = kernels(operations, cached, compiled=tape.stack.compiled)
     return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
 
 
-def _is_reduced_attention(operation: Operation) -> bool:
-    reduces = isinstance(operation, Collective) and operation.collective == "all_reduce"
-    return reduces and operation.inputs[0].name.startswith("attention/out")
+def _partial_sums(tape: Tape) -> list[Operation]:
+    """The all-reduces of what is added to the residual stream, in their order."""
+    stream = tape.dims("batch seq d_model")
+    reduced = (one for one in tape.operations if isinstance(one, Collective) and one.collective == "all_reduce")
+    return [one for one in reduced if one.output.dims == stream]
 
 
 def _sampled(tape: Tape, logits: Tensor) -> None:
