@@ -89,7 +89,6 @@ def measure_collective(record: Mapping[str, Any], place: str, seconds: float) ->
 
 def main(tasks: str, seconds: float) -> None:
     """Measures every case of the file."""
-    end_with_input()
     with open(tasks, encoding="utf-8") as file:  # noqa: PTH123
         records = json.load(file)
     backend = str(records[0]["backend"])
@@ -108,4 +107,5 @@ def main(tasks: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    end_with_input()
     main(sys.argv[1], float(sys.argv[2]))

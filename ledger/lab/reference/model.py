@@ -174,7 +174,7 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.model.image:
             return loss_of_images(built, tokens, mask)
-        if True in scans:
+        if scans == {True, False}:
             mask = {"full_attention": mask, "linear_attention": None}
         if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
             raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
