@@ -12,11 +12,11 @@ from pypdf import PdfReader
 
 from ledger.books.results import Compiled
 from ledger.report.beside import ready
-from ledger.report.files import replace_file
 from ledger.report.pdf import load_weasyprint, pdf, render_pdf
 from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.parts import Report
 from ledger.report.write import write_report
+from ledger.whole_files import replace_file
 
 HERE = Path(__file__).resolve()
 

@@ -27,6 +27,7 @@ OF_A_DIM = (1, 10**9)  # of a dim, or of what is counted
 RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("value", "low", "high"), CREDIBLE),
     "bytes": (1, 10**15),  # a petabyte, far beyond any tensor
+    "flops": (1, 10**21),  # of one kernel: an hour of a hundred devices
     "ranks": (2, 10**6),
     "casts": (0.0, 1e3),  # bytes an element
     "others": (0, 10**6),
