@@ -12,10 +12,11 @@ from ledger.books.price_changes import LIMITS
 from ledger.books.results import ENDS, OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
-from ledger.numbers import THIN, integer, machine, offer, said, size
+from ledger.numbers import THIN, integer, offer, plain, said, size, trimmed
 from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
+from ledger.units import unit_of
 
 # Share of the step that data sheets may price before a verdict stops being called calibrated.
 MOSTLY, BARELY = 0.10, 0.90
@@ -292,12 +293,13 @@ def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         holds = found is not None and (
             isclose(found, wanted.value, rel_tol=wanted.tolerance) if wanted.tolerance else found == wanted.value
         )
-        figure = "not reported for this plan" if found is None else _grouped(found)
-        detail = f"expected {_grouped(wanted.value)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
+        unit = unit_of(key)
+        figure = "not reported for this plan" if found is None else _in_full(found, unit)
+        detail = f"expected {_in_full(wanted.value, unit)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
         yield Check(f"expect.{key}", f"Expected {key}", "pass" if holds else "fail", figure, detail)
 
 
-def _grouped(value: Number) -> str:
-    """Every digit, those of a whole number in groups."""
-    whole = float(value).is_integer()
-    return integer(value).replace(THIN, " ") if whole else machine(value)
+def _in_full(value: Number, unit: str) -> str:
+    """Every digit of a whole number, in groups; of others six, so that figures a tolerance apart differ."""
+    figure = integer(value).replace(THIN, " ") if float(value).is_integer() else trimmed(plain(value, 6))
+    return figure if unit == "1" else f"{figure} {unit}"
