@@ -54,7 +54,8 @@ class ComponentStep:
     norm: Annotated[
         str,
         Choice("batch"),
-        "Each channel, the second dim, less its mean over all others, over their deviation: batch norm in training.",
+        "Each channel less its mean over all images and places, over their deviation: batch norm in training. Channels "
+        "are the dims of its weight, after the first one.",
     ] = ""
     max: Annotated[str, "The largest in each window: `batch wide (2*rows+tall-1) -> batch wide rows`."] = ""
     mean: Annotated[str, "The mean over dims that the result lacks: `batch wide rows columns -> batch wide`."] = ""

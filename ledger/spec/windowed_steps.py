@@ -43,9 +43,8 @@ def convolution_problems(
 def _whole(found: Roles, where: Location) -> Iterator[Problem]:
     if len(found.windows) > MOST_WINDOWS:
         yield Problem(where, f"{len(found.windows)} windows", f"at most {MOST_WINDOWS}")
-    for name, dims in (("groups", found.groups), ("channels", found.channels), ("filters", found.filters)):
-        if len(dims) > 1:
-            yield Problem(where, f"`{' '.join(dims)}` are {name} of a convolution", "merge them into one dim")
+    if len(found.groups) > 1:
+        yield Problem(where, f"`{' '.join(found.groups)}` are groups of a convolution", "merge them into one dim")
 
 
 def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from ledger.spec.places import Places
 from ledger.spec.plan import ComponentStep, Custom
 from ledger.spec.problems import Problem
 from ledger.spec.windowed_steps import convolution_problems, reduction_problems
-from ledger.spec.windows import Term, has_windows, parsed
+from ledger.spec.windows import Term, has_windows, parsed, roles
 
 RESULT = " ".join(GIVEN)
 # Names and letters of the sizes that a plan has already (ledger/model/dims.py): a formula could not tell them apart.
@@ -107,7 +107,7 @@ def _step(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: P
 
 
 def _norm(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
-    """Batch norm keeps the second dim, and has a factor and an addend for each of its places."""
+    """Batch norm keeps dims that follow the first, and has a factor and an addend for each of their places."""
     weights = dict(custom.weights)
     if len(x) < 2 or x[0] != GIVEN[0]:
         yield Problem(at(f"{where}.norm"), f"batch norm of `{' '.join(x)}`", "its second dim is that of channels")
@@ -116,8 +116,9 @@ def _norm(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) 
         yield Problem(at(where), "batch norm has a factor and an addend", "`weight: NAME, bias: NAME`")
     for key in ("weight", "bias"):
         name = getattr(step, key)
-        if name and weights.get(name) != x[1:2]:
-            found = f"is `{' '.join(weights[name])}`" if name in weights else "is not there"
+        own = weights.get(name, ())
+        if name and (not own or own != x[1 : 1 + len(own)] or own != weights.get(step.weight)):
+            found = f"is `{' '.join(own)}`" if own else "is not there"
             yield Problem(at(f"{where}.{key}"), f"{key} `{name}` {found}", f"`{name}: {x[1]}` among the weights")
 
 
@@ -170,10 +171,10 @@ def _einsum(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at:
 
 
 def _bias(custom: Custom, step: ComponentStep, out: Term, where: str, at: Places) -> Iterator[Problem]:
-    """A bias is over the last dims of a product, and over the channels of a convolution, its second dim."""
+    """A bias is over the last dims of a product, and over the channels of a convolution's result."""
     if not step.bias:
         return
-    own, convolved = dict(custom.weights)[step.bias], has_windows(step.einsum)
-    if own != (out[1:2] if convolved else out[-len(own) :]):
-        message = f"bias `{step.bias}` {'is not of the channels' if convolved else 'does not end the result'}"
+    own, found = dict(custom.weights)[step.bias], roles(step.einsum) if has_windows(step.einsum) else None
+    if own != ((*found.groups, *found.filters) if found else out[-len(own) :]):
+        message = f"bias `{step.bias}` {'is not of the channels' if found else 'does not end the result'}"
         yield Problem(at(f"{where}.bias"), message, f"the result is `{' '.join(out)}`")
