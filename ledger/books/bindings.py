@@ -13,6 +13,7 @@ from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.documents import causal_keys
+from ledger.model.images import STEM
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
@@ -69,6 +70,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         for part, custom in group.written.items():
             for name, size in custom.dims:
                 yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.{part}.dims.{name}"
+    for name, size in plan.model.stem.dims if plan.model.stem else ():
+        yield own_dim(name, STEM).symbol, size, name, f"model.stem.dims.{name}"
 
 
 def _ranks(plan: Plan) -> Iterator[tuple[sympy.Symbol, Exact, str, str]]:
@@ -88,6 +91,7 @@ def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:
         found |= {symbol(name, suffix): value for name, value in _layer_sizes(group).items()}
         for custom in group.written.values():
             found |= {own_dim(name, suffix).symbol: size for name, size in custom.dims}
+    found |= {own_dim(name, STEM).symbol: size for name, size in (model.stem.dims if model.stem else ())}
     return found
 
 
@@ -123,7 +127,8 @@ def _model_sizes(model: Model) -> dict[str, Exact]:
     if model.image:
         image = model.image
         found |= {"image_height": image.height, "image_width": image.width, "image_channels": image.channels}
-        found |= {"patch": image.patch, "classes": model.classes}
+        found |= {"patch": image.patch} if image.patch else {}
+        found["classes"] = model.classes
     else:
         found["vocab"] = model.vocab
     if model.predictions:

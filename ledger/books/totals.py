@@ -96,7 +96,8 @@ def kv_cache(plan: Plan) -> Amount:
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
     kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
-    states = sum(group.repeat * part.states for group in plan.model.groups for part in group.written.values())
+    written = [(group.repeat, part) for group in plan.model.groups for part in group.written.values()]
+    states = sum(layers * part.states(plan.model.d_model) for layers, part in written)
     seen = [(group.repeat, group.attention) for group in plan.model.groups if group.attention.recurrent]
     states += sum(layers * mixer.convolved * mixer.convolution for layers, mixer in seen)
     wide = sum(layers * mixer.heads * mixer.head_dim * mixer.state_size for layers, mixer in seen)

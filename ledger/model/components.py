@@ -11,6 +11,7 @@ import sympy
 from ledger.model import dtypes, images, moves
 from ledger.model.activations import activation
 from ledger.model.attention import attention
+from ledger.model.custom import custom
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
@@ -31,8 +32,10 @@ TYPES = Module("embedding", "types")
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both.
 
-    One without a feed-forward part mixes tokens, and no more.
+    One without a feed-forward part mixes tokens, and no more; one that its author wrote whole has its own steps.
     """
+    if group.block:
+        return custom(tape, x, group.block, "block")
     mixing, feeding = tape.of_block("attention"), tape.of_block("mlp")
     if group.residual == "parallel":
         normed = _normed(mixing, "attention_norm", x, model)
@@ -111,8 +114,10 @@ def token_rows(tape: Tape) -> Tensor:
 def embedding(tape: Tape, model: Model) -> Tensor:
     """Token rows, plus learned rows of types and positions, scaled, normed and dropped out where the model does so.
 
-    Of a model of images: patches behind a class token, with their positions.
+    Of a model of images: patches behind a class token, with their positions, or what its stem makes of them.
     """
+    if model.stem:
+        return images.stemmed(tape, model.stem)
     x = images.placed(tape, model) if model.image else _of_tokens(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
     x = dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
@@ -154,6 +159,8 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
 
 def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The final norm and the output head: logits (batch seq vocab), or scores of classes (batch classes)."""
+    if model.stem:
+        return images.pooled(tape, x, model)
     if model.image:
         return images.classified(tape, into_head(tape, x, model), model)
     return logits(tape, into_head(tape, x, model), model)

@@ -13,15 +13,18 @@ from ledger.model.modules import Module, Parameter
 from ledger.model.operations import ONE
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.model.windowed import batch_norm, convolution, largest, mean
 from ledger.spec.components import GIVEN, KEY
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, SOFTMAX
 from ledger.spec.plan import ComponentStep, Custom
-from ledger.spec.windows import Term, terms
+from ledger.spec.windows import Term, has_windows, terms
 
 
 @dataclass(frozen=True)
 class Written:
-    """A component in a place of its layer (`attention`, `mlp`), with its dims and weights; `laid` says how results lie.
+    """A component in a place of its layer (`attention`, `mlp`, `block`), or of the model (`embedding`).
+
+    `laid` says how results lie.
 
     PyTorch's products lay the dims that both operands have outermost, then those of the left one, then the right one's.
     """
@@ -47,8 +50,10 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
         raise TypeError("a custom component has steps")
     dims = {name: dim(name) for name in (*GIVEN, KEY)} | {name: own(name, tape.suffix) for name, _ in component.dims}
     tape = _split(tape, component)
+    if component.takes != GIVEN:
+        x = replace(x, dims=tuple(dims[name] for name in component.takes))
     shapes, results = component.shapes, {"x": x}
-    written = Written(component, part, dims, {"x": GIVEN})
+    written = Written(component, part, dims, {"x": component.takes})
     for step in component.steps:
         pairs = KEY in (*shapes[step.name], *(name for of in step.of for name in shapes[of]))
         inner = tape.inside("core") if pairs else tape
@@ -58,9 +63,13 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
 
 
 def _laid_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
-    """The result as the residual stream lies."""
+    """The result as the residual stream lies, or as the next block reads it."""
     made = results[name]
-    return made if written.laid[name] == GIVEN else tape.pointwise(f"{made.name}.copy", made, kernel=COPY, add=True)
+    return (
+        made
+        if written.laid[name] == written.component.gives
+        else tape.pointwise(f"{made.name}.copy", made, kernel=COPY, add=True)
+    )
 
 
 def _split(tape: Tape, component: Custom) -> Tape:
@@ -74,6 +83,8 @@ def _split(tape: Tape, component: Custom) -> Tape:
 
 def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A product with a weight, or of two results: each is copied first unless it lies as the product reads it."""
+    if has_windows(step.einsum):
+        return convolution(tape, written, step, operands)
     first, second, out = terms(step.einsum)
     shared = tuple(name for name in out if name in first and name in second)
     rows, columns = (tuple(n for n in out if n in term and n not in shared) for term in (first, second))
@@ -120,9 +131,12 @@ def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[
 
 
 def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
-    if _alike(written, step, operands):
+    """A sum, in a tensor of its own or over the first of both."""
+    if _alike(written, step, operands) and not step.in_place:
         return tape.pointwise(str(written.module(step)), *operands, add=True)
     result = _broadcast(tape, written, step, operands)
+    if step.in_place:
+        result = replace(result, view_of=operands[0].storage)
     return tape.record(Addition(str(written.module(step)), ELEMENTWISE, tuple(operands), (result,)))
 
 
@@ -174,4 +188,7 @@ RUN: Mapping[str, Callable[[Tape, Written, ComponentStep, list[Tensor]], Tensor]
     "multiply": _multiply,
     "add": _add,
     "scan": _scan,
+    "norm": batch_norm,
+    "max": largest,
+    "mean": mean,
 }

@@ -1,11 +1,12 @@
-"""Both ends of a model of images: patches become tokens behind a class token, whose last state is classified."""
+"""Both ends of a model of images: patches behind a class token, whose last state is classified; or stem and mean."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from ledger.model import dtypes
-from ledger.model.dims import Dim, dim
+from ledger.model.custom import custom
+from ledger.model.dims import Dim, dim, own
 from ledger.model.elementwise import Pointwise
 from ledger.model.joining import Joined
 from ledger.model.modules import BIAS, Module, Parameter
@@ -14,12 +15,13 @@ from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.images import Image
 from ledger.spec.kernel_classes import COPY, REDUCTION
-from ledger.spec.plan import Model
+from ledger.spec.plan import Custom, Model
 
 PATCHES = Module("embedding", "patches")
 CLASS, PLACES = Module("embedding", "class"), Module("embedding", "positions")
 PIXELS = "embedding/pixels.index"  # which, like indices of tokens, no gradient flows into
 CLASSIFIER = Module("head", "classifier")
+STEM = "stem"  # what tells its dims from those of layers
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,34 @@ def placed(tape: Tape, model: Model) -> Tensor:
     return tape.pointwise("embedding/add", x, table, add=True)
 
 
+def stemmed(tape: Tape, stem: Custom) -> Tensor:
+    """What the steps of a stem make of pixels."""
+    tape = replace(tape, suffix=STEM)
+    dims = tuple(dim(name) if name == "batch" else own(name, STEM) for name in stem.takes)
+    pixels = Tensor(PIXELS, dims, "fp32", "index", tape.layout.inputs)
+    return custom(tape, pixels, stem, "embedding")
+
+
+def pooled(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """Scores of the classes of each image, from the mean of each channel over all places (batch classes)."""
+    dims = x.dims[0], dim("d_model")
+    if len(x.dims) == len(dims):
+        (means,) = tape.taken(x, {"head/means": dims})
+    else:
+        means = tape.pointwise("head/means", x, dims=dims, kernel=REDUCTION)
+    return _scores(tape, means, model)
+
+
 def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """Scores of the classes of each image, from the class token's last state (batch classes)."""
     (first,) = tape.taken(x, {"head/first": _row(x)})
+    # A view keeps all that it is a view of; a cast of it does not.
+    return _scores(tape, first, model, *((x,) if first.dtype == tape.precision.compute else ()))
+
+
+def _scores(tape: Tape, first: Tensor, model: Model, *whole: Tensor) -> Tensor:
+    """What the classifier makes of a row for each image, which is saved as the `whole` tensor that it looks into."""
     weight = tape.weight(CLASSIFIER, (dim("classes"), dim("d_model")))
     bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
-    # A view keeps all that it is a view of; a cast of it does not.
-    whole = (x,) if first.dtype == tape.precision.compute else ()
     einsum = "batch d_model, classes d_model -> batch classes"
     return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=whole)

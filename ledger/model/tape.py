@@ -170,7 +170,8 @@ class Tape:
         self.casts[tensor.name, dtype] += 1
         count = self.casts[tensor.name, dtype]
         name = f"{tensor.name}.{dtype}" + (f".{count}" if count > 1 else "")
-        made = replace(tensor, name=name, dtype=dtype, role="cast" if shared else tensor.role, view_of="")
+        role = "cast" if shared else tensor.role
+        made = replace(tensor, name=name, dtype=dtype, role=role, view_of="", kept_before=False)
         self.moved.setdefault((tensor.name, dtype), made)
         self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (made,), once=shared and not self.precision.autocast))
         return made
@@ -214,14 +215,14 @@ class Tape:
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
         left = left if narrow else self.cast(left, compute, keep=self.cache is not None)
+        contracted = {used[n] for n in first if n in used and n not in out and not partial}
+        inside = (self.cast(bias, compute),) if bias and not contracted else ()  # before the weight, as autocast does
         stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
         kept = recipe or as_stored
         right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result, sizes)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
-        contracted = {used[n] for n in first if n in used and n not in out and not partial}
-        inside = (self.cast(bias, compute),) if bias and not contracted else ()
         copies = self.layout.repeated(left, right, result)
         inputs = (left, right, *inside)
         kind = Grouped if grouped else Convolution if has_windows(einsum) else Contraction

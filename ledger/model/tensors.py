@@ -53,7 +53,7 @@ class Tensor:
     `scales`: of a quantised copy, whether the blocks that share one lie along its `row` or its `column`. `earlier`:
     what was there of a gradient, which it is added to. `of_loss`: what the loss makes of scores of the vocabulary.
     `block`: the part of a layer that makes it, attention or mlp. `narrow`: of a weight, the format of copies that are
-    all there is of it.
+    all there is of it. `kept_before`: of what enters a layer, whether the layer that made it saves it for itself.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Tensor:
     of_loss: bool = False
     block: str = ""
     narrow: str = ""
+    kept_before: bool = False
 
     @cached_property
     def _hash(self) -> int:
@@ -99,7 +100,8 @@ class Tensor:
     @cached_property
     def gradient(self) -> Tensor:
         """Its gradient, in its own dtype: same dims and split."""
-        return replace(self, name=f"{self.name}.gradient", role="gradient", view_of="", frozen=False)
+        name = f"{self.name}.gradient"
+        return replace(self, name=name, role="gradient", view_of="", frozen=False, kept_before=False)
 
     def elements(self) -> sympy.Expr:
         """Elements on one device: a product of dims."""

@@ -115,6 +115,7 @@ class Builder:
         )
         rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
         kept = rule(operations, self.recompute)
+        kept = replace(kept, saved=tuple(tensor for tensor in kept.saved if not tensor.kept_before))
         written = operations
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
@@ -151,10 +152,16 @@ class Builder:
 
         return tuple(map(placed, steps))
 
-    def entry(self, *, still: bool = False) -> Tensor:
-        """The residual stream as a layer receives it; `still`: no gradient flows into it."""
-        tape = self.tape()
-        return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
+    def entry(self, *, still: bool = False, before: Unit | None = None) -> Tensor:
+        """The residual stream as a layer receives it; `still`: no gradient flows into it.
+
+        Of a model of blocks it is what the unit `before` gives, which may save it for itself.
+        """
+        if before is None or not self.model.of_blocks:
+            tape = self.tape()
+            return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
+        made = before.written[-1].output
+        return replace(made, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
 
     def input(self) -> Unit:
         """Tokens to residual stream."""
@@ -162,7 +169,7 @@ class Builder:
         components.embedding(tape, self.model)
         return self.unit(INPUT, sympy.Integer(1), tape)
 
-    def output(self, *, still: bool) -> tuple[Unit, ...]:
+    def output(self, *, still: bool, before: Unit | None = None) -> tuple[Unit, ...]:
         """Residual stream to logits, and logits to loss; one unit where both go part by part."""
         one = sympy.Integer(1)
         tape, after = self.tape(), self.tape()
@@ -172,7 +179,8 @@ class Builder:
             hidden = components.into_head(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
-        cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
+        entry = self.entry(still=still, before=before)
+        cross_entropy.loss(after, components.head(tape, entry, self.model))
         for group in self.model.groups:
             if group.mlp.router.auxiliary_loss:
                 balance(replace(after, suffix=self.suffix(group)), group)
@@ -191,10 +199,11 @@ class Builder:
         steps = tuple(multi_token.added(unit, hidden, self.model))
         return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
 
-    def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
+    def layers(self, role: Role, *, still: bool, before: Unit | None = None) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
 
-        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own.
+        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own; so is a block
+        whose input is saved by the unit before, where blocks of its group do not save their results, or the reverse.
         """
         again = redone(self.recompute, role.layers, self.chunks)
         leave = hosted(self.hosted, role.layers, self.chunks)
@@ -202,18 +211,23 @@ class Builder:
             suffix = self.suffix(group)
             found = parts(self.recompute, suffix, held, count, self.chunks) if held else ()
             for part in hosting(found, suffix, left):
-                first = self._layer(group, suffix, part, still=still)
-                if not still or closed(first):
+                first = self._layer(group, suffix, part, still=still, before=before)
+                begins = still and not closed(first)
+                changes = group.block and before and part.held > 1 and _differ(before, first)
+                if not (begins or changes):
                     yield first
+                    before = first
                     continue
-                still = False
-                yield self._layer(group, suffix, part.apart(1), still=True)
+                before = self._layer(group, suffix, part.apart(1), still=still, before=before)
+                yield before
+                still &= not begins
                 if part.held > 1:
-                    yield self._layer(group, suffix, part.apart(0), still=False)
+                    before = self._layer(group, suffix, part.apart(0), still=still, before=before)
+                    yield before
 
-    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
+    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool, before: Unit | None) -> Unit:
         tape = self.tape(suffix, part.policy)
-        components.layer(tape, self.entry(still=still), group, self.model)
+        components.layer(tape, self.entry(still=still, before=before), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
@@ -228,6 +242,16 @@ def _buffered(operation: Operation) -> Operation:
 def closed(unit: Unit) -> bool:
     """Whether no gradient flows into a unit's result."""
     return not differentiable(unit.written[-1].output)
+
+
+def saves_its_result(unit: Unit) -> bool:
+    """Whether what a unit gives is among what it saves for its own backward pass."""
+    return unit.written[-1].output.storage in {tensor.storage for tensor in unit.kept.saved}
+
+
+def _differ(before: Unit, layer: Unit) -> bool:
+    """Whether a layer finds its input saved and does not save its result for the next of its kind, or the reverse."""
+    return saves_its_result(before) != saves_its_result(layer)
 
 
 def builder(plan: Plan) -> Builder:
@@ -266,10 +290,13 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     if build.model.bare:
         return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role, still=bool(found) and closed(found[0])))
+    found.extend(build.layers(role, still=bool(found) and closed(found[0]), before=found[0] if found else None))
     if role.last and build.model.predictions:
         found.append(build.predictions(still=bool(found) and closed(found[-1])))
-    return (*found, *build.output(still=bool(found) and closed(found[-1]))) if role.last else tuple(found)
+    if not role.last:
+        return tuple(found)
+    last = found[-1] if found else None
+    return (*found, *build.output(still=bool(last) and closed(found[-1]), before=last))
 
 
 def _bare(build: Builder) -> Unit:

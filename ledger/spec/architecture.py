@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
+from ledger.spec.blocks import Block, alike
 from ledger.spec.components import LOWER_NAME, Custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
@@ -23,6 +24,7 @@ FOREIGN_PARTS = (
     "embedding_multiplier",
     "embedding_norm",
     "image",
+    "stem",
     "classes",
     "token_types",
     "head_scale",
@@ -32,6 +34,7 @@ FOREIGN_PARTS = (
 )
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
+NEEDED_OF_PARTS = Needed(unless=KeyStated("block"))  # of a layer that is not written out whole
 NEEDED_OF_TEXT = Needed(unless=AnyStated((KeyStated("parameters"), KeyStated("image"))))
 
 
@@ -50,14 +53,18 @@ class Norm:
     final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
 
 
+NO_MLP = MLP(kind="none", activation="")
+
+
 @dataclass(frozen=True)
 class Group:
     """`repeat` equal layers."""
 
     name: Annotated[str, At("group"), String(pattern=LOWER_NAME), "The group's name, first part of its accounts."]
     repeat: Annotated[int, Size(most=100_000), "Layers in the group."]
-    attention: Annotated[Attention, "Sizes and kind of attention."]
-    mlp: Annotated[MLP, "The feed-forward part."]
+    attention: Annotated[Attention, "Sizes and kind of attention.", NEEDED_OF_PARTS] = field(default_factory=Attention)
+    mlp: Annotated[MLP, "The feed-forward part.", NEEDED_OF_PARTS] = NO_MLP
+    block: Annotated[Custom | None, PartOf(Block), Block.spec.meaning] = None
     norms: Annotated[
         str,
         Choice("pre", "post", "sandwich", "shared", "residual"),
@@ -73,7 +80,7 @@ class Group:
     @property
     def written(self) -> dict[str, Custom]:
         """The parts of a layer that its author wrote out, by name."""
-        parts = {"attention": self.attention.custom, "mlp": self.mlp.custom}
+        parts = {"attention": self.attention.custom, "mlp": self.mlp.custom, "block": self.block}
         return {name: custom for name, custom in parts.items() if custom}
 
 
@@ -113,6 +120,11 @@ class Model:
     d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", NEEDED_OF_LAYERS] = 0
     vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_TEXT] = 0
     image: Annotated[Image | None, Image.spec.meaning] = None
+    stem: Annotated[
+        Custom | None,
+        PartOf(Block),
+        "What a model of blocks makes of an image before the first of them, in steps as a block has them.",
+    ] = None
     groups: Annotated[
         tuple[Group, ...],
         At("layers"),
@@ -189,7 +201,7 @@ class Model:
         order = tuple(name for count, _, name in counted for _ in range(int(count or 1)))
         if given.pop("alternating", False):
             order = tuple(group.name for group in given["groups"])
-        return cls(**(given | {"order": order}))
+        return cls(**(given | {"order": order, "groups": alike(given["groups"])}))
 
     @property
     def layers(self) -> tuple[Group, ...]:
@@ -203,7 +215,18 @@ class Model:
     @property
     def encodes(self) -> bool:
         """Whether tokens see those after them, so that no token is made from a cache of those before it."""
-        return self.image is not None or any(group.attention.bidirectional for group in self.groups)
+        later = (part.sees_later for group in self.groups for part in group.written.values())
+        return self.image is not None or any(group.attention.bidirectional for group in self.groups) or any(later)
+
+    @property
+    def attends(self) -> bool:
+        """Whether tokens meet in a kernel of attention: neither in a scan alone, nor in blocks written out."""
+        return any(not (group.block or group.attention.recurrent) for group in self.groups)
+
+    @property
+    def of_blocks(self) -> bool:
+        """Whether its layers are written out whole, each group's between dims of its own."""
+        return any(group.block for group in self.groups)
 
     @property
     def bare(self) -> bool:

@@ -10,14 +10,15 @@ from typing import Annotated, ClassVar
 from ledger.spec.parts import PartHeader, PartOf
 from ledger.spec.structures import OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values
 from ledger.spec.values import Choice, Integer, String
-from ledger.spec.windows import Term, terms
+from ledger.spec.windows import Term, Window, parsed, sides, terms, window
 
 LOWER_NAME = "^[a-z][a-z0-9_]*$"
 IS_CUSTOM = KeyStated("kind", "custom")
 GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
 KEY = "key"  # the sequence once more: of each token those that it sees
 PAIRS = ("multiply", "add", "scan")
-STEPS = ("einsum", "activation", "softmax", *PAIRS)  # what a step may do
+REDUCTIONS = ("max", "mean")
+STEPS = ("einsum", "activation", "softmax", "norm", *REDUCTIONS, *PAIRS)  # what a step may do
 TWO_RESULTS = ListOf(String(), 2, 2)
 PAIR_MEANINGS = {
     "multiply": "Two results, element by element; one that lacks dims of the other is seen again along them.",
@@ -31,7 +32,7 @@ class ComponentStep:
     """One step of a custom component: `kind` is what it does, one of `STEPS`; `of` names what it is from."""
 
     spec: ClassVar[PartHeader] = PartHeader(
-        beside={"weight": ("einsum",), "bias": ("einsum",), "mask": ("softmax",), "dtype": ("scan",)},
+        beside={"bias": ("weight",), "mask": ("softmax",), "dtype": ("scan",), "in_place": ("add",)},
         extra=tuple(Row(key, TWO_RESULTS, meaning, key) for key, meaning in PAIR_MEANINGS.items()),
     )
 
@@ -46,10 +47,19 @@ class ComponentStep:
         OPTIONAL,
     ]
     einsum: Annotated[str, "`batch seq d_model, latent d_model -> batch seq latent`."] = ""
-    weight: Annotated[str, "The einsum's second operand, where it is a weight."] = ""
+    weight: Annotated[str, "The einsum's second operand, where it is a weight; or a norm's factor."] = ""
     bias: Annotated[str, "A weight that the same kernel adds."] = ""
     activation: Annotated[str, Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"), "A nonlinearity."] = ""
     softmax: Annotated[str, Choice(KEY), "Shares over the last dim: those of the tokens that each token sees."] = ""
+    norm: Annotated[
+        str,
+        Choice("batch"),
+        "Each channel less its mean over all images and places, over their deviation: batch norm in training. Channels "
+        "are the dims of its weight, after the first one.",
+    ] = ""
+    max: Annotated[str, "The largest in each window: `batch wide (2*rows+tall-1) -> batch wide rows`."] = ""
+    mean: Annotated[str, "The mean over dims that the result lacks: `batch wide rows columns -> batch wide`."] = ""
+    in_place: Annotated[bool, "Whether a sum is written over the first of both."] = False
     mask: Annotated[str, Choice("none", "causal"), "Whether a token sees those before it alone."] = "none"
     dtype: Annotated[str, Choice("compute", "fp32"), "The dtype of a scan's states and of all that it reads."] = (
         "compute"
@@ -65,12 +75,17 @@ class ComponentStep:
 
 @dataclass(frozen=True)
 class Custom:
-    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what."""
+    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what.
+
+    `takes` are the dims of what it starts from. `like`: the layer group whose steps and weights it has.
+    """
 
     dims: tuple[tuple[str, int], ...]
     weights: tuple[tuple[str, tuple[str, ...]], ...]
     steps: tuple[ComponentStep, ...]
     split: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    takes: Term = GIVEN
+    like: str = ""
 
     @property
     def causal(self) -> bool:
@@ -80,25 +95,71 @@ class Custom:
     @property
     def mixes(self) -> bool:
         """Whether tokens see each other, so that each device needs whole sequences."""
-        return any(step.kind == "scan" or KEY in step.einsum.replace(",", " ").split() for step in self.steps)
+        scans = any(step.kind == "scan" or KEY in step.einsum.replace(",", " ").split() for step in self.steps)
+        return scans or any(self._over_tokens())
+
+    @property
+    def sees_later(self) -> bool:
+        """Whether a window over the sequence reaches beyond the token that it is for."""
+        sizes = dict(self.dims)
+        return any(over.padding < over.dilation * (sizes.get(over.tap, 1) - 1) for _, over in self._over_tokens())
+
+    def _over_tokens(self) -> Iterator[tuple[ComponentStep, Window]]:
+        """The windows over the sequence, each with its step."""
+        for step in self.steps:
+            einsum = parsed(step.einsum) if step.kind == "einsum" else None
+            read = einsum[0] if einsum else ()
+            yield from ((step, over) for index in read if (over := window(index)) and over.over == GIVEN[1])
 
     @property
     def shapes(self) -> Mapping[str, Term]:
         """The dims of `x` and of every result, by name."""
-        found: dict[str, Term] = {"x": GIVEN}
+        found: dict[str, Term] = {"x": self.takes}
         for step in self.steps:
             found[step.name] = shape(step, found)
         return found
+
+    @property
+    def gives(self) -> Term:
+        """The dims of its result."""
+        return self.shapes[self.steps[-1].name]
+
+    def sizes_of(self, term: Term) -> tuple[int, ...]:
+        """The sizes of those of these dims that are its own."""
+        own = dict(self.dims)
+        return tuple(own[name] for name in term if name in own)
+
+    def pads(self, step: ComponentStep) -> tuple[tuple[int, int], ...]:
+        """Zeros before and after each dim that is read through windows, where one has them before it alone; else none.
+
+        A sequence, whatever its length is, has so many windows as tokens.
+        """
+        sizes, found, causal = dict(self.dims), [], False
+        through = [(name, over) for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True)
+                   if (over := window(index))]  # fmt: skip
+        for name, over in through:
+            tap = sizes[over.tap]
+            if name in sizes:
+                alone = not over.fits(sizes[name], sizes[over.over], tap)
+            else:
+                alone = over.padding == over.dilation * (tap - 1) > 0
+            causal |= alone
+            found.append((over.padding, 0 if alone else over.padding))
+        return tuple(found) if causal else ()
 
     @property
     def cached(self) -> int:
         """Elements that a decoder keeps for each token: of every result that later tokens read as keys."""
         return sum(self._elements(self.shapes[name]) for name in {*self._keys()})
 
-    @property
-    def states(self) -> int:
-        """Elements that a decoder keeps whatever the length is: one state of every scan."""
-        return sum(self._elements(self.shapes[step.name]) for step in self.steps if step.kind == "scan")
+    def states(self, d_model: int) -> int:
+        """Elements that a decoder keeps whatever the length is: one state of every scan, what a window still reads."""
+        scans = sum(self._elements(self.shapes[step.name]) for step in self.steps if step.kind == "scan")
+        sizes, found = {**dict(self.dims), GIVEN[2]: d_model}, 0
+        for step, over in self._over_tokens():
+            each = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
+            found += over.dilation * (sizes[over.tap] - 1) * each
+        return scans + found
 
     def _keys(self) -> Iterator[str]:
         for step in self.steps:
@@ -118,6 +179,8 @@ def shape(step: ComponentStep, shapes: Mapping[str, Term]) -> Term:
     """The dims of a step's result."""
     if step.kind == "einsum":
         return terms(step.einsum)[2]
+    if step.kind in REDUCTIONS:
+        return sides(getattr(step, step.kind))[1]
     first, *others = (shapes[name] for name in step.of)
     if step.kind == "scan":
         return others[0]

@@ -32,6 +32,18 @@ class Window:
         """
         return self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - 2 * self.padding
 
+    def windows(self, places: Any, tap: Any) -> Any:
+        """How many windows of `tap` places there are over `places`, padded alike at both ends."""
+        return (places + 2 * self.padding - self.dilation * (tap - 1) - 1) // self.stride + 1
+
+    def fits(self, places: int, over: int, tap: int) -> bool:
+        """Whether `over` windows are those of padding alike at both ends."""
+        return over > 0 and self.windows(places, tap) == over
+
+    def is_causal(self, places: int, over: int, tap: int) -> bool:
+        """Whether the last window ends where the dim does, so that zeros stand before it alone."""
+        return 0 < self.padding == self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - places
+
 
 def squeezed(einsum: str) -> str:
     """The text without spaces inside of parentheses: `(2*h + r)` is one index."""
@@ -67,8 +79,74 @@ def terms(einsum: str) -> tuple[Term, Term, Term]:
     return tuple(first.split()), tuple(second.split()), tuple(out.split())
 
 
+@lru_cache(maxsize=4096)
+def sides(pattern: str) -> tuple[Term, Term]:
+    """The indices of the one operand of a reduction, and those of its result."""
+    operand, out = squeezed(pattern).split("->")
+    return tuple(operand.split()), tuple(out.split())
+
+
+def reduction(pattern: str) -> tuple[Term, Term] | None:
+    """The same; None where the text is no reduction of one operand over named dims."""
+    term = rf" *(?:{NAME}|{WINDOW.pattern})(?: +(?:{NAME}|{WINDOW.pattern}))* *"
+    return sides(pattern) if re.fullmatch(rf"{term}->{term}", squeezed(pattern)) else None
+
+
 def parsed(einsum: str) -> tuple[Term, Term, Term] | None:
     """The same; None where the text is no einsum of two operands over named dims."""
     index = rf"(?:{NAME}|{WINDOW.pattern})"
     term = rf" *{index}(?: +{index})* *"
     return terms(einsum) if re.fullmatch(rf"{term},{term}->{term}", squeezed(einsum)) else None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each dim of a convolution is, as PyTorch has them: images (batch groups*channels places), filters.
+
+    `batch` is in the operand and the result alone, `groups` in all three terms, `channels` are summed over, `filters`
+    are those of the weight in the result.
+    """
+
+    batch: str
+    groups: Term
+    channels: Term
+    filters: Term
+    windows: tuple[Window, ...]
+
+    @property
+    def operand(self) -> Term:
+        """The order of dims in which PyTorch reads the operand: a window as its text."""
+        return (self.batch, *self.groups, *self.channels)
+
+    @property
+    def filter(self) -> Term:
+        """The order of dims in which PyTorch has the weight."""
+        return (*self.groups, *self.filters, *self.channels, *(one.tap for one in self.windows))
+
+    @property
+    def result(self) -> Term:
+        """The order of dims in which PyTorch writes the result."""
+        return (self.batch, *self.groups, *self.filters, *(one.over for one in self.windows))
+
+
+def unpadded(einsum: str) -> str:
+    """The same product of an operand that has its zeros already."""
+    return re.sub(rf"({NAME})-\d+\)", r"\1)", squeezed(einsum))
+
+
+@lru_cache(maxsize=4096)
+def roles(einsum: str) -> Roles | None:
+    """What the dims of a convolution are; None where the text is none that PyTorch has."""
+    first, second, out = terms(einsum)
+    through = tuple(over for index in first if (over := window(index)))
+    plain = tuple(index for index in first if window(index) is None)
+    batch = [name for name in plain if name in out and name not in second]
+    groups = tuple(name for name in second if name in plain and name in out)
+    channels = tuple(name for name in second if name in plain and name not in out)
+    taps = {one.tap for one in through}
+    filters = tuple(name for name in second if name not in plain and name not in taps)
+    if len(batch) != 1:
+        return None
+    found = Roles(batch[0], groups, channels, filters, through)
+    whole = set(plain) == {*found.operand} and {*second} == {*found.filter} and {*out} == {*found.result}
+    return found if whole and taps <= {*second} and len(out) == len(found.result) else None

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from ledger.model.dims import LETTERS
+from ledger.spec.components import GIVEN
 from ledger.spec.kinds import schema
 from ledger.spec.problems import SpecError
-from ledger.spec.rules.custom import GIVEN, TAKEN
+from ledger.spec.written_steps import TAKEN
 from tests.model import plans
 from tests.model.plans import LLAMA, Mapped
 

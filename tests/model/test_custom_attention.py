@@ -160,7 +160,7 @@ def changed(step: int, **changes: Any) -> Mapped:
         ),
         (
             changed(0, einsum="batch (seq+tap-3) d_model, parts wide d_model -> batch seq parts wide"),
-            "a window over a dim, in a part of a layer",
+            "is no convolution",
         ),
     ],
 )

@@ -27,9 +27,14 @@ CONFIGS = Path(__file__).parent / "published_configs"
 PUBLISHED = sorted(CONFIGS.glob("*.json"))
 LIBRARY = Path(__file__).parents[2] / "specs" / "models"
 
+# Depths of those that do not call them by the usual name.
+DEPTHS: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": {"n_layer": 2},
+    "resnet": {"hidden_sizes": [256, 512], "depths": [1, 1]},
+}
 # Every field of these is absent: the class's defaults alone, cut to two layers.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    name: {"model_type": name, "n_layer" if name == "gpt2" else "num_hidden_layers": 2}
+    name: {"model_type": name, **DEPTHS.get(name, {"num_hidden_layers": 2})}
     | ({"num_experts_per_tok": 2} if name == "deepseek_v2" else {})  # without a default
     for name in FAMILIES
 }

@@ -115,8 +115,14 @@ def _rebuilding(unit: Unit) -> Iterator[Operation]:
 
 
 def _entry(unit: Unit) -> dict[str, Tensor]:
+    """What enters, unless the layer before counts it among what it saves."""
     made = {t.storage for op in unit.written for t in op.outputs if not t.view_of}
-    inputs = [t for op in unit.written for t in op.inputs if t.role == "activation" and t.storage not in made]
+    inputs = [
+        t
+        for op in unit.written
+        for t in op.inputs
+        if t.role == "activation" and t.storage not in made and not t.kept_before
+    ]
     return {t.storage: t for t in reversed(inputs)}  # the first that reads it has the whole of it, not a view
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 
 import torch
 import yaml
@@ -18,13 +17,14 @@ from ledger.lab.bench.timing import Timing, host_clock, quartiles
 from ledger.lab.reference.model import (
     checkpoint_layers,
     freeze,
+    layers_of,
     reference_model,
     torch_dtype,
     training_loss,
     workload,
 )
 from ledger.lab.reference.optimizers import reference_optimizer
-from ledger.lab.transformers.config import NoReferenceError, family
+from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 
@@ -61,7 +61,7 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
-    layers = attrgetter(family(work.model).layers)(built)
+    layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
     if chosen.stack.compiled:
         for layer in layers:

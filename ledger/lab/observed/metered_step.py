@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn, zeros_like
@@ -19,9 +18,8 @@ from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.offloaded_activations import offload_activations
 from ledger.lab.observed.step_moments import StepMoments
 from ledger.lab.observed.storage_meter import StorageMeter
-from ledger.lab.reference.model import Workload
+from ledger.lab.reference.model import Workload, layers_of
 from ledger.lab.reference.optimizers import FakeScalars, ReferenceOptimizer, reference_optimizer
-from ledger.lab.transformers.config import family
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class TrainedModel:
 
 def trained_model(built: Any, work: Workload) -> TrainedModel:
     """`built` with the optimizer of `work`. Call it inside the fake mode and within `FakeScalars`."""
-    layers = attrgetter(family(work.model).layers)(built)
+    layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
     return TrainedModel(built, layers, [group.name for group in work.model.layers], optimizer)
 

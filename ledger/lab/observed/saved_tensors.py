@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.images import micro_batch
-from ledger.lab.reference.model import Workload, born_dtype, freeze, reference_model, training_loss
+from ledger.lab.reference.model import Workload, born_dtype, freeze, layers_of, reference_model, training_loss
 from ledger.lab.reference.storages import storage_of
-from ledger.lab.transformers.config import family, with_layers
+from ledger.lab.transformers.config import with_layers
 
 if TYPE_CHECKING:
     import torch
@@ -105,9 +104,15 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         freeze(built, work.train, work.precision)
         tokens = micro_batch(work, "cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
-        with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:
+        with _layers_noted(layers_of(built, work.model), recorder), hooks:
             loss = training_loss(built, work, tokens)
-        return _storages(recorder, loss.grad_fn, {storage_of(parameter) for parameter in built.parameters()})
+        return _storages(recorder, loss.grad_fn, {storage_of(tensor) for tensor in lasting(built)})
+
+
+def lasting(built: Any) -> Iterator[torch.Tensor]:
+    """What a node of the graph refers to, and a model has all the time: weights, and statistics of batch norms."""
+    yield from built.parameters()
+    yield from (buffer for name, buffer in built.named_buffers() if name.endswith(("running_mean", "running_var")))
 
 
 @contextmanager

@@ -37,10 +37,22 @@ def text_only(model: Model) -> None:
         raise NoReferenceError(f"{model.title}: ranks of the judge read tokens, and this model reads images")
 
 
-def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Cross-entropy of the classes in fp32; transformers' own leaves scores in the dtype that they have."""
+def as_weights(built: Any, pixels: torch.Tensor) -> torch.Tensor:
+    """Pixels in the dtype of the weights, unless autocast casts both: a convolution takes no two dtypes."""
+    import torch
+
+    if pixels.device.type != "meta" and torch.is_autocast_enabled(pixels.device.type):
+        return pixels
+    return pixels.to(next(built.parameters()).dtype)
+
+
+def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None, *, stem: bool) -> torch.Tensor:
+    """Cross-entropy of the classes in fp32; transformers' own leaves scores in the dtype that they have.
+
+    `stem`: of a model without attention, which takes pixels as they are.
+    """
     import torch
 
     classes = torch.zeros(pixels.shape[0], dtype=torch.long, device=pixels.device)
-    scores = built(pixels, attention_mask=mask).logits
+    scores = (built(as_weights(built, pixels)) if stem else built(pixels, attention_mask=mask)).logits
     return torch.nn.functional.cross_entropy(scores.float(), classes)

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference.images import initialised, loss_of_images
-from ledger.lab.transformers.config import NoReferenceError, family, mlp_of, transformers_config
+from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
@@ -95,25 +95,14 @@ def reference_model(
     parameters are allocated at full size.
     """
     import torch
-    import transformers
 
     if kernels.scan == "fused" and any(group.attention.recurrent for group in model.groups):
         raise NoReferenceError(f"{model.title}: the judge runs scans operator by operator, `kernels: {{scan: eager}}`")
-    config = transformers_config(model)
-    config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
-    if mlp_of(model).experts:
-        config._experts_implementation = _experts_name(model, kernels)  # noqa: SLF001  # as above
-        config.output_router_logits = mlp_of(model).router.auxiliary_loss
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:
         with torch.device(device), initialised(model):
-            built = getattr(transformers, family(model).architecture)(config)
-        if any(group.written for group in model.groups):
-            from ledger.lab.reference import written
-
-            with torch.device(device):
-                written.put_in_place(attrgetter(family(model).layers)(built), model, kernels)
+            built = _built(model, kernels)
     finally:
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
@@ -126,12 +115,42 @@ def reference_model(
     if recipe is not None:
         from ledger.lab.reference.quantised import quantise_layers
 
-        quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
+        quantise_layers(built, layers_of(built, model), recipe)
     if precision and precision.weights.is_stored_only:
         from ledger.lab.reference.stored_only import store_layers
 
-        store_layers(built, attrgetter(family(model).layers)(built), precision)
+        store_layers(built, layers_of(built, model), precision)
     return built.train()
+
+
+def _built(model: Model, kernels: Kernels) -> Any:
+    """The class of transformers with the parts that the model's author wrote; one of blocks alone where it has none."""
+    import transformers
+
+    if model.of_blocks and not is_of_a_family(model):
+        from ledger.lab.reference.blocks import BlockModel
+
+        return BlockModel(model, kernels)
+    config = transformers_config(model)
+    config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
+    if mlp_of(model).experts:
+        config._experts_implementation = _experts_name(model, kernels)  # noqa: SLF001  # as above
+        config.output_router_logits = mlp_of(model).router.auxiliary_loss
+    built = getattr(transformers, family(model).architecture)(config)
+    if any(group.written for group in model.groups) and not model.of_blocks:
+        from ledger.lab.reference import written
+
+        written.put_in_place(layers_of(built, model), model, kernels)
+    return built
+
+
+def layers_of(built: Any, model: Model) -> Any:
+    """The layers of a model, one after the other."""
+    if not model.of_blocks:
+        return attrgetter(family(model).layers)(built)
+    from ledger.lab.reference.blocks import block_layers
+
+    return block_layers(built)
 
 
 def experts_kernel(model: Model, asked: str = "grouped_mm") -> str:
@@ -173,7 +192,7 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
             # an additive mask, as transformers makes it for eager attention; a scan takes none
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.model.image:
-            return loss_of_images(built, tokens, mask)
+            return loss_of_images(built, tokens, mask, stem=work.model.stem is not None)
         if scans == {True, False}:
             mask = {"full_attention": mask, "linear_attention": None}
         if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
+from ledger.lab.reference import windowed
 from ledger.lab.reference.modules import UnfusedSiLU
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.plan import ComponentStep, Custom, Kernels, Model
-from ledger.spec.windows import Term, terms
+from ledger.spec.windows import Term, has_windows, terms
 
 ATTENTION, MLP = "self_attn", "mlp"  # of a layer of transformers, as most families name them
 PLACES = {"attention": ATTENTION, "mlp": MLP}
 # The names that transformers has for one kernel, and for operators written out.
 FUSED = {"gelu_tanh": "gelu_pytorch_tanh"}
+POOLED = {"max": windowed.largest, "mean": windowed.mean}
 UNFUSED = {"gelu": "gelu_python", "gelu_tanh": "gelu_new"}
 
 
@@ -45,20 +47,28 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
 
     def __init__(self, component: Custom, sizes: Mapping[str, int], kernels: Kernels, *, paired: bool) -> None:
         super().__init__()
-        self.component, self.paired = component, paired
+        self.component, self.sizes, self.paired = component, dict(sizes), paired
         eager = kernels.activation == "eager"
         kinds = {step.activation for step in component.steps if step.activation}
         self.activations = nn.ModuleDict({kind: _activation(kind, eager=eager) for kind in kinds})
         self.learned = nn.ParameterDict(
             {name: nn.Parameter(torch.empty([sizes[each] for each in dims])) for name, dims in component.weights}
         )
+        for step in component.steps:
+            kept = windowed.running_statistics(self.learned[step.weight]) if step.kind == "norm" else {}
+            for name, tensor in kept.items():
+                self.register_buffer(f"{step.name}_{name}", tensor)
 
     def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
         """The last step's result."""
         results, shapes = {"x": hidden_states}, self.component.shapes
-        for step in self.component.steps:
+        for index, step in enumerate(self.component.steps):
             operands = [results[name] for name in step.of]
             results[step.name] = self.run(step, operands, [shapes[name] for name in step.of], shapes[step.name])
+            del operands
+            needed = {name for later in self.component.steps[index + 1 :] for name in later.of}
+            for name in [name for name in results if name not in (*needed, step.name)]:
+                del results[name]  # as a local variable that is assigned anew
         last = results[self.component.steps[-1].name].contiguous()
         return (last, None) if self.paired else last
 
@@ -70,13 +80,22 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
             return self.activations[step.activation](operands[0])
         if step.kind == "softmax":
             return _softmax(operands[0], step.mask)
+        if step.kind == "norm":
+            running = [getattr(self, f"{step.name}_{name}") for name in windowed.RUNNING]
+            return windowed.batch_norm(operands[0], self.learned[step.weight], self.learned[step.bias], running)
+        if step.kind in POOLED:
+            return POOLED[step.kind](step, self.sizes, operands[0])
         if step.kind == "scan":
             return _scan(_along(operands[0], dims[0], out), operands[1], step.dtype)
         first, second = (_along(x, own, out) for x, own in zip(operands, dims, strict=True))
+        if step.in_place:
+            return first.add_(second)
         return first * second if step.kind == "multiply" else first + second
 
     def product(self, step: ComponentStep, operands: list[Tensor]) -> Tensor:
         """The einsum; a batched product reads its operands in order, and weights as they lie."""
+        if has_windows(step.einsum):
+            return self.convolution(step, operands[0])
         first, second, out = terms(step.einsum)
         letters = dict(zip(dict.fromkeys((*first, *second)), ascii_letters, strict=False))
         shared = [name for name in out if name in first and name in second]
@@ -87,13 +106,21 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
             right = self.learned[step.weight]
         else:
             right = _ordered(operands[1], second, [[*shared, *alone[1], *summed], [*shared, *summed, *alone[1]]])
-        if left.device.type == "meta" or not torch.is_autocast_enabled(
-            left.device.type
-        ):  # which would cast them itself
-            left, right = (x.to(next(self.parameters()).dtype) for x in (left, right))
+        left, right = self.cast(left), self.cast(right)
         text = "{},{}->{}".format(*("".join(letters[name] for name in term) for term in (first, second, out)))
         result = torch.einsum(text, left, right)
         return result + self.learned[step.bias].to(result.dtype) if step.bias else result
+
+    def convolution(self, step: ComponentStep, x: Tensor) -> Tensor:
+        """The convolution that an einsum with windows is."""
+        bias = self.learned[step.bias] if step.bias else None
+        return windowed.convolution(self.component, step, self.cast(x), self.learned[step.weight], bias)
+
+    def cast(self, x: Tensor) -> Tensor:
+        """An operand in the dtype of the weights, unless autocast would cast it itself."""
+        if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
+            return x
+        return x.to(next(self.parameters()).dtype)
 
 
 def _activation(kind: str, *, eager: bool) -> nn.Module:

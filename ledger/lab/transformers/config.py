@@ -91,6 +91,11 @@ def with_stand_ins(model: Model) -> Model:
     return replace(model, groups=tuple(map(stood_in, model.groups)))
 
 
+def is_of_a_family(model: Model) -> bool:
+    """Whether a class of transformers has all of the model."""
+    return nearest_family(with_stand_ins(model)).fits
+
+
 def family(model: Model) -> Family:
     """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
     return _match(model).family

@@ -226,7 +226,7 @@ def _scored_beside_hidden(at: Instant) -> int:
     Copies of the head's weights and its scores are therefore made beside those.
     """
     precision, model = compute_precision(at.plan), at.plan.model
-    if not (model.image and precision.autocast and at.moment == OUTPUT):
+    if not (model.image and precision.autocast and at.moment == OUTPUT) or model.stem:  # whose head reads a mean
         return 0
     rows = model.d_model + model.head_bias + at.plan.run.micro_batch
     return int(model.classes * rows * dtypes.size(precision.compute))

@@ -45,7 +45,8 @@ def saved(plan: Plan) -> Found:
 
     storages = saved_storages(workload(plan))
     found = {"saved.total": AllocatedBytes(sum(storage.bytes for storage in storages))}
-    several = replace(plan, model=with_counts(plan.model, [max(2, group.repeat) for group in plan.model.groups]))
+    least = 1 if plan.model.of_blocks else 2  # of blocks some change sizes, and none finds tables
+    several = replace(plan, model=with_counts(plan.model, [max(least, group.repeat) for group in plan.model.groups]))
     if several != plan:
         storages = saved_storages(workload(several))
     for index, group in enumerate(several.model.layers):

@@ -68,7 +68,7 @@ def kernel_line(chosen: Plan) -> str:
     absent = set() if any(group.mlp.experts for group in groups) else {"experts", "weighing", "router"}
     absent |= set() if any(group.attention.rotary or group.attention.rope_head_dim for group in groups) else {"rotary"}
     absent |= set() if any(group.attention.recurrent for group in groups) else {"scan"}
-    absent |= set() if any(not group.attention.recurrent for group in groups) else {"attention"}
+    absent |= set() if chosen.model.attends else {"attention"}
     named = {
         part.name: getattr(chosen.kernels, part.name) for part in fields(chosen.kernels) if part.name not in absent
     }

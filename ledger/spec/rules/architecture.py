@@ -52,7 +52,7 @@ def attention_has_its_architecture(
     accelerator: Accelerator, kernels: Kernels, model: Model, at: Places
 ) -> Iterator[Problem]:
     """An attention kernel is written for the generations that its authors name."""
-    if model.bare or _runs(kernels.attention, accelerator):
+    if not model.attends or _runs(kernels.attention, accelerator):
         return
     others = [name for name in TESTED_KERNELS if _runs(name, accelerator)]
     listed = " | ".join([*others, *EVERYWHERE])

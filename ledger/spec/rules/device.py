@@ -52,9 +52,8 @@ def flash_runs(
     """Flash attention of a GPU has half-precision kernels up to head_dim 256."""
     if (
         kernels.attention not in {"flash", "flash_repeated", "varlen", "flash3", "triton", "cudnn", "cudnn_grouped"}
-        or model.bare
+        or not model.attends
         or accelerator.kind == "cpu"
-        or all(group.attention.recurrent for group in model.groups)
     ):
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
@@ -70,7 +69,7 @@ def cpu_has_the_kernel(accelerator: Accelerator, model: Model, kernels: Kernels,
     """PyTorch's kernels for CPUs: its own flash attention, which knows no dropout, or plain operators."""
     if accelerator.kind != "cpu" or model.bare:
         return
-    if kernels.attention not in CPU_ATTENTION:
+    if model.attends and kernels.attention not in CPU_ATTENTION:
         message = f"{kernels.attention} attention has no kernel for a CPU"
         yield Problem(at("kernels.attention"), message, f"it has {', '.join(CPU_ATTENTION)}")
     for index, group in enumerate(model.groups):

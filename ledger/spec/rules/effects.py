@@ -46,6 +46,7 @@ def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iter
     why = {
         "kernels.experts": "" if "experts" in kinds else "no layer of the model has experts",
         "kernels.scan": "" if any(group.attention.recurrent for group in model.groups) else "no layer scans a state",
+        "kernels.attention": "no layer of the model has attention" if model.of_blocks else "",
         "kernels.rotary": "" if rotates else "no layer of the model rotates queries and keys",
         "kernels.activation": "no layer of the model has a gate"
         if kernels.activation == "fused_gated" and kinds == {"plain"}

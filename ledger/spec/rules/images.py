@@ -41,7 +41,7 @@ def images_have_classes(model: Model, at: Places) -> Iterator[Problem]:
 
 def patches_fill_the_image(model: Model, at: Places) -> Iterator[Problem]:
     """Every pixel is in a patch."""
-    for edge in ("height", "width") if model.image else ():
+    for edge in ("height", "width") if model.image and model.image.patch else ():
         pixels, patch = getattr(model.image, edge), model.image.patch if model.image else 1
         if pixels % patch:
             message = f"patches of {patch} pixels do not fill a {edge} of {pixels}"
@@ -51,7 +51,7 @@ def patches_fill_the_image(model: Model, at: Places) -> Iterator[Problem]:
 
 def class_token_sees_patches(model: Model, at: Places) -> Iterator[Problem]:
     """The class token stands first: under a causal mask it would see none of the patches."""
-    for group in model.groups if model.image else ():
+    for group in model.groups if model.image and not model.of_blocks else ():
         custom = group.attention.custom
         if custom.causal if custom else not group.attention.bidirectional:
             message = f"the class token is the first, and under the causal mask of `{group.name}` it sees no patch"
@@ -67,8 +67,10 @@ def sequences_are_images(model: Model, run: Run, at: Places) -> Iterator[Problem
             yield Problem(at("run.images"), message, "`tokens: 1T tokens`")
         return
     tokens, said = model.image.tokens, f"{model.image.patches} patches and the class token of an image"
+    if not model.image.patch:
+        said = "an image that a stem reads"
     if run.seq_len != tokens:
-        message = f"seq_len = {run.seq_len}, but {said} are {tokens} tokens"
+        message = f"seq_len = {run.seq_len}, but {said} counts as {tokens} token{'s' * (tokens > 1)}"
         yield Problem(at("run.seq_len"), message, "leave `seq_len` out: it follows from `model.image`")
     if model.learned_positions not in (0, tokens):
         message = f"{model.learned_positions} learned positions, but {said} are {tokens} tokens"

@@ -54,7 +54,8 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
     if architectures and architectures != [family.architecture]:
         message = f"`architectures` is {json.dumps(architectures)}"
         yield Problem(written["architectures"], message, f'understood is ["{family.architecture}"]')
-    width, heads = values["hidden_size"], values.get("num_attention_heads", 1)  # 1: a class without attention
+    heads = values.get("num_attention_heads", 1)  # 1: a class without attention
+    width = values.get("hidden_size", heads)
     kv_heads = values.get("num_key_value_heads") or heads
     by_heads = written.get("num_attention_heads", written.get("hidden_size", config.where))
     if (family.divides and width % heads) or width < heads:
@@ -67,7 +68,7 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
     for key, clash in family.clashes.items():
         if message := clash(values):
             yield Problem(written.get(key, config.where), message, f"{family.config} builds no model of it that runs")
-    layers = values["num_hidden_layers"]
+    layers = values.get("num_hidden_layers")
     for key, what in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
         listed = values.get(key)
         if listed and len(listed) != layers:

@@ -18,7 +18,13 @@ from ledger.spec.reader import LARGEST_TEXT, Node, read
 from ledger.spec.sources import from_file
 
 LONGEST_TITLE = 200
-HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of the names of classes
+HEADS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForConditionalGeneration",
+    "ForImageClassification",
+    "Model",
+)  # ends of the names of classes
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,9 @@ def _model(text: str, file: str) -> ConfigModel:
         raise SpecError(wrong)
     values = all_values(family, config)
     document = family.document(values)
-    name = _title(whole, file, f"{values['num_hidden_layers']} layers of {document['d_model']}")
+    name = _title(whole, file, f"{family.depth(values)} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
+    source += f"; {family.assumed}" if family.assumed else ""
     return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt(family, config)))
 
 

@@ -44,7 +44,7 @@ class Family:
     `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
     `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
     with what speaks against their value among the others, empty where nothing does. `follows`: fields that a
-    configuration which is written has from its others.
+    configuration which is written has from its others. `assumed`: what its files do not say, and a model has.
     """
 
     config: str
@@ -60,6 +60,12 @@ class Family:
     follows: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)
     stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
+    assumed: str = ""
+    of_blocks: bool = False  # whether its layers are blocks, each written out whole
+
+    def depth(self, values: Values) -> int:
+        """How many layers there are."""
+        return int(values["num_hidden_layers"])
 
     def document(self, values: Values) -> Part:
         """The parts of the model spec that these values of all fields describe."""

@@ -16,7 +16,16 @@ from ledger.spec.imports.huggingface.terms import Values
 from ledger.spec.problems import Location
 from ledger.spec.reader import Node
 
-UNCOMPARED = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax")  # of no class, or without a shape
+UNCOMPARED = (
+    "name",
+    "title",
+    "groups",
+    "order",
+    "max_seq_len",
+    "repeat",
+    "softmax",
+    "like",
+)  # of no class, or without a shape
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ def nearest_family(model: Model) -> FamilyMatch:
     """The first family that can say all of a model; else the one that leaves least of it out."""
     matches = []
     for name, family in FAMILIES.items():
+        if family.of_blocks != model.of_blocks:
+            continue
         matches.append(_match(name, family, model))
         if matches[-1].fits:
             return matches[-1]

@@ -12,6 +12,7 @@ from ledger.spec.imports.huggingface.families.images import IMAGES
 from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.families.parallel import PARALLEL
 from ledger.spec.imports.huggingface.families.recurrent import RECURRENT
+from ledger.spec.imports.huggingface.families.residual import RESIDUAL
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 
 FAMILIES: Mapping[str, Family] = {
@@ -23,10 +24,10 @@ FAMILIES: Mapping[str, Family] = {
     **ENCODERS,
     **IMAGES,
     **RECURRENT,
+    **RESIDUAL,
 }
 # Architectures of which a spec cannot say all, and what it lacks.
 UNSAID: Mapping[str, str] = {
-    "resnet": "its stream has fewer and wider pixels from stage to stage, and a model has one width of all layers",
     "t5": "it has an encoder beside its decoder, and a model has one sequence",
     "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",
 }

@@ -14,25 +14,25 @@ from ledger.spec.imports.huggingface.terms import Term, Values
 LABELS = 2  # of a configuration that says nothing of them (PreTrainedConfig)
 
 
-def _classes(values: Values) -> int:
+def classes(values: Values) -> int:
     """As many as are counted, or named."""
     named = values["id2label"]
     return int(values["num_labels"] or (LABELS if named is None else len(named)))
 
 
-def _names_differ(values: Values) -> str:
+def names_differ(values: Values) -> str:
     """What speaks against a number of classes that have other names."""
     count, names = values["num_labels"], values["id2label"]
     return f"{count} labels, and {len(names)} have names" if count and names and count != len(names) else ""
 
 
-def _pair(name: str, index: int) -> Any:
+def side(name: str, index: int) -> Any:
     """The height or the width of a field that is one number of a square, or both."""
     return lambda values: values[name][index] if isinstance(values[name], list) else values[name]
 
 
 def _image(values: Values) -> dict[str, int]:
-    sizes = [[_pair(name, index)(values) for index in range(2)] for name in ("image_size", "patch_size")]
+    sizes = [[side(name, index)(values) for index in range(2)] for name in ("image_size", "patch_size")]
     (height, width), (patch, _) = sizes
     return {"height": height, "width": width, "channels": values["num_channels"], "patch": patch}
 
@@ -82,7 +82,7 @@ IMAGES: Mapping[str, Family] = {
             terms.derived("embedding.learned_positions", _tokens),
             terms.same("hidden_dropout_prob", "embedding.dropout", "residual_dropout"),
             *terms.norms("layer", bias=True),
-            Term(("head.classes",), _classes, lambda count: {"num_labels": count}),
+            Term(("head.classes",), classes, lambda count: {"num_labels": count}),
             *terms.fixed("head", bias=True),
             *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
             terms.same("qkv_bias", "attention.qkv_bias"),
@@ -91,7 +91,7 @@ IMAGES: Mapping[str, Family] = {
             *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
         ),
         ignored=frozenset({"encoder_stride", "layer_norm_eps", "pooler_act", "pooler_output_size"}),
-        clashes={"num_labels": _names_differ},
+        clashes={"num_labels": names_differ},
         stack="encoder",
         layers="vit.layers",
     ),
