@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version audit clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,7 +108,7 @@ pictures: $(runnable) $(VENV)/.pango $(VENV)/.pictures $(browser)/node_modules #
 house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; AGAINST=DIR beside another
 	@$(python) benchmarks/house.py $(AGAINST) .
 
-wheel: $(python) ## build dist/training_plan_ledger-*.whl, which works outside a checkout
+wheel: $(runnable) ## build dist/training_plan_ledger-*.whl, which works outside a checkout
 	@scripts/wheel $(python) dist
 
 wheel-test: wheel ## install that wheel in an empty environment and run every verb that needs no PyTorch in an empty folder
@@ -120,8 +120,11 @@ gallery: $(runnable) $(VENV)/.pango ## write the report of every plan of specs/ 
 version: $(runnable) ## say whether TAG=v1.2.3 is the package's version
 	@$(bin)/ledger --version | grep -q "^ledger $(patsubst v%,%,$(TAG))," || { echo "the tag $(TAG) is not the version of the package" >&2; exit 1; }
 
-lock: ## resolve the dependencies anew and pin them in requirements/
-	@scripts/lock requirements
+lock: ## resolve the dependencies anew and pin them with their digests in requirements/ (KEEP=1 for the versions as they are)
+	@KEEP=$(KEEP) scripts/lock requirements
+
+audit: ## compare what is pinned with the published vulnerabilities
+	@scripts/audit requirements
 
 clean: ## remove the virtual environment, caches and generated reports
 	rm -rf $(VENV) $(VENV).lock .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
@@ -142,20 +145,23 @@ ifeq ($(wildcard $(runnable)),)
 $(shell [ ! -e $(python) ] || $(python) -m pip --version >/dev/null 2>&1 || rm -rf $(VENV))
 endif
 
-# A stamp is younger than what it was made from; installs are pinned by the constraint files.
+# A stamp is younger than what it was made from. Every file that is installed has its digest in requirements/, and
+# nothing is fetched but these: what is built is built with what requirements/build.txt has.
+install = $(python) -m pip install --quiet --require-hashes $(patsubst %,--requirement requirements/%.txt,$1)
 
 $(python):
 	@interpreter=$$(scripts/python) && "$$interpreter" -m venv $(VENV)
 
-$(runnable): pyproject.toml requirements/report.txt | $(python)
+$(runnable): pyproject.toml requirements/build.txt requirements/report.txt | $(python)
 	@echo "installing ledger into $(VENV)" >&2
-	@$(python) -m pip install --quiet --constraint requirements/report.txt --editable .
+	@$(call install,build report)
+	@$(python) -m pip install --quiet --no-deps --no-index --no-build-isolation --editable .
 	@touch $@
 
-$(testable): pyproject.toml requirements/test.txt requirements/judges.txt $(runnable)
+$(testable): requirements/test.txt requirements/torch.txt requirements/torch-cpu.txt requirements/judges.txt $(runnable)
 	@echo "installing the test tools, PyTorch and the frameworks that judge plans into $(VENV)" >&2
-	@$(python) -m pip install --quiet --constraint requirements/test.txt --editable '.[test]'
-	@$(python) -m pip install --quiet --no-deps --requirement requirements/judges.txt
+	@$(call install,test torch-cpu) || { echo "no index here has PyTorch's CPU build: taking PyPI's" >&2; $(call install,test torch); }
+	@$(call install,judges) --no-deps --no-build-isolation
 	@touch $@
 
 # For editors, which find them by the first line of a spec; they list the names that there are.
@@ -163,11 +169,13 @@ $(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py specs/*/*.yaml) | $(r
 	@$(bin)/ledger schema --out $(@D)
 	@touch $@
 
-$(browser)/node_modules: | $(python)
-	@npm install --silent --no-save --prefix $(browser) playwright-core@1.65.1 axe-core@4.14.1
+$(browser)/node_modules: scripts/browser/package.json scripts/browser/package-lock.json | $(python)
+	@mkdir -p $(browser) && cp $^ $(browser)/
+	@npm ci --silent --ignore-scripts --prefix $(browser)
+	@touch $@
 
-$(VENV)/.pictures: $(runnable)
-	@$(python) -m pip install --quiet pypdfium2==5.15.2
+$(VENV)/.pictures: requirements/pictures.txt $(runnable)
+	@$(call install,pictures)
 	@touch $@
 
 $(VENV)/.pango: scripts/pango $(runnable)

@@ -76,10 +76,11 @@ class Place:
 
     def start(self, verb: Verb, variant: int, mark: str = "") -> subprocess.Popen[bytes]:
         """A process of the verb, in a group of its own; all that come of it carry the mark."""
-        for name in ("out", "tmp", "cache"):
+        for name in ("out", "tmp", "cache", "state"):
             (self.home / name).mkdir(parents=True, exist_ok=True)
         words = [word.format(out=self.out, runs=self.home / "runs") for word in (*verb.words, *verb.variants[variant])]
-        environment = {"TMPDIR": self.home / "tmp", "XDG_CACHE_HOME": self.home / "cache", "MARK": mark}
+        folders = {"TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state"}
+        environment = {name: self.home / folder for name, folder in folders.items()} | {"MARK": mark}
         return subprocess.Popen(
             [sys.executable, *verb.program, *words],
             cwd=ROOT,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from ledger.cli.options import json_option
+from ledger.cli.plain_streams import unguarded
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -143,7 +144,7 @@ class Log:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        progress = self.stack.enter_context(Progress(*columns, console=Console(stderr=True)))
+        progress = self.stack.enter_context(Progress(*columns, console=Console(file=unguarded(sys.stderr))))
         return progress, progress.add_task("", total=count)
 
     def note(self, case: BenchCase, measured: BenchResult | None) -> None:

@@ -165,4 +165,6 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
     """What is wrong with each spec, as other programs read it."""
-    click.echo(WRITERS[form](judgement(outcomes)), nl=False)
+    from ledger.cli.tables import write_format
+
+    write_format(form, WRITERS[form](judgement(outcomes)))

@@ -52,6 +52,7 @@ def command(
     Exit code 2: a plan does not compile. 1: a condition of --fail-on is met. 0: neither.
     """
     from ledger.cli.garbage import rarely
+    from ledger.cli.tables import write_format
     from ledger.report.pull_request.formats import FORMATS as PRINTED
     from ledger.report.pull_request.formats import format_of
     from ledger.whole_files import replace_files
@@ -60,7 +61,7 @@ def command(
     with rarely():
         comparison = compared(paths, base, head, gates)
     replace_files({path: PRINTED[chosen](comparison).encode() for path, chosen in written})
-    click.echo(PRINTED[form](comparison), nl=False)
+    write_format(form, PRINTED[form](comparison))
     tell_failed(comparison)
     ctx.exit(exit_code(comparison))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.cli.plain_streams import unguarded
 from ledger.report.files import BETTER
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts"
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    bar = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True))
+    bar = stack.enter_context(
+        Progress(*columns, TimeElapsedColumn(), console=Console(file=unguarded(sys.stderr)), transient=True)
+    )
     task = bar.add_task("", total=None)
 
     def show(done: int, count: int, legal: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.colours import shows_colours
+from ledger.cli.plain_streams import unguarded
 from ledger.numbers import said
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ def amount(value: Number, unit: str) -> str:
 def print_json(value: Any) -> None:
     """Prints strict JSON: an infinite or undefined number is our own mistake and raises ValueError."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def write_format(form: str, text: str) -> None:
+    """Prints a text in a format of problems; `github` is commands to a runner, in which every value is escaped."""
+    click.echo(text, nl=False, file=unguarded(sys.stdout) if form == "github" else None)
 
 
 def print_table(columns: Sequence[str], rows: Rows, right: Sequence[str] = ()) -> None:

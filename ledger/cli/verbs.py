@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ledger.cli.interrupts import INTERRUPTED, ended_in_time
+from ledger.cli.plain_streams import guard_output
 from ledger.cli.streams import drop_output, prepare_output
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
@@ -79,6 +80,7 @@ class Verbs(click.Group):
             if getattr(sys, name) is None:
                 setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
         prepare_output()
+        guard_output()
         try:
             with ended_in_time():
                 return super().main(*args, **kwargs)

@@ -13,7 +13,7 @@ from ledger.books.results import Number
 from ledger.course.view import LecturePage, page
 from ledger.report import assets
 from ledger.report.contract import json_number
-from ledger.report.html import content_policy, environment, share_letters, stylesheet
+from ledger.report.html import content_policy, environment, markdown_environment, share_letters, stylesheet
 from ledger.report.pdf import render_pdf
 from ledger.whole_files import replace_files
 
@@ -62,7 +62,7 @@ def pdf(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 
 
 def markdown(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """Questions and answers as tables."""
-    return environment().get_template("lecture.md").render(page=view).encode()
+    return markdown_environment().get_template("lecture.md").render(page=view).encode()
 
 
 def records(view: LecturePage, answers: Iterable[Answer]) -> bytes:

@@ -12,20 +12,28 @@ from typing import NamedTuple
 from ledger.spec.bounded_files import read_bounded
 from ledger.spec.near import closest, nearest
 from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
+from ledger.spec.reader import BREAKS, CONTROLS
 
 LARGEST_TABLE = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
 # One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.
 CELL = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
 OTHERS: Mapping[str, str] = {";": "semicolons", "\t": "tabs"}
 BREAK = re.compile(r"\r\n|\n|\r")
+NAMES = ("id", "source_id", "model_name")  # columns whose cells name something
+# Line breaks, and what a terminal or a reader would obey instead of seeing it.
+UNPRINTED = re.compile(f"{CONTROLS.pattern}|{BREAKS.pattern}")
 
 
 class TableCell(NamedTuple):
-    """The text of one cell, without quotes and outer blanks, and where it begins, counted from 1."""
+    """The text of one cell, without quotes and outer blanks, and where it begins, counted from 1.
+
+    `is_plain`: whether it was one line of printable text. What was not is a blank in `text`.
+    """
 
     text: str
     line: int
     column: int
+    is_plain: bool = True
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class TableRow:
     cells: Mapping[str, TableCell]
 
     def text(self, column: str) -> str:
-        """What the cell says; empty for what was not published."""
+        """What the cell says, in one line that can be printed; empty for what was not published."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
@@ -63,6 +71,7 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[TableRow, ...]:
     problems = [
         Problem(Location(file, cell.line, cell.column), message, help_text) for cell, message, help_text in faults
     ]
+    problems += islice(_unprintable_names(rows), MOST_PROBLEMS)
     problems += islice(_repeated(rows), MOST_PROBLEMS)
     if problems:
         raise SpecError(problems, {file: text})
@@ -102,7 +111,7 @@ def _records(text: str, file: str) -> Iterator[list[TableCell]]:
             raise SpecError([Problem(where, "a quote inside a cell, or one that is never closed", HELP)], {file: text})
         quoted, plain, end = match.groups()
         content = plain if quoted is None else quoted.replace('""', '"')
-        record.append(TableCell(content.strip(), line, start - line_start + 1))
+        record.append(_cell(content, line, start - line_start + 1))
         if end != "," or quoted is not None:
             for broken in BREAK.finditer(text, start, match.end()):
                 line, line_start = line + 1, broken.end()
@@ -110,6 +119,13 @@ def _records(text: str, file: str) -> Iterator[list[TableCell]]:
         if end != ",":
             yield record
             record = []
+
+
+def _cell(content: str, line: int, column: int) -> TableCell:
+    text = content.strip(" \t\r\n")
+    if text.isprintable():  # the usual case, told in no time
+        return TableCell(text, line, column)
+    return TableCell(" ".join(UNPRINTED.sub(" ", text).split()), line, column, not UNPRINTED.search(text))
 
 
 HELP = 'a cell with quotes is written in quotes, with each quote inside doubled: "a ""b"" c"'
@@ -138,6 +154,14 @@ def _ragged(records: Sequence[Sequence[TableCell]], width: int) -> Iterator[Faul
             yield record[width], message, "a cell that holds a comma is written in quotes"
         elif len(record) < width:
             yield record[-1], message, "what was not published is an empty cell, and has its comma"
+
+
+def _unprintable_names(rows: Sequence[TableRow]) -> Iterator[Problem]:
+    for row in rows:
+        for column in NAMES:
+            if (cell := row.cells.get(column)) and not cell.is_plain:
+                help_text = "a name is one line of plain text"
+                yield Problem(row.place(column), f"a control character or a line break in `{column}`", help_text)
 
 
 def _repeated(rows: Sequence[TableRow]) -> Iterator[Problem]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
 
 from ledger import numbers
 from ledger.report.causes import Attribution
 from ledger.report.contract import json_number, json_number_or_none
 from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
-from ledger.report.escape import plain
 from ledger.report.fitted_columns import aligned
-from ledger.report.html import environment
+from ledger.report.html import environment, markdown_environment
 from ledger.report.views.parts import Cell, Column, Table
 from ledger.units import unit_of
 
@@ -64,12 +60,12 @@ def as_text(diff: Diff, width: int = 0) -> str:
 
 def as_markdown(diff: Diff) -> str:
     """The difference as Markdown, for a pull request; no text of a plan is markup there."""
-    return render_template("diff.md", diff, lambda text: Markup(plain(text)))  # noqa: S704 - escaped
+    return markdown_environment().get_template("diff.md").render(**_shown(diff)).strip()
 
 
 def as_html(diff: Diff) -> str:
     """A section to put into a page that has the report's stylesheet."""
-    return render_template("diff.html", diff) + "\n"
+    return environment().get_template("diff.html").render(screen=True, **_shown(diff)).strip() + "\n"
 
 
 def as_json(diff: Diff) -> str:
@@ -80,21 +76,14 @@ def as_json(diff: Diff) -> str:
 FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
 
 
-def render_template(template: str, diff: Diff, written: Callable[[str], str] = str) -> str:
-    """A template filled with the difference, each text as it is `written` in that language."""
-    shown = {
-        "title": written(title(diff)),
-        "lead": [written(line) for line in verdict_lines(diff)],
-        "tables": [written_table(table, written) for table in tables(diff)],
-        "notes": [written(note) for note in diff.notes],
+def _shown(diff: Diff) -> dict[str, Any]:
+    """What templates print."""
+    return {
+        "title": title(diff),
+        "lead": verdict_lines(diff),
+        "tables": tuple(tables(diff)),
+        "notes": diff.notes,
     }
-    return environment().get_template(template).render(screen=True, **shown).strip()
-
-
-def written_table(table: Table, written: Callable[[str], str]) -> Table:
-    """The same with the text of each cell as it is written."""
-    rows = tuple(tuple(replace(cell, text=written(cell.text)) for cell in row) for row in table.rows)
-    return replace(table, rows=rows)
 
 
 def title(diff: Diff) -> str:

@@ -1,26 +1,35 @@
-"""Text from files in Markdown: shown as it is, and never as markup, a mention, a reference or a link."""
+"""Text from files in Markdown: shown as it is, and never as markup, a mention, a reference or a link.
+
+All Markdown that this program writes goes through here: templates by `sentence`, which the environment of Markdown
+applies to every value, and what is put together in Python by `code`, `plain` and `html_code`.
+"""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST = 160  # characters of one text
 UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}  # control characters, reading order, line ends
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./,-()")
 BACKQUOTES = re.compile("`+")
+NAMED = re.compile("(?<!`)`([^`]+)`(?!`)")  # a name that a sentence of ours sets off
 SITE = re.compile(r"www\.", re.IGNORECASE)  # becomes a link where Markdown is read
 ZERO_WIDTH = "&#8203;"
 LITERALLY = (  # what Markdown and services read in a text -> how it is written to stay a text; in this order
     (re.compile(r"&"), "&amp;"),
     (re.compile(r"<"), "&lt;"),
     (re.compile(r">"), "&gt;"),
-    (re.compile(r"([\\`*|~\[\]])"), r"\\\1"),
+    (re.compile(r"([\\`*|~\[\]]|(?<![^\W_])_|_(?![^\W_]))"), r"\\\1"),
     (re.compile(r"([@#])(?=\w)(?<!&#)"), rf"\1{ZERO_WIDTH}"),
     (re.compile(r"://"), ":&#47;&#47;"),
     (SITE, "www&#46;"),
+    (re.compile(r"\b(GH-)(?=\d)", re.IGNORECASE), rf"\1{ZERO_WIDTH}"),
 )
+# What makes a heading, an entry of a list or a rule of a line that begins with it.
+BLOCK = re.compile(r"(?P<mark>(?:#{1,6}|[-+])(?=\s|$)|[-=_]{2,}\s*$)|(?P<number>\d{1,9})(?=[.)](?:\s|$))")
 
 
 def seen(text: str) -> str:
@@ -50,6 +59,26 @@ def plain(text: str) -> str:
     for pattern, replacement in LITERALLY:
         line = pattern.sub(replacement, line)
     return line
+
+
+def sentence(text: str) -> str:
+    """A text in Markdown, with the names that stand in backticks as code; it may begin a line."""
+    parts = (code(part) if place % 2 else plain(part) for place, part in enumerate(NAMED.split(text)))
+    return _no_block("".join(parts).strip(" "))
+
+
+def fenced(lines: Iterable[str], language: str) -> str:
+    """Lines of a program in Markdown, each as it is; none ends the block."""
+    shown = [seen(line) for line in lines]
+    fence = "`" * max(3, 1 + max((len(run) for line in shown for run in BACKQUOTES.findall(line)), default=0))
+    return "\n".join((f"{fence}{language}", *shown, fence))
+
+
+def _no_block(line: str) -> str:
+    found = BLOCK.match(line)
+    if not found:
+        return line
+    return f"\\{line}" if found["mark"] else f"{found['number']}\\{line[found.end() :]}"
 
 
 def html_code(text: str, longest: int = LONGEST) -> str:

@@ -6,13 +6,14 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
 from ledger.report import assets, palette
+from ledger.report.escape import code, fenced, sentence
 from ledger.report.links import linked
 from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
@@ -80,13 +81,34 @@ def live_script(sections: Iterable[tuple[Section, object]]) -> str:
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(assets.templates())
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
+    made = _environment()
     made.filters["breakable"] = breakable
     made.filters["coded"] = coded
     return made
+
+
+@cache
+def markdown_environment() -> Environment:
+    """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
+    made = _environment(finalize=_in_markdown)
+    for name, written in (("code", code), ("fenced", fenced)):
+        made.globals[name] = partial(_as_written, written)
+    return made
+
+
+def _as_written(written: Callable[..., str], *of: object) -> Markup:
+    return Markup(written(*of))  # noqa: S704 - escaped
+
+
+def _in_markdown(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(sentence(str(value)))  # noqa: S704 - escaped
+
+
+def _environment(finalize: Callable[[Any], Any] | None = None) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(assets.templates())
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False, finalize=finalize)
 
 
 def breakable(text: str) -> Markup:

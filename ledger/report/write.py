@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from markupsafe import Markup
-
 from ledger.report.contract import show_record
-from ledger.report.escape import plain
-from ledger.report.html import environment, render
+from ledger.report.html import markdown_environment, render
 from ledger.report.pdf import paper, pdf
 from ledger.report.seals.seal import published_seal
 from ledger.report.views import brief_tables, first_page
@@ -47,13 +44,13 @@ def as_markdown(report: Report) -> bytes:
     plan = report.compiled.plan
     first = first_page(report)
     page = (
-        environment()
+        markdown_environment()
         .get_template("report.md")
         .render(
             title=plan.title,
             name=plan.name,
             digest=short_digest(plan.digest),
-            asked=Markup(plain(first.asked)),  # noqa: S704 - escaped
+            asked=first.asked,
             verdict=first,
             tables=tuple(brief_tables(report)),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 
 from ledger.search.batches import Batch
 from ledger.search.space import DATA
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins one (OWASP, CSV Injection)
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,14 @@ class Columns:
         """A value as a cell: a number in a column of numbers, else its text; nothing where a key is left out."""
         if key in self.whole:
             return int(value)
-        return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if value is None:
+            return None
+        return text_cell(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def text_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: behind an apostrophe, where it would and is no number."""
+    return f"'{text}" if text.startswith(FORMULA) and not NUMBER.fullmatch(text) else text
 
 
 def columns_of(

@@ -1,29 +1,28 @@
 """Recommendations as they were found before: in this process, or in the user's cache folder.
 
-A file is found again only by the same program, for the same plan as it is written: nothing stale is used. One that is
-damaged, or that cannot be written, is found out again.
+A file is found again only by the same program, for the same plan as it is written: nothing stale is used. One that
+this user's programs did not write, or that cannot be written, is found out again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledger.caches import Cache
 from ledger.report.recommendations import Recommendations, as_record, from_record
 from ledger.search.recommend import recommend
 from ledger.search.workers import Run, in_this_process
 from ledger.spec.version import program_digest
-from ledger.whole_files import replace_file
 
 if TYPE_CHECKING:
     from ledger.search.sweep import Progress
     from ledger.spec.plan import Plan
+
+FOUND = Cache("recommendations")
 
 
 def recommendations(
@@ -55,10 +54,10 @@ def known(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
     key = _key(plan, whole=whole, thorough=thorough)
     if key in _in_process():
         return _in_process()[key]
-    try:
-        found = from_record(json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    kept = FOUND.read(f"{key}.json")
+    if kept is None:
         return None
+    found = from_record(json.loads(kept))
     _in_process()[key] = found
     return found
 
@@ -67,13 +66,7 @@ def keep(plan: Plan, found: Recommendations, *, whole: bool, thorough: bool) -> 
     """Keeps what was found, as far as that can be done."""
     key = _key(plan, whole=whole, thorough=thorough)
     _in_process()[key] = found
-    with suppress(OSError):  # a read-only home: the next run searches again
-        replace_file(cache_folder() / f"{key}.json", json.dumps(as_record(found)).encode(), durable=False)
-
-
-def cache_folder() -> Path:
-    """Where recommendations are kept (XDG base directory specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ledger" / "recommendations"
+    FOUND.keep(f"{key}.json", json.dumps(as_record(found)).encode())
 
 
 @cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ledger.spec.faults import shortened
 from ledger.spec.paths import is_known
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
-from ledger.spec.reader import CONTROLS, DEEPEST_NESTING, Node, read_value
+from ledger.spec.reader import BREAKS, CONTROLS, DEEPEST_NESTING, Node, read_value
 
 MOST_SETTINGS = 1000  # overrides of one plan
 
@@ -75,7 +75,7 @@ def _read(setting: str) -> Override:
     key, equals, value = setting.partition("=")
     steps = tuple(step.strip() for step in key.split("."))
     where = Location(file, 1, len(FLAG) + 1)
-    if CONTROLS.search(setting):
+    if CONTROLS.search(setting) or BREAKS.search(key):
         raise SpecError(
             [Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")]
         )

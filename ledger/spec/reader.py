@@ -20,7 +20,13 @@ DEEPEST_NESTING = 40
 MOST_VALUES = 150_000  # of a document; the longest real one has a hundredth of them
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")  # also of direction
+# Also of direction, without width at the start of a file, and the tags that nobody sees.
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+BREAKS = re.compile("[\t\n\u2028\u2029]")
+BLOCKS = (">", "|")  # styles of a text below its key, which ends in a line break unless `-` follows
+IN_LINES = ("rows",)  # keys whose text is lines; any other value is one line
 TAB_INDENT = re.compile(r"[ ]*\t[ \t]*(?=[^\s#])")
 
 # YAML 1.2.2, section 10.3.2.
@@ -168,10 +174,14 @@ class _Composer:
             raise SpecError([Problem(self.start, "the file is empty", "`ledger init` writes a first spec")])
         return root
 
-    def node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+    def node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int, key: str | None = None) -> Node:
         where = self.place(event)
         self.refuse_indirection(event, where)
-        self.refuse_controls(getattr(event, "value", None), where)
+        text = getattr(event, "value", None)
+        self.refuse_controls(text, where)
+        if isinstance(event, yaml.ScalarEvent) and key not in IN_LINES:
+            text = event.value.rstrip("\n") if event.style in BLOCKS else event.value
+            self.refuse_breaks(text, where)
         self.values += 1
         if self.values > MOST_VALUES:
             raise SpecError(
@@ -185,7 +195,7 @@ class _Composer:
             return self.sequence(where, events, depth)
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
             return Node(self.scalar(event.value, where), where)
-        return Node(getattr(event, "value", None), where)
+        return Node(text, where)
 
     def mapping(self, where: Location, events: Iterator[yaml.Event], depth: int) -> Node:
         fields: dict[str, Node] = {}
@@ -195,7 +205,7 @@ class _Composer:
                 break
             place = self.place(event)
             key = self.key(event, events, depth)
-            value = self.node(next(events), events, depth + 1)
+            value = self.node(next(events), events, depth + 1, key)
             if key in fields:
                 self.refuse_each(
                     f"`{key}` stands twice", place, f"it stands first in line {keys[key].line}; keep one of them"
@@ -220,6 +230,7 @@ class _Composer:
             return None
         self.refuse_indirection(event, where)
         self.refuse_controls(event.value, where)
+        self.refuse_breaks(event.value, where)
         if event.value == "<<" and event.implicit[0]:
             self.refuse("a merge key", where, "`base: NAME` takes a named part and overrides single values")
             return None
@@ -245,6 +256,11 @@ class _Composer:
         """Escapes within quotes can write what a terminal or a page would obey instead of showing."""
         if isinstance(text, str) and CONTROLS.search(text):
             self.refuse("a control character", where, "a spec is plain text in UTF-8")
+
+    def refuse_breaks(self, text: object, where: Location) -> None:
+        """A title or a name of several lines would be several lines wherever it is printed."""
+        if isinstance(text, str) and BREAKS.search(text):
+            self.refuse("a line break or a tab in a value", where, "`>-` before a text joins its lines into one")
 
     def refuse_indirection(self, event: yaml.Event, where: Location) -> None:
         if isinstance(event, yaml.AliasEvent):

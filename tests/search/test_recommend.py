@@ -261,9 +261,12 @@ def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     assert recommendation_cache.known(plan, whole=True, thorough=True) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"legal": 3}'])
+SOUND = json.dumps(as_record(Recommendations(legal=99)))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"legal": 3}', SOUND])
 def test_a_damaged_file_is_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
-    """Silently: the cache saves time, and nothing depends on it."""
+    """Silently: the cache saves time, and nothing depends on it; what somebody else wrote into it is no finding."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
     recommendations(plan)

@@ -120,3 +120,31 @@ def test_thousands_of_problems_are_told_in_a_second() -> None:
     assert told.count("no field") == 100
     assert told.endswith("and 2900 further problems")
     assert perf_counter() - started < 1
+
+
+@pytest.mark.parametrize("mark", ["\\n", "\\t", "\\r", "\\x85", "\\u2028", "\\u2029"])
+@pytest.mark.parametrize("text", ['plan: "a{}b"', '"a{}b": 1', 'notes: [1, {{x: "a{}"}}]'])
+def test_a_value_is_one_line(text: str, mark: str) -> None:
+    """A title of two lines would begin a line of its own in every output: a heading, a command to a runner."""
+    document = text.format(mark)
+    with pytest.raises(SpecError) as caught:
+        read(document, "f.yaml")
+    (problem,) = caught.value.problems
+    assert "line break or a tab" in problem.message or "control character" in problem.message
+    assert problem.where.column == document.index('"') + 1
+
+
+@pytest.mark.parametrize("style", [">", "|", ">-", "|-"])
+def test_a_block_of_text_is_one_line_too(style: str) -> None:
+    """Of several lines below a key `>` makes one; the break at its end belongs to the style. Tables keep lines."""
+    node = read(f"why: {style}\n  one\nrows: |\n  1 2\n  3 4\n", "f.yaml")
+    assert node.plain() == {"why": "one", "rows": "1 2\n3 4\n"}
+    with pytest.raises(SpecError):
+        read("why: |\n  one\n  two\n", "f.yaml")
+
+
+@pytest.mark.parametrize("mark", ["\\u200e", "\\u061c", "\\ufeff", "\\U000E0041", "\\e", "\\x9b"])
+def test_what_nobody_sees_is_refused(mark: str) -> None:
+    """Marks of direction, tags, and escapes change what a reader sees, and are seen by none."""
+    with pytest.raises(SpecError, match="control character"):
+        read(f'plan: "a{mark}b"', "f.yaml")

@@ -9,9 +9,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ledger.whole_files import replace_file, scratch_folder
+from ledger.caches import Cache
+from ledger.whole_files import scratch_folder
 
 SOURCE = Path(__file__).with_name("guard.cpp")
+BUILT = Cache("guards")
 
 
 class GuardBuildError(RuntimeError):
@@ -27,26 +29,31 @@ def install_cuda_guard() -> None:
 
     if torch.backends.cuda.is_built():
         return
-    ctypes.CDLL(str(_library(Path(torch.__file__).parent, torch.__version__))).install_guard()
+    name, guard = _guard(Path(torch.__file__).parent, torch.__version__)
+    with scratch_folder() as folder:  # of this process alone: what is checked there is what is loaded
+        library = folder / name
+        library.write_bytes(guard)
+        ctypes.CDLL(str(library)).install_guard()
 
 
-def _library(torch_folder: Path, torch_version: str) -> Path:
-    """The built guard, kept per source and torch version in the user's cache folder."""
+def _guard(torch_folder: Path, torch_version: str) -> tuple[str, bytes]:
+    """The name and the content of the built guard, kept per source and torch version in the user's cache."""
     digest = hashlib.sha256(SOURCE.read_bytes() + torch_version.encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ledger"
-    library = cache / f"cuda_guard-{digest}.so"
-    if not library.exists():
-        _build(library, torch_folder)
-    return library
+    name = f"cuda_guard-{digest}.so"
+    guard = BUILT.read(name)
+    if guard is None:
+        guard = _build(name, torch_folder)
+        BUILT.keep(name, guard)
+    return name, guard
 
 
-def _build(library: Path, torch_folder: Path) -> None:
-    """Compile the guard to `library`, so that two processes may build it at once."""
+def _build(name: str, torch_folder: Path) -> bytes:
+    """The guard, compiled in a folder of this process alone."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise GuardBuildError("fake cuda tensors need a C++ compiler (g++) to build a device guard; none was found")
     with scratch_folder() as folder:
-        built = folder / library.name
+        built = folder / name
         flags = ["-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
         links = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu"]
         done = subprocess.run(  # noqa: S603  # the user's compiler on our own source
@@ -54,4 +61,4 @@ def _build(library: Path, torch_folder: Path) -> None:
         )
         if done.returncode != 0:
             raise GuardBuildError(f"building the device guard failed:\n{done.stderr}")
-        replace_file(library, built.read_bytes(), durable=False)
+        return built.read_bytes()

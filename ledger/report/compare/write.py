@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from ledger.report.compare.choice_words import choice_sentences
 from ledger.report.compare.comparison import PlanComparison
 from ledger.report.compare.page import comparison_view
 from ledger.report.compare.record import comparison_record
-from ledger.report.diff_views import written_table
-from ledger.report.escape import code, plain
-from ledger.report.html import content_policy, environment, stylesheet
+from ledger.report.escape import code
+from ledger.report.html import content_policy, environment, markdown_environment, stylesheet
 from ledger.report.pdf import AttachedFile, render_pdf
 from ledger.whole_files import replace_files
 
@@ -66,33 +64,17 @@ def as_markdown(comparison: PlanComparison) -> bytes:
     """The same tables as Markdown, in which no text of a plan is markup."""
     view = comparison_view(comparison)
     page = (
-        environment()
+        markdown_environment()
         .get_template("compare.md")
         .render(
             view=view,
-            code=lambda text: Markup(code(text)),  # noqa: S704 - escaped
-            plain=escaped,
-            noted=noted,
             sentences=[Markup(text) for text in choice_sentences(comparison.choice, code)],  # noqa: S704 - names are code
-            figures=[written_table(figure.table, escaped) for _, figure in view.figures],
-            differences=[
-                replace(one, table=written_table(one.table, escaped) if one.table else None) for one in view.differences
-            ],
-            origin=written_table(view.origin, escaped),
+            figures=[figure.table for _, figure in view.figures],
+            differences=view.differences,
+            origin=view.origin,
         )
     )
     return f"{page.strip()}\n".replace(THIN, " ").encode()
-
-
-def escaped(text: str) -> Markup:
-    """A text of a plan as Markdown prints it."""
-    return Markup(plain(text))  # noqa: S704 - escaped
-
-
-def noted(text: str) -> Markup:
-    """A sentence of our own as Markdown prints it, with the names that stand in backticks as code."""
-    parts = (code(part) if place % 2 else plain(part) for place, part in enumerate(text.split("`")))
-    return Markup("".join(parts))  # noqa: S704 - escaped
 
 
 def as_json(comparison: PlanComparison) -> bytes:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from pathlib import Path
 
+from ledger.caches import Cache
 from ledger.report.palette import light
 from ledger.report.typesetting.lines import break_lines
 from ledger.report.typesetting.spoken import spoken
-from ledger.whole_files import replace_file
 
 VERSION = "1"  # of the typesetting; changes when the same formula is to look different
 POINTS = 15.0
@@ -28,6 +26,7 @@ PLACE = r' x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)" '
 USE = re.compile(rf'<use href="#([^"]+)"{PLACE}(fill="[^"]*") ?/>')
 DEEPEST = 24  # px below the baseline that the stylesheet knows
 CACHED = 4096
+DRAWN = Cache("formulas")
 
 
 @dataclass(frozen=True)
@@ -100,22 +99,14 @@ def drop_rules() -> Iterator[str]:
 
 def cached_picture(expression: str) -> str:
     """A picture of the LaTeX, from the user's cache where it has been drawn before."""
-    key = hashlib.sha256(f"{VERSION}\n{POINTS}\n{expression}".encode()).hexdigest()
-    place = cache_folder() / f"{key}.svg"
-    try:
-        return place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        picture = draw(expression)
-    try:
-        replace_file(place, picture.encode(), durable=False)
-    except OSError:  # a read-only home: the next run draws again
-        return picture
+    digest = hashlib.sha256(f"{VERSION}\n{POINTS}\n{expression}".encode()).hexdigest()
+    name = f"{digest}.svg"
+    drawn = DRAWN.read(name)
+    if drawn is not None:
+        return drawn.decode()
+    picture = draw(expression)
+    DRAWN.keep(name, picture.encode())
     return picture
-
-
-def cache_folder() -> Path:
-    """Where drawn formulas are kept (XDG base directory specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ledger" / "formulas"
 
 
 def draw(expression: str) -> str:
