@@ -39,6 +39,8 @@ STREAMS = (
 )
 CACHED = ("flash", "flash3", "masked", "cudnn", "triton", "efficient")  # attention over a cache, also in fp8
 STORED_FORMATS = ("int8_weights", "int4_weights")  # of weights that a product reads as they are stored, and widens
+ROW = "_row"  # of a product of one row, for which libraries have kernels of their own
+ROW_FORMATS = tuple(f"{name}{ROW}" for name in ("bf16", "fp16"))
 NEITHER = ("",)  # no variant, or both passes alike
 
 
@@ -66,7 +68,7 @@ class KernelFamily:
 
 KERNEL_FAMILIES: Mapping[str, KernelFamily] = {
     MATMUL: KernelFamily(
-        "matmul", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", (*NUMBER_FORMATS, *STORED_FORMATS))
+        "matmul", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", (*NUMBER_FORMATS, *ROW_FORMATS, *STORED_FORMATS))
     ),
     GROUPED: KernelFamily("grouped", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", tuple(NUMBER_FORMATS))),
     ATTENTION: KernelFamily(
@@ -133,4 +135,4 @@ def number_format(what: KernelClass, attention: str) -> str:
     """The row of a data sheet's peaks that a class is priced by, `attention` being that of attention; else empty."""
     if what.family == ATTENTION:
         return attention
-    return what.variant if what.family in (MATMUL, GROUPED) else ""
+    return what.variant.removesuffix(ROW) if what.family in (MATMUL, GROUPED) else ""
