@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.parts import PartHeader
 from ledger.spec.structures import ListOf, quantity
-from ledger.spec.values import Choice, Integer
+from ledger.spec.values import Choice, Integer, String
 
 HOST_TIME = quantity("s", zero=True)
 
@@ -72,11 +72,37 @@ class Engine:
         "With `cache_reads: each_head`: numbers of query heads to a head of the cache that have a kernel which reads "
         "it once.",
     ] = ()
+    tile_rows: Annotated[
+        int,
+        Integer(0, 65_536),
+        "Rows of queries that attention over a cache multiplies at least, on matrix units; 0: as many as there are.",
+    ] = 0
+    score_bytes: Annotated[
+        int,
+        quantity("B", zero=True),
+        "Of attention of prompts that is not fused: bytes that kernels between its two products move of each score. "
+        "20: written in fp32, read and written by the softmax, written in 16 bits, and read.",
+    ] = 20
     stored_level: Annotated[
         float,
         quantity("1", least=1e-3, greatest=1000),
         "Of products of prompts whose kernel widens quantised weights as it reads them: their rate over that of "
         "products whose weights are wide.",
+    ] = 1.0
+    partial_sums: Annotated[
+        int,
+        Integer(1),
+        "Parts of the inner size that such kernels sum apart: each is written, and another kernel adds them.",
+    ] = 1
+    row_by_row: Annotated[
+        tuple[str, ...],
+        ListOf(String(least=1), unique=True),
+        "Products of prompts with stored weights that run as products of one row each, on scalar units (`mlp/gate`).",
+    ] = ()
+    vector_level: Annotated[
+        float,
+        quantity("1", least=1e-3, greatest=1),
+        "Their rate over the data sheet's of scalar units (`accelerator.vector`).",
     ] = 1.0
     widens: Annotated[
         bool,
@@ -100,6 +126,11 @@ class Engine:
     cache_copies: Annotated[
         bool,
         "Whether each new token is joined with the cache in a new tensor, so that all of it is read and written.",
+    ] = False
+    repeats_heads: Annotated[
+        bool,
+        "With `cache_copies`: whether heads of the cache are written out once for every head of queries that shares "
+        "them, before each attention (`repeat_kv`).",
     ] = False
     joint_sums: Annotated[
         bool,

@@ -10,8 +10,11 @@ from ledger.books.evaluate import Value
 from ledger.books.kernels import KernelCall, kernel_calls, price_call
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
+from ledger.books.serving.units import limited
+from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
+from ledger.spec.engine import Engine
 from ledger.spec.kernel_classes import ATTENTION as FAMILY
 from ledger.spec.kernel_classes import (
     CAST,
@@ -19,13 +22,15 @@ from ledger.spec.kernel_classes import (
     DECODE,
     ELEMENTWISE,
     FORWARD,
+    GROUPED,
     MATMUL,
     NORM_FORWARD,
+    REDUCTION,
     ROTARY,
     SOFTMAX,
     KernelClass,
 )
-from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS
+from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS, ROW_FORMATS, STORED_FORMATS
 from ledger.spec.plan import Group, Plan
 from ledger.spec.precision import STORED_ONLY
 
@@ -38,8 +43,8 @@ UNFUSED = ("eager", "math", "fused_softmax")  # kernels of attention that write 
 WIDE = 2.0  # bytes of a weight that was written out wide
 SINGLE = 4.0  # bytes of fp32
 HALF = "fp16"
+FEW_ROWS = 256  # that measurements of products of few rows have at most; those of others begin at 512
 STREAMED = tuple(kind.family for kind in (ELEMENTWISE, NORM_FORWARD, ROTARY))  # kernels over the activations alone
-BYTES_OF_A_SCORE = 4 + 4 + 4 + 4 + 2 + 2
 UNKNOWN_L2 = 2.0  # bandwidth of the last cache over that of memory: 1.8 and 1.9 on H100 and A100
 
 
@@ -49,10 +54,10 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
     for group in JOINED.get(plan.stack.projections, ()):
         calls = joined(calls, group)
     for call in calls:
-        for widened in widening(repeated(as_decoded(call), plan), plan):
+        for widened in widening(repeated(as_decoded(call, plan), plan), plan):
             for part in unfused(widened, plan, value):
                 for kernel in converted(part, plan):
-                    yield price_call(kernel, plan)
+                    yield limited(price_call(kernel, plan), kernel, plan)
 
 
 def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
@@ -102,7 +107,7 @@ def widening(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
         return
     work, engine = call.work, plan.stack.engine
     if not engine.widens:
-        yield replace(call, work=replace(work, flops=work.flops / engine.stored_level))
+        yield from as_stored(call, work, engine)
         return
     weights = work.n * work.k
     stored = max(0.0, work.bytes - WIDE * (work.batch * work.m * (work.n + work.k)))
@@ -110,10 +115,26 @@ def widening(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
     yield replace(call, work=replace(work, bytes=work.bytes - stored + WIDE * weights))
 
 
+def as_stored(call: KernelCall, work: Work, engine: Engine) -> Iterator[KernelCall]:
+    """A product of a prompt whose kernel reads stored weights as they are, and what adds its partial sums.
+
+    Products that run row by row are those of scalar units, each with all of its weights.
+    """
+    if call.cause.name in engine.row_by_row:
+        yield replace(call, kind=REDUCTION, work=replace(work, kind=REDUCTION, dtype=""), multiplies=False)
+        return
+    result = work.batch * work.m * work.n * WIDE
+    further = result * (engine.partial_sums - 1)
+    yield replace(call, work=replace(work, flops=work.flops / engine.stored_level, bytes=work.bytes + further))
+    if further:
+        moved = result * (engine.partial_sums + 1)
+        yield replace(call, kind=REDUCTION, work=Work(REDUCTION, flops=moved / WIDE, bytes=moved), multiplies=False)
+
+
 def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
     """Attention of a prompt without a fused kernel: products with every key that is read, masked or not, and scores.
 
-    Scores are written in fp32, read and written by the softmax, written in 16 bits, and read: 20 bytes each.
+    What kernels between the products move of each score is the engine's (`score_bytes`).
     """
     fused = plan.stack.kernels.attention not in UNFUSED or plan.kernels.attention not in UNFUSED
     if fused or call.when == DECODE or call.work is None or call.work.kind.family != FAMILY:
@@ -126,19 +147,42 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
     kind = KernelClass(FAMILY, "math", FORWARD)
     yield replace(call, kind=kind, work=replace(call.work, kind=kind, flops=flops))
     scores = flops / (4 * group.attention.head_dim)
-    moved = Work(SOFTMAX, flops=5 * scores, bytes=BYTES_OF_A_SCORE * scores)
+    moved = Work(SOFTMAX, flops=5 * scores, bytes=plan.stack.engine.score_bytes * scores)
     yield replace(call, kind=SOFTMAX, work=moved, multiplies=False)
 
 
-def as_decoded(call: KernelCall) -> KernelCall:
-    """A call of a pass that decodes, as the class that has prices of its own there."""
-    if call.when != DECODE or call.work is None or not isinstance(call.kind, KernelClass):
+def as_decoded(call: KernelCall, plan: Plan) -> KernelCall:
+    """A call of a pass that decodes, as the class that has prices of its own there: of products, of any few rows."""
+    if call.work is None or not isinstance(call.kind, KernelClass):
         return call
     family = KERNEL_FAMILIES.get(call.kind.family)
-    if family is None or family.decoding is None or call.kind.pass_ == DECODE:
+    if family is None or family.decoding is None or not (call.when == DECODE or has_few_rows(call.work, plan)):
         return call
-    kind = replace(call.kind, pass_=DECODE)
+    kind = of_few_rows(replace(call.kind, pass_=DECODE), call, plan)
     return replace(call, kind=kind, work=replace(call.work, kind=kind))
+
+
+def has_few_rows(work: Work, plan: Plan) -> bool:
+    """Whether prices of decoding are those of a product of so few rows; of groups, where no price is of their class."""
+    if work.kind.family == GROUPED:
+        return work.kind not in plan.accelerator.curves and work.group <= FEW_ROWS
+    return work.kind.family == MATMUL and rows_of(work) <= FEW_ROWS
+
+
+def rows_of(work: Work) -> float:
+    """Rows of a product, over its whole batch."""
+    return float(work.batch * work.m)
+
+
+def of_few_rows(kind: KernelClass, call: KernelCall, plan: Plan) -> KernelClass:
+    """The class of a product that decodes: of stored weights, or of one row, where a device has a price for it."""
+    if kind.family != MATMUL or call.work is None:
+        return kind
+    stored = plan.precision.weights.base
+    own = replace(kind, variant=ROW_FORMATS.get(kind.variant, kind.variant)) if rows_of(call.work) <= 1 else kind
+    if stored in STORED_ONLY and call.cause.unit not in ENDS:
+        own = replace(kind, variant=STORED_FORMATS[dtypes.size(stored) < 1])
+    return own if own in plan.accelerator.curves else kind
 
 
 def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
@@ -147,9 +191,7 @@ def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
     if work is None or (call.when == DECODE and not engine.cache_copies):
         yield call
     elif call.when == DECODE:
-        yield call
-        if is_cached_attention(call.kind):
-            yield replace(call, kind=COPY, work=Work(COPY, flops=0.0, bytes=2 * work.bytes), multiplies=False)
+        yield from grown(call, work, plan) if is_cached_attention(call.kind) else (call,)
     elif work.kind.family in (MATMUL, FAMILY):
         faster = plan.accelerator.fp16_sums / plan.accelerator.peak[HALF] if engine.fp16_sums else 0.0
         rate = max(1.0, faster) if work.dtype == HALF else 1.0
@@ -162,6 +204,18 @@ def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
     else:
         as_wide = engine.wide_activations and work.kind.family in STREAMED
         yield replace(call, work=replace(work, bytes=work.bytes * SINGLE / WIDE)) if as_wide else call
+
+
+def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
+    """Attention over a cache that is copied to take the new token, and whose heads may be written out for all queries.
+
+    A copy reads and writes each byte; heads that are written out are read once and written as often as they are shared.
+    """
+    heads = group_of(call, plan).attention
+    shared = heads.heads // heads.kv_heads if plan.stack.engine.repeats_heads else 1
+    moved = 2 * work.bytes + ((1 + shared) * work.bytes if shared > 1 else 0.0)
+    yield replace(call, kind=COPY, work=Work(COPY, flops=0.0, bytes=moved), multiplies=False)
+    yield replace(call, work=replace(work, bytes=shared * work.bytes))
 
 
 def is_cached_attention(kind: object) -> bool:
