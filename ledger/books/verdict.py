@@ -295,7 +295,9 @@ def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         )
         unit = unit_of(key)
         figure = "not reported for this plan" if found is None else _in_full(found, unit)
-        detail = f"expected {_in_full(wanted.value, unit)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
+        detail = f"expected {_in_full(wanted.value, unit)}" + (
+            f" within {wanted.tolerance:.2%}" if wanted.tolerance else ""
+        )
         yield Check(f"expect.{key}", f"Expected {key}", "pass" if holds else "fail", figure, detail)
 
 
