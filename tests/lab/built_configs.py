@@ -13,6 +13,8 @@ from transformers import (
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     Qwen2VLTextConfig,
+    ResNetConfig,
+    ResNetForImageClassification,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -27,6 +29,9 @@ def built(config: PreTrainedConfig) -> Any:
         if isinstance(config, ViTConfig):
             with no_init_weights():  # one of its distributions reads what it draws
                 return ViTForImageClassification._from_config(config, attn_implementation="eager")
+        if isinstance(config, ResNetConfig):
+            with no_init_weights():  # as above
+                return ResNetForImageClassification._from_config(config)
         if not isinstance(config, Qwen2VLTextConfig):
             return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         seeing = Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=config.to_dict()))

@@ -38,22 +38,29 @@ def library(name: str) -> plans.Mapped:
 
 
 def shallow(name: str) -> plans.Mapped:
-    """A model of the library, two layers of each group deep."""
-    model = plans.layer(library(name), repeat=2)
+    """A model of the library, two layers of each group deep; of blocks as deep as it is, since some follow none."""
+    model = library(name)
+    if "stem" in model:
+        return model
+    model = plans.layer(model, repeat=2)
     return {**model, "order": [group["group"] for group in model["layers"]]} if "order" in model else model
 
 
 def cores(model: plans.Mapped) -> tuple[str, ...]:
-    """The attention kernels that run a model: of those asked, only eager attention knows sinks."""
-    return ("eager",) if any(group["attention"].get("sinks") for group in model["layers"]) else CORES
+    """The attention kernels that run a model: of those asked, only eager attention knows sinks; blocks have none."""
+    if "stem" in model:
+        return ("eager",)
+    return ("eager",) if any(group.get("attention", {}).get("sinks") for group in model["layers"]) else CORES
 
 
 def compiled(model: plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
     """Three sequences of a model on one device; those of a model of images are as long as an image makes them."""
     run = {"micro_batch": 3, "global_batch": 3} | ({} if "image" in model else {"seq_len": seq_len})
-    scaled = any(group["mlp"].get("router", {}).get("scales") == "input" for group in model["layers"])
+    scaled = any(group.get("mlp", {}).get("router", {}).get("scales") == "input" for group in model["layers"])
     experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
-    scan = {"scan": "eager"} if any("state" in group["attention"] for group in model["layers"]) else {}  # so does torch
+    scan = (
+        {"scan": "eager"} if any("state" in group.get("attention", {}) for group in model["layers"]) else {}
+    )  # so does torch
     return plans.compiled(model=model, run=run, kernels={"attention": core, **experts, **scan}, **parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def built_parameters(fields: Mapping[str, Any]) -> int:
 
 def parameters(spec: Mapping[str, Any]) -> int:
     """Each projection's rows times columns, each bias, each norm: written down apart from the compiler."""
+    if "stem" in spec:
+        return of_blocks(spec)
     width, embedding = spec["d_model"], spec["embedding"]
     one_norm = width * (2 if spec["norm"].get("bias") else 1)
     rows = embedding.get("learned_positions", 0) + embedding.get("types", 0)
@@ -47,6 +50,22 @@ def parameters(spec: Mapping[str, Any]) -> int:
             + one_norm * (norms or {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]])
         )
     return total + vocabulary * spec.get("head", {}).get("bias", False)
+
+
+def of_blocks(spec: Mapping[str, Any]) -> int:
+    """Every weight of the stem and of each block, by its dims; and the classifier."""
+    known: dict[str, Mapping[str, Any]] = {}
+
+    def weights(block: Mapping[str, Any]) -> int:
+        written = known[block["like"]] if "like" in block else block
+        sizes = {**written["dims"], **block["dims"]}
+        return sum(prod(sizes[name] for name in dims.split()) for dims in written["weights"].values())
+
+    total = weights(spec["stem"]) + spec["head"]["classes"] * (spec["d_model"] + spec["head"]["bias"])
+    for group in spec["layers"]:
+        known[group["group"]] = group["block"]
+        total += group["repeat"] * weights(group["block"])
+    return int(total)
 
 
 def of_attention(attention: Mapping[str, Any], width: int) -> int:

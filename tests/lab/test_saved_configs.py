@@ -27,7 +27,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {"deepseek_v2": {"num_experts_per_tok"
 SEQUENCES, LENGTH = 3, 37  # as `compiled` runs a model
 # The first invented configuration of each family; of these, every field in `make test`.
 FIRST = {config["model_type"]: config for config in reversed(INVENTED.values())}
-SHORT = ("falcon", "vit")
+SHORT = ("falcon", "resnet", "vit")
 UNTOUCHED = ("architectures", "dtype", "model_type", "transformers_version")
 
 
@@ -55,16 +55,17 @@ def tokens(config: Any) -> Mapping[str, Any]:
 
 
 def pixels(config: Any) -> Mapping[str, Any]:
-    """What a model of images is given."""
-    size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
-    images = torch.zeros(SEQUENCES, config.num_channels, *size, device="meta")
+    """What a model of images is given, in the dtype of its weights; ImageNet's where the class says no size."""
+    sides = getattr(config, "image_size", 224)
+    size = sides if isinstance(sides, list | tuple) else [sides] * 2
+    images = torch.zeros(SEQUENCES, config.num_channels, *size, device="meta", dtype=torch.bfloat16)
     return {"pixel_values": images, "labels": torch.zeros(SEQUENCES, dtype=torch.long, device="meta")}
 
 
 def counted(model: Any) -> tuple[int, int]:
     """FlopCounterMode's forward with the loss, and that with backward, of the model as transformers runs it."""
     model = model.to(torch.bfloat16).train()
-    given = pixels(model.config) if hasattr(model.config, "image_size") else tokens(model.config)
+    given = pixels(model.config) if hasattr(model.config, "num_channels") else tokens(model.config)
     if "use_cache" in given:
         model.loss_type = "ForCausalLM"
     with imaginary_gpu():

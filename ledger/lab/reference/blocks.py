@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import ResNetForImageClassification
 
 from ledger.lab.reference.written import Written
 from ledger.lab.transformers.config import NoReferenceError
@@ -39,6 +40,11 @@ class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not foll
 
 def _written(component: Custom, kernels: Kernels) -> Written:
     return Written(component, dict(component.dims), kernels, paired=False)
+
+
+def has_blocks(built: Any) -> bool:
+    """Whether a built model is one of blocks: of its own, or transformers' ResNet."""
+    return isinstance(built, BlockModel | ResNetForImageClassification)
 
 
 def block_layers(built: Any) -> list[nn.Module]:

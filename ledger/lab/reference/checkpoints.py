@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from ledger.lab.reference.blocks import block_layers, has_blocks
 from ledger.lab.reference.promises import Promises
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.plan import Recompute
@@ -64,7 +65,9 @@ def apply(built: Any, recompute: Recompute) -> None:
 
 
 def layers_of(built: Any) -> list[nn.Module]:
-    """The layers of a transformers model, first to last."""
+    """The layers of a transformers model, or of one of blocks, first to last."""
+    if has_blocks(built):
+        return block_layers(built)
     inner = built.base_model
     if hasattr(inner, "encoder"):
         return list(inner.encoder.layer)
