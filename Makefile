@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version audit clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, t
 browser := $(VENV)/browser
 pages: $(browser)/node_modules ## open PAGES=reports/*.html in Chromium, wide and narrow, light and dark, under axe-core
 	@NODE_PATH=$(abspath $<) scripts/pages $(PAGES)
+
+hostile-pages: $(runnable) $(browser)/node_modules ## open pages and comments made of hostile inputs in Chromium, and count what runs, loads or leaves
+	@rm -rf build/hostile && mkdir -p build/hostile && $(python) benchmarks/hostile_pages.py build/hostile >/dev/null
+	@NODE_PATH=$(abspath $(browser)/node_modules) scripts/hostile-pages build/hostile/*.html
 
 pictures: $(runnable) $(VENV)/.pango $(VENV)/.pictures $(browser)/node_modules ## draw the pictures of README.md in docs/pictures with Chromium, and write what they show
 	@NODE_PATH=$(abspath $(browser)/node_modules) $(python) scripts/pictures.py

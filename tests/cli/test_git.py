@@ -134,7 +134,8 @@ def test_the_hook_checks_the_plans_of_what_changed(here: Path) -> None:
     """pre-commit names every YAML file that changed: those that are no plans are passed over."""
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     program, *words = hook["entry"].split()
-    assert (program, hook["language"], hook["types"]) == ("ledger", "python", ["yaml"])
+    assert (program, hook["language"], hook["types"]) == ("scripts/pre-commit", "script", ["yaml"])
+    assert os.access(ROOT / program, os.X_OK)
     command = main.get_command(click.Context(main), words[0])
     assert command is not None
     good, bad = "archive/llama-3-8b.yaml", "long/one-node.yaml"
