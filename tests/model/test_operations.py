@@ -29,6 +29,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.formats import scale_bytes
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.fused_scan import FusedScan
+from ledger.model.images import Prefixed
 from ledger.model.joining import Joined, Taken
 from ledger.model.operations import Operation, differentiable
 from ledger.model.program import Program, program
@@ -73,6 +74,7 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
     {"model": plans.OLMO2, "kernels": {"attention": "math"}},
     {"model": plans.PHI},
+    {"model": plans.VIT, "run": {"micro_batch": 3, "global_batch": 3}},
     *(
         {"model": model, "kernels": {"scan": scan, "norm": "eager"}}
         for model in (plans.MAMBA2, plans.GATED_DELTA)
@@ -294,16 +296,22 @@ def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
 def test_what_is_taken_apart_or_joined_is_all_of_it() -> None:
     """The parts of a tensor have its elements together; a weight beside activations is there once for each row."""
     found = [operation for operation in written() if isinstance(operation, Taken | Joined)]
-    assert {type(operation) for operation in found} == {Taken, Joined}
+    assert {type(operation) for operation in found} == {Taken, Joined, Prefixed}
     for operation in found:
         whole, parts = operation.inputs, operation.outputs
         if isinstance(operation, Joined):
             whole, parts = parts, tuple(tensor for tensor in whole if tensor.role == "activation")
-        if operation.name == "attention/convolution.taken":  # but for the rows after the end of a sequence
+        # But for the rows after the end of a sequence, and the tokens that no image is classified by.
+        if operation.name in {"attention/convolution.taken", "final_norm/norm.taken"}:
             assert value(parts[0].elements()) < value(whole[0].elements())
             continue
         beside = [tensor for tensor in operation.inputs if tensor.role == "weight"]
         dropped = operation.name == "attention/softmax.taken"  # the share of the sink is thrown away
+        if isinstance(operation, Prefixed):  # whose sequence is one token longer, by a symbol of its own
+            batch, tokens, width = (dim.symbol for dim in whole[0].dims)
+            longer = whole[0].elements().subs(tokens, parts[0].dims[1].symbol + 1)
+            assert sympy.expand(longer - parts[0].elements()) == batch * width
+            continue
         rows = value(parts[0].elements()) // value(parts[0].local(parts[0].dims[-1])) if beside or dropped else 0
         assert sum(value(part.elements()) for part in parts) + rows == value(whole[0].elements()), operation.name
 
