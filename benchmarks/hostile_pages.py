@@ -118,7 +118,7 @@ def changed(folder: Path) -> str:
     commits = (
         {"a.yaml": (SPECS / "gpt2.yaml").read_text("utf-8")}
         | {f"specs/{part}": (SPECS / part).read_text("utf-8") for part in parts},
-        {name: hostile for name in ("a.yaml", "b<img src=x onerror=ran=1>@x.yaml")}
+        dict.fromkeys(("a.yaml", "b<img src=x onerror=ran=1>@x.yaml"), hostile)
         | {f"specs/{part}": (folder / Path(part).name).read_text("utf-8") for part in parts},
     )
     place.mkdir()
