@@ -110,26 +110,23 @@ def verb(folder: Path, *words: str) -> str:
 
 
 def changed(folder: Path) -> str:
-    """The comment on a commit that makes the plan hostile, as `ledger ci` prints it."""
+    """The comment on a commit that makes a plan and its parts hostile, and adds one of a hostile name."""
     place = folder / "repository"
-    place.mkdir()
     git = ["git", "-C", str(place), "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
-    for kind in ("models", "accelerators"):
-        (place / "specs" / kind).mkdir(parents=True)
+    parts = ("models/gpt2.yaml", "accelerators/h100-sxm.yaml")
+    hostile = (folder / "two.yaml").read_text("utf-8").replace(".yaml", "")
+    commits = (
+        {"a.yaml": (SPECS / "gpt2.yaml").read_text("utf-8")}
+        | {f"specs/{part}": (SPECS / part).read_text("utf-8") for part in parts},
+        dict.fromkeys(("a.yaml", "b<img src=x onerror=ran=1>@x.yaml"), hostile)
+        | {f"specs/{part}": (folder / Path(part).name).read_text("utf-8") for part in parts},
+    )
+    place.mkdir()
     subprocess.run([*git, "init", "-q"], check=True)
-    for content in (
-        lambda one: (SPECS / one).read_text("utf-8"),
-        lambda one: (folder / Path(one).name).read_text("utf-8"),
-    ):
-        (place / "a.yaml").write_text((SPECS / "gpt2.yaml").read_text("utf-8"), encoding="utf-8")
-        for part in ("models/gpt2.yaml", "accelerators/h100-sxm.yaml"):
-            (place / "specs" / part).write_text(content(part), encoding="utf-8")
-        if (place / ".git" / "HEAD").is_file() and content("models/gpt2.yaml") != (
-            SPECS / "models" / "gpt2.yaml"
-        ).read_text("utf-8"):
-            hostile = (folder / "two.yaml").read_text("utf-8").replace(".yaml", "")
-            (place / "a.yaml").write_text(hostile, encoding="utf-8")
-            (place / "b<img src=x onerror=ran=1>@x.yaml").write_text(hostile, encoding="utf-8")
+    for files in commits:
+        for name, text in files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(text, encoding="utf-8")
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-q", "-m", "c"], check=True)
     return verb(place, "ci", "--base", "HEAD~1", "--format", "md")
@@ -164,6 +161,7 @@ def pages(folder: Path) -> Iterator[Path]:
         path.with_suffix(".md.html").write_text(as_shown(path.read_text("utf-8")), encoding="utf-8")
     for path in (folder / "scored").glob("*.html"):
         path.replace(folder / f"score-{path.name}")
+    (folder / "unescaped.html").write_text(as_shown("\n\n".join(one for one in ATTACKS if "refresh" not in one)), encoding="utf-8")
     yield from sorted(folder.glob("*.html"))
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
+from ledger.report.escape import plain, sentence
+
 
 @dataclass(frozen=True)
 class MadeSection:
@@ -27,7 +31,12 @@ class MadeSection:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table, or nothing where it has no rows."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    """A Markdown table, or nothing where it has no rows; no text of a file is markup, names in backticks are code."""
+    lines = [f"| {' | '.join(cell if isinstance(cell, Markup) else sentence(cell) for cell in row)} |" for row in rows]
     if lines:
         yield from (f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines, "")
+
+
+def bold(text: str) -> Markup:
+    """A text that must not be overlooked."""
+    return Markup(f"**{plain(text)}**")  # noqa: S704 - escaped

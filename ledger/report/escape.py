@@ -67,6 +67,11 @@ def sentence(text: str) -> str:
     return _no_block("".join(parts).strip(" "))
 
 
+def literal(text: str) -> str:
+    """A text in Markdown as it is, its backticks too; it may begin a line."""
+    return _no_block(plain(text).strip(" "))
+
+
 def fenced(lines: Iterable[str], language: str) -> str:
     """Lines of a program in Markdown, each as it is; none ends the block."""
     shown = [seen(line) for line in lines]

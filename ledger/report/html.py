@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ledger.report import assets, palette
-from ledger.report.escape import code, fenced, sentence
+from ledger.report.escape import code, fenced, literal, sentence
 from ledger.report.links import linked
 from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
@@ -91,7 +91,7 @@ def environment() -> Environment:
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
     made = _environment(finalize=_in_markdown)
-    for name, written in (("code", code), ("fenced", fenced)):
+    for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
         made.globals[name] = partial(_as_written, written)
     return made
 

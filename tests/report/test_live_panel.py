@@ -13,10 +13,13 @@ import yaml
 import ledger
 from ledger import numbers
 from ledger.books.compiler import compile_plan
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.report import live, live_script
 from ledger.report.html import render
 from ledger.report.live_choices import choices_of
 from ledger.report.seals.opening import sealed
+from ledger.report.views.live import LiveView
+from ledger.report.views.memory import OVERHEAD
 from ledger.report.views.parts import Report
 from ledger.spec.load import load_plan
 from tests.report.live_pages import FURTHER, LIBRARY, SPECS, calculator, differences, node, page, plan
@@ -287,3 +290,10 @@ def test_a_link_cannot_move_what_has_no_control() -> None:
     )
     found = node(f"{text}\n{seen}")
     assert found == [["tensor=2"], 1]
+
+
+def test_the_bar_of_memory_has_a_length_for_each_part() -> None:
+    """A category that training does not have would leave all that follow it without a place."""
+    (*stacked, overhead) = LiveView.bar
+    assert overhead == OVERHEAD[0]
+    assert {*stacked} == {name for name, _ in LiveView.categories} == {*CATEGORIES}

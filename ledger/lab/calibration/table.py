@@ -8,7 +8,7 @@ from typing import Any
 from ledger.evidence.microbenchmarks.sets import MeasurementKind
 from ledger.lab.calibration.calibrate import FittedDevice
 from ledger.lab.calibration.curves import SetFit
-from ledger.lab.markdown import MadeSection, table
+from ledger.lab.markdown import MadeSection, bold, table
 
 SCHEMA = "ledger-calibration/1"
 FITS = MadeSection(
@@ -101,5 +101,5 @@ def section(sets: Sequence[SetFit]) -> Iterator[str]:
         f"than a fit on them errs on points it has not seen; {under} of the others are at or under that fit's error.\n"
     )
     for device in dict.fromkeys(one.measured.device for one in sets):
-        yield f"**{device}**\n"
+        yield f"{bold(device)}\n"
         yield from table(HEAD, (cells(one) for one in sets if one.measured.device == device))

@@ -11,6 +11,7 @@ from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow
 from ledger.lab.score.served import FIGURES, TIME_PER_TOKEN, TITLES, TOKENS_PER_SECOND
 from ledger.lab.score.serving_facts import SERVING_COLUMNS
 from ledger.lab.score.serving_rows import predict_served
+from ledger.report.escape import sentence
 from ledger.spec.library import default_library
 
 SERVING_TABLE = "published-serving.csv"
@@ -47,7 +48,7 @@ def source_lines(score: Score) -> Iterator[str]:
     for name, source in score.sources.items():
         for figure, errors in source.served.items():
             if errors.rows:
-                yield f"| {name} | {TITLES[figure]} | {errors.rows} | {_cells(errors)} |"
+                yield f"| {sentence(name)} | {TITLES[figure]} | {errors.rows} | {_cells(errors)} |"
 
 
 def _cells(errors: ErrorSummary) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ledger.evidence.verdicts import UNCHECKED, ComparedFigure
 from ledger.evidence.verification import Verification
-from ledger.lab.markdown import MadeSection, table
+from ledger.lab.markdown import MadeSection, bold, table
 
 DERIVATIONS = MadeSection(
     "<!-- derivations: made by `make accuracy` from specs/evidence/derivations -->", "<!-- end of derivations -->"
@@ -65,7 +65,7 @@ def _cell(verdict: ComparedFigure) -> str:
     if verdict.unexplained == 0:
         return "0"
     left = f"{verdict.unexplained / (verdict.found or 1):+.1e}"
-    return left if verdict.agrees else f"**{left}**"
+    return left if verdict.agrees else bold(left)
 
 
 def _causes(found: Sequence[Verification]) -> Iterator[str]:

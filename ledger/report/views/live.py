@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.books.memory.holdings import CATEGORIES as HELD
 from ledger.books.traced import CHOICES
 from ledger.report.live import LEVELS, Page, page_of
 from ledger.report.live_script import moves, page_script
@@ -19,6 +20,7 @@ COUNT_ALONE = (
     "Nothing can be moved here: of this model only the number of its parameters is known, and without the shapes of "
     "its layers neither activations nor a step can be derived."
 )
+TRAINED = tuple(name for name in MEMORY_ORDER if name in HELD)  # categories that a plan of training has
 MOST_SAID = 4  # structures that a page does not hold
 NUMBERS = (
     ("memory.reserved", "memory per device"),
@@ -56,8 +58,8 @@ class LiveView:
     why: str = ""
     controls: tuple[Control, ...] = ()
     numbers: tuple[tuple[str, str], ...] = NUMBERS
-    categories: tuple[tuple[str, str], ...] = tuple((name, CATEGORIES[name][0]) for name in MEMORY_ORDER)
-    bar: tuple[str, ...] = (*MEMORY_ORDER, OVERHEAD[0])
+    categories: tuple[tuple[str, str], ...] = tuple((name, CATEGORIES[name][0]) for name in TRAINED)
+    bar: tuple[str, ...] = (*TRAINED, OVERHEAD[0])
     devices: int = 0
     left_out: str = ""
 
