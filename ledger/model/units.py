@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -15,12 +15,12 @@ from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
-from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
+from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
 from ledger.model.held_inputs import Held, held_inputs, held_updates
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, differentiable
+from ledger.model.operations import Operation, differentiable, total
 from ledger.model.product_frames import held_by_products, scattered_first
 from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
@@ -28,12 +28,16 @@ from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.routing import is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
+from ledger.model.shared_results import Shared
+from ledger.model.sides import SOURCE, Side
 from ledger.model.storing import stored
-from ledger.model.tape import Tape
+from ledger.model.tape import OWN_SEQUENCE, Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
 from ledger.spec.stack import UNSTATED_STACK
+
+ENCODER = Side(length=SOURCE)
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,16 @@ class Builder:
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
     packed: bool = False  # sequences hold several documents
 
-    def tape(self, suffix: str = "", policy: str = "none") -> Tape:
+    def tape(self, suffix: str = "", policy: str = "none", side: Side = OWN_SEQUENCE) -> Tape:
         """An empty tape, for what a policy treats so."""
-        tape = Tape(
-            self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed, stack=self.stack
-        )
+        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed)
+        tape = replace(tape, stack=self.stack, side=side)
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none", group: str = "") -> Unit:
         """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
-        still = fixed(self.train, group or name)
+        still = self._still(group or name)
         operations = frozen(tape.operations, still)
         narrow = replaced(operations)
         weights = tuple(
@@ -134,6 +137,11 @@ class Builder:
         held += (*held_rows(operations), *held_updates(operations))
         return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
+    def _still(self, group: str) -> Callable[[Tensor], bool]:
+        """Whether a weight of a group stays as it is: by the plan, or by the model."""
+        left_out = fixed(self.train, group)
+        return lambda weight: weight.frozen or left_out(weight)
+
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
         names = {gradient.name for gradient in gradients}
@@ -151,16 +159,25 @@ class Builder:
 
         return tuple(map(placed, steps))
 
-    def entry(self, *, still: bool = False) -> Tensor:
+    def entry(self, side: Side = OWN_SEQUENCE, *, still: bool = False) -> Tensor:
         """The residual stream as a layer receives it; `still`: no gradient flows into it."""
-        tape = self.tape()
-        return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
+        tape = self.tape(side=side)
+        stream = components.embedding(tape, self.model).on(self.layout.stream, side.named("stream"))
+        return replace(stream, frozen=still)
 
     def input(self) -> Unit:
-        """Tokens to residual stream."""
-        tape = self.tape()
+        """Tokens to residual stream; of a model that has an encoder, those that it reads."""
+        tape = self.tape(side=ENCODER if self.model.encoder_groups else OWN_SEQUENCE)
         components.embedding(tape, self.model)
         return self.unit(INPUT, sympy.Integer(1), tape)
+
+    def bridge(self, *, still: bool) -> Unit:
+        """What an encoder gives to the layers that attend to it, and the tokens of the decoder to its stream."""
+        tape, groups = self.tape(), [group for group in self.model.groups if group.cross_attention]
+        readers = total(symbol("layers", self.suffix(group)) for group in groups)
+        components.encoded(replace(tape, side=ENCODER), self.entry(ENCODER, still=still), self.model, readers)
+        components.embedding(tape, self.model)
+        return self.unit(BRIDGE, sympy.Integer(1), tape)
 
     def output(self, *, still: bool) -> tuple[Unit, ...]:
         """Residual stream to logits, and logits to loss; one unit where both go part by part."""
@@ -194,26 +211,41 @@ class Builder:
     def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
 
-        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own.
+        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own. Between an
+        encoder and a decoder stands what hands the result of the one to the other.
         """
         again = redone(self.recompute, role.layers, self.chunks)
         leave = hosted(self.hosted, role.layers, self.chunks)
+        side = ENCODER if self.model.encoder_groups else OWN_SEQUENCE
         for group, held, count, left in zip(self.model.groups, role.layers, again, leave, strict=True):
+            if side.is_source and not group.encodes_source:
+                bridge = self.bridge(still=still)
+                yield bridge
+                side, still = Side(encoded=given(bridge)), closed(bridge)
             suffix = self.suffix(group)
             found = parts(self.recompute, suffix, held, count, self.chunks) if held else ()
             for part in hosting(found, suffix, left):
-                first = self._layer(group, suffix, part, still=still)
-                if not still or closed(first):
-                    yield first
-                    continue
-                still = False
-                yield self._layer(group, suffix, part.apart(1), still=True)
-                if part.held > 1:
-                    yield self._layer(group, suffix, part.apart(0), still=False)
+                for unit in self._alike(group, part, side, still=still):
+                    yield unit
+                    still = still and closed(unit)
 
-    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
-        tape = self.tape(suffix, part.policy)
-        components.layer(tape, self.entry(still=still), group, self.model)
+    def _alike(self, group: Group, part: Part, side: Side, *, still: bool) -> Iterator[Unit]:
+        """The layers of a part as one unit, or the first of them and the others where it makes what they are given."""
+        suffix = self.suffix(group)
+        whole_part = self._layer(group, suffix, part, side, still=still)
+        makes = group.attention.relative_buckets > 0
+        if not makes and (not still or closed(whole_part)):
+            yield whole_part
+            return
+        first = self._layer(group, suffix, part.apart(1), side, still=still)
+        yield first
+        if part.held > 1:
+            side = replace(side, bias=given(first)) if makes else side
+            yield self._layer(group, suffix, part.apart(0), side, still=still and closed(first))
+
+    def _layer(self, group: Group, suffix: str, part: Part, side: Side, *, still: bool) -> Unit:
+        tape = self.tape(suffix, part.policy, side)
+        components.layer(tape, self.entry(replace(side, encoded=None), still=still), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
@@ -223,6 +255,11 @@ def _buffered(operation: Operation) -> Operation:
     if isinstance(operation, Collective) and (operation.collective, operation.axis) == ("all_gather", "tensor"):
         return replace(operation, buffered=True)
     return operation
+
+
+def given(unit: Unit) -> Tensor:
+    """What a unit makes for layers of others."""
+    return next(operation.output for operation in unit.written if isinstance(operation, Shared))
 
 
 def closed(unit: Unit) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 
 import torch
 import yaml
@@ -15,6 +14,7 @@ from ledger.lab.bench.gpu import PowerMonitor
 from ledger.lab.bench.plans import cases, step_records_plan
 from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, release_memory
 from ledger.lab.bench.timing import Timing, host_clock, quartiles
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     checkpoint_layers,
     freeze,
@@ -24,7 +24,7 @@ from ledger.lab.reference.model import (
     workload,
 )
 from ledger.lab.reference.optimizers import reference_optimizer
-from ledger.lab.transformers.config import NoReferenceError, family
+from ledger.lab.transformers.config import NoReferenceError, layers_of
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 
@@ -61,15 +61,16 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
-    layers = attrgetter(family(work.model).layers)(built)
+    layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
     if chosen.stack.compiled:
         for layer in layers:
             layer.compile()
+    *source, _ = micro_batch(work, place)
     tokens = torch.randint(work.model.vocab, (work.batch, work.seq_len), device=place)
 
     def step() -> torch.Tensor:
-        loss = training_loss(built, work, tokens)
+        loss = training_loss(built, work, (*source, tokens))
         loss.backward()
         optimizer.step()
         built.zero_grad()

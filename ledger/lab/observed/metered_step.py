@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn, zeros_like
@@ -21,7 +20,7 @@ from ledger.lab.observed.step_moments import StepMoments
 from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference.model import Workload
 from ledger.lab.reference.optimizers import FakeScalars, ReferenceOptimizer, reference_optimizer
-from ledger.lab.transformers.config import family
+from ledger.lab.transformers.config import layers_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class TrainedModel:
     layers: Sequence[nn.Module]
     groups: Sequence[str]
     optimizer: ReferenceOptimizer
+    encoder: int = 0  # of the layers, those of an encoder, which are the first
 
     def resident(self) -> Iterator[Tensor]:
         """What is there before the step and after it; of a DTensor, this rank's part."""
@@ -41,9 +41,11 @@ class TrainedModel:
 
 def trained_model(built: Any, work: Workload) -> TrainedModel:
     """`built` with the optimizer of `work`. Call it inside the fake mode and within `FakeScalars`."""
-    layers = attrgetter(family(work.model).layers)(built)
+    layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
-    return TrainedModel(built, layers, [group.name for group in work.model.layers], optimizer)
+    groups = work.model.layers
+    encoder = sum(group.encodes_source for group in groups)
+    return TrainedModel(built, layers, [group.name for group in groups], optimizer, encoder)
 
 
 def causal_loss(model: Any, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ class MeteredStep:
         meter.watch([*self.batch, *self.model.resident()])
         static = meter.allocated
         host.enter("passes")
-        moments = StepMoments(meter, self.model.layers, self.model.groups)
+        moments = StepMoments(meter, self.model.layers, self.model.groups, self.model.encoder)
         log = CollectiveLog(self.axes, lambda: moments.phase)
         offloaded = offload_activations(self.model.layers, self.hosting)
         with self.fake, meter.resizes_seen(), host, meter, log, offloaded, moments.followed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.spec.imports.huggingface.recognition import FamilyMatch, nearest_family
@@ -96,6 +97,12 @@ def family(model: Model) -> Family:
     return _match(model).family
 
 
+def layers_of(built: Any, model: Model) -> list[Any]:
+    """The layers of a transformers model in the order in which they run; raises `NoReferenceError`."""
+    row = family(model)
+    return [layer for path in (row.layers, row.further) if path for layer in attrgetter(path)(built)]
+
+
 def transformers_config(model: Model) -> Any:
     """The transformers configuration of `model`, every size and dropout set; raises `NoReferenceError`."""
     import transformers
@@ -106,5 +113,7 @@ def transformers_config(model: Model) -> Any:
 
 
 def with_layers(model: Model, count: int) -> Model:
-    """`model` with `count` layers, all of its first group."""
+    """`model` with `count` layers, all of its first group; of one with an encoder and a decoder, so many of both."""
+    if model.encoder_groups:
+        return replace(model, groups=tuple(replace(group, repeat=count) for group in model.groups), order=())
     return replace(model, groups=(replace(model.groups[0], repeat=count),), order=())
