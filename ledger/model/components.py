@@ -144,7 +144,8 @@ def _of_tokens(tape: Tape, model: Model) -> Tensor:
         table = tape.weight(TYPES, "token_types d_model")
         x = _add(tape, "embedding/add_types", x, _looked_up(tape, str(TYPES), kinds, table))
     if model.learned_positions:
-        places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
+        of = "batch seq" if model.positions_each else "seq"
+        places = Tensor("embedding/positions.index", tape.dims(of), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
         x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
     return x

@@ -147,17 +147,22 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
         capped = tape.pointwise(f"{tape.side.attention}/softcap.divide", scores)
         tanh = tape.pointwise(f"{tape.side.attention}/softcap.tanh", capped, flops=6, saves=["out"])
         scores = tape.pointwise(f"{tape.side.attention}/softcap.multiply", tanh)
-    square = scores.named("batch", "seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
-    mask = Tensor(f"{tape.side.named(tape.side.attention)}/mask.table", square, tape.matmul_result, "table", tape.layout.inputs)
-    scores = tape.pointwise(f"{tape.side.attention}/mask", scores, mask, dtype=scores.dtype, add=True)
+    scores = _masked(tape, scores) if spec.masked or not spec.bidirectional else scores
     if spec.sinks:
         return _context(tape, tape.cast(shares_beside_sinks(tape, scores), tape.matmul_result), value, spec)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"])
-    shares = tape.cast(shares, tape.matmul_result)
+    shares = shares if spec.softmax == "unconverted" else tape.cast(shares, tape.matmul_result)
     return _context(tape, shares, value, spec)
+
+
+def _masked(tape: Tape, scores: Tensor) -> Tensor:
+    """Scores with one mask for all layers, which a checkpoint holds as any other input."""
+    square, name = scores.named("batch", "seq", "key"), f"{tape.side.named(tape.side.attention)}/mask.table"
+    mask = Tensor(name, square, tape.matmul_result, "table", tape.layout.inputs)
+    return tape.pointwise(f"{tape.side.attention}/mask", scores, mask, dtype=scores.dtype, add=True)
 
 
 def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
@@ -186,6 +191,7 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
     if spec.dropout:
         mask = Tensor(f"{tape.side.attention}/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise(f"{tape.side.attention}/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
+    shares = tape.cast(shares, value.dtype)
     context = tape.contract(
         Module(tape.side.attention, "context"),
         context_einsum(value),

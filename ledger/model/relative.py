@@ -31,9 +31,10 @@ def biased(tape: Tape, scores: Tensor) -> Tensor:
 def _looked_up(tape: Tape, scores: Tensor) -> Tensor:
     """A number of each head for each pair of tokens (heads seq key), by the bucket that their distance falls into."""
     heads, seq, key = scores.named("heads", "seq", "key")
-    buckets = Tensor(f"{TABLE}.index", (seq, key), "int64", "index")
+    name = tape.side.named(str(TABLE))
+    buckets = Tensor(f"{name}.index", (seq, key), "int64", "index")
     table = tape.weight(TABLE, "relative_buckets heads")
-    found = tape.activation(str(TABLE), (seq, key, heads), table.dtype)
-    found = tape.record(Lookup(found.name, EMBEDDING, (buckets, table), (found,), (buckets,)))
+    found = tape.activation(name, (seq, key, heads), table.dtype)
+    found = tape.record(Lookup(name, EMBEDDING, (buckets, table), (found,), (buckets,)))
     first = replace(found, dims=(heads, seq, key))
     return shared(tape, first, symbol("layers", tape.suffix))

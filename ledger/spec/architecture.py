@@ -32,6 +32,7 @@ FOREIGN_PARTS = (
     "sound",
     "encoder_groups",
     "head_input_scale",
+    "positions_each",
 )
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
@@ -157,6 +158,9 @@ class Model:
     learned_positions: Annotated[
         int, At("embedding.learned_positions"), Size(), "Rows of a learned position table; none where not given."
     ] = 0
+    positions_each: Annotated[
+        bool, At("embedding.positions_each"), "Whether rows of that table are looked up for each sequence (Whisper)."
+    ] = False
     scale_embedding: Annotated[bool, At("embedding.scale"), "Whether embeddings are multiplied by sqrt(d_model)."] = (
         False
     )

@@ -43,7 +43,7 @@ OF_SCORES = (
     *("rotary_form", "rotary_base", "qk_norm", "sinks", "temperature", "chunk"),
 )
 # What encoders and decoders of text and of sound have.
-OF_ENCODERS = ("relative_buckets", "key_bias", "scaled")
+OF_ENCODERS = ("relative_buckets", "key_bias", "scaled", "masked")
 RECURRENT = AttentionKind((*LATENT_SIZES, *OF_SCORES, *OF_ENCODERS, "bidirectional"), recurrent=True)
 ATTENTION_KINDS: Mapping[str, AttentionKind] = {
     "grouped_query": AttentionKind((*LATENT_SIZES, "state")),
@@ -85,12 +85,18 @@ class Attention:
     rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
     window: Annotated[int | None, Size(), "Sliding window in tokens."] = None
     bidirectional: Annotated[bool, "Whether tokens see those after them too (BERT)."] = False
+    masked: Annotated[
+        bool,
+        "Whether eager attention adds a mask to scores also where tokens see all others, of which some may be padding "
+        "(Whisper adds none).",
+    ] = True
     softcap: Annotated[float | None, SOFTCAP, "Scores pass through cap * tanh(score / cap)."] = None
     dropout: Annotated[Fraction, SHARE, "Dropout on attention probabilities."] = Fraction(0)
     softmax: Annotated[
         str,
-        Choice("fp32", "input"),
-        "What eager attention computes its softmax in: fp32, or the dtype of its input (GPT-2).",
+        Choice("fp32", "input", "unconverted"),
+        "What eager attention computes its softmax in: fp32, or the dtype of its input (GPT-2), `unconverted` until it "
+        "multiplies values, also where autocast makes it wide (T5, Whisper).",
     ] = "fp32"
     kind: Annotated[
         str,

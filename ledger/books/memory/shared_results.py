@@ -11,6 +11,7 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, posted
 from ledger.model.causes import Cause
+from ledger.model.fsdp_units import BRIDGE
 from ledger.model.operations import ONE, ZERO, differentiable
 from ledger.model.program import Program
 from ledger.model.shared_results import Shared
@@ -59,11 +60,12 @@ class _SharedResult:
         return self.tensor.storage in saved | again
 
     def alive(self, point: Point) -> sympy.Expr:
-        """Forward from its maker on, while layers read it; where backward does too, until the first of them is over."""
+        """Forward from its maker on, while callers hold it; where backward reads it, until the first layer is over."""
         if point.phase == OPTIMIZER or point.unit == self.maker.name:
             return ZERO
         if point.phase == FORWARD:
-            return ONE if point.left[self.maker.name] != ZERO and (self.kept or point.unit in self.readers) else ZERO
+            held = self.kept or BRIDGE in (self.maker.name, point.unit) or point.unit in self.readers
+            return ONE if held and point.left[self.maker.name] != ZERO else ZERO
         return ONE if self.kept and point.left[self.maker.name] == ZERO else ZERO
 
     def summed(self, point: Point) -> sympy.Expr:

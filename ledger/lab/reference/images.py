@@ -35,6 +35,15 @@ def initialised(model: Model) -> AbstractContextManager[None]:
     return no_init_weights() if model.image else nullcontext()
 
 
+def one_sequence_only(model: Model) -> None:
+    """Raises `NoReferenceError` for a model with an encoder, where the judge's ranks read one sequence of tokens."""
+    from ledger.lab.transformers.config import NoReferenceError
+
+    text_only(model)
+    if model.encoder_groups:
+        raise NoReferenceError(f"{model.title}: these ranks of the judge read one sequence, and this model reads two")
+
+
 def text_only(model: Model) -> None:
     """Raises `NoReferenceError` for a model of images, where the judge's ranks read tokens."""
     from ledger.lab.transformers.config import NoReferenceError

@@ -109,7 +109,8 @@ def transformers_config(model: Model) -> Any:
 
     match = _match(model)
     unused = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    return getattr(transformers, match.family.config)(**match.configuration, **unused)
+    starts = {"decoder_start_token_id": 0} if match.family.further else {}
+    return getattr(transformers, match.family.config)(**match.configuration, **unused, **starts)
 
 
 def with_layers(model: Model, count: int) -> Model:
