@@ -161,7 +161,9 @@ def pages(folder: Path) -> Iterator[Path]:
         path.with_suffix(".md.html").write_text(as_shown(path.read_text("utf-8")), encoding="utf-8")
     for path in (folder / "scored").glob("*.html"):
         path.replace(folder / f"score-{path.name}")
-    (folder / "unescaped.html").write_text(as_shown("\n\n".join(one for one in ATTACKS if "refresh" not in one)), encoding="utf-8")
+    (folder / "unescaped.html").write_text(
+        as_shown("\n\n".join(one for one in ATTACKS if "refresh" not in one)), encoding="utf-8"
+    )
     yield from sorted(folder.glob("*.html"))
 
 

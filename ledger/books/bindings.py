@@ -41,6 +41,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     shared: dict[str, Exact] = {
         "batch": plan.run.micro_batch,
         "seq": plan.run.seq_len,
+        **({"source": plan.run.source_len} if plan.model.encoder_groups else {}),
         **{axis: getattr(degrees, axis) for axis in AXES},
         "imbalance": plan.assumptions.expert_imbalance,
         "replicate": degrees.replicate,
@@ -131,6 +132,8 @@ def _model_sizes(model: Model) -> dict[str, Exact]:
         found["classes"] = model.classes
     else:
         found["vocab"] = model.vocab
+    if model.sound:
+        found |= {"bands": model.sound.bands, "frames": model.sound.frames}
     if model.predictions:
         found["predictions"] = model.predictions
     if model.learned_positions:

@@ -18,7 +18,7 @@ from ledger.model.formats import ADAPTERS, part_of, stored_dtype
 from ledger.model.fsdp_units import ENDS, ROOT, wrapped
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import per_parameter
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import SHARED, Tensor
 from ledger.model.units import Unit
 from ledger.numbers import DAY
 from ledger.spec.documents import TOLD_BOUNDS
@@ -28,6 +28,7 @@ from ledger.spec.token_budget import TokensPerParameter
 Totals = Iterator[tuple[str, Amount]]
 PER_DEVICE, CHECKPOINT = "parameters.per_device", "checkpoint.bytes"
 CORE = ("attention", "core")
+OF_ALL = ("table", SHARED)  # roles of what layers have in common
 
 
 def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
@@ -137,11 +138,11 @@ def counters(plan: Plan, model: Whole) -> Totals:
     once: dict[str, Exact] = {}
     for unit in model.units:
         sizes = {tensor.storage: (model.value(tensor.bytes()), tensor.role) for tensor in unit.kept.saved}
-        layer = sum(size for size, role in sizes.values() if role != "table")
+        layer = sum(size for size, role in sizes.values() if role not in OF_ALL)
         if unit.name not in ENDS:
             yield f"saved.per_layer.{unit.name}", layer
             everything += model.value(unit.count) * layer
-            once.update({name: size for name, (size, role) in sizes.items() if role == "table"})
+            once.update({name: size for name, (size, role) in sizes.items() if role in OF_ALL})
         else:
             once.update({name: size for name, (size, _) in sizes.items()})
     yield "saved.total", everything + sum(once.values())

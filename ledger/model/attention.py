@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import sympy
 
@@ -16,6 +17,7 @@ from ledger.model.mamba2 import mamba2
 from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
+from ledger.model.sides import CROSS
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY
@@ -28,12 +30,29 @@ def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     return kinds[spec.kind](tape, x, spec, norms)
 
 
+def crossed(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """The mixing of tokens with those that the encoder gave; result (batch seq d_model)."""
+    if (encoded := tape.side.encoded) is None:
+        raise TypeError("nothing was encoded that tokens could attend to")
+    crossing = replace(tape, side=replace(tape.side, attention=CROSS))
+    query = _projected(crossing, x, spec, "q", "heads")
+    key, value = _key_and_value(crossing, encoded, spec)
+    query = _scaled(crossing, query) if spec.scaled == "queries" else query
+    return _out(crossing, mixed(crossing, query, key, value, spec), spec)
+
+
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    query = _scaled(tape, query) if spec.scaled == "queries" else query
     if spec.fused_qkv and spec.rotary and tape.stack.split_values:
         value = tape.pointwise("attention/v.copy", value, kernel=COPY, add=True)
     return _out(tape, _attended(tape, query, key, value, spec, norms), spec)
+
+
+def _scaled(tape: Tape, query: Tensor) -> Tensor:
+    """Queries multiplied by 1 / sqrt(head_dim) before the core (transformers, WhisperAttention)."""
+    return tape.pointwise(f"{tape.side.attention}/q.scale", query)
 
 
 def _gated(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
@@ -55,7 +74,7 @@ def _gated(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 
 def _out(tape: Tape, context: Tensor, spec: Attention) -> Tensor:
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
-    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
+    return tape.linear(Module(tape.side.attention, "out"), einsum, context, bias=spec.out_bias)
 
 
 def _attended(  # noqa: PLR0913 - what attention is made of
@@ -64,7 +83,7 @@ def _attended(  # noqa: PLR0913 - what attention is made of
     """Queries and keys normed and rotated as the model says, then the core; result (batch seq heads head_dim)."""
     if spec.qk_norm in ("head", "heads", "all"):
         query, key = (
-            norm(tape, Module("attention", f"{name}_norm"), tensor, norms, *_normed(tensor, spec))
+            norm(tape, Module(tape.side.attention, f"{name}_norm"), tensor, norms, *_normed(tensor, spec))
             for name, tensor in (("q", query), ("k", key))
         )
     if spec.rotary:
@@ -101,7 +120,8 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tens
 
 def _projected(tape: Tape, x: Tensor, spec: Attention, name: str, heads: str) -> Tensor:
     einsum = f"batch seq d_model, {heads} head_dim d_model -> batch seq {heads} head_dim"
-    return tape.linear(Module("attention", name), einsum, x, bias=spec.qkv_bias, lead=2)
+    bias = spec.qkv_bias and (spec.key_bias or name != "k")
+    return tape.linear(Module(tape.side.attention, name), einsum, x, bias=bias, lead=2)
 
 
 def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,8 +130,8 @@ def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, T
         return _shared_projection(tape, x, spec)
     three = (Dim("three", sympy.Integer(3)),)
     einsum = "batch seq d_model, heads three head_dim d_model -> batch seq heads three head_dim"
-    joint = tape.linear(Module("attention", "qkv"), einsum, x, bias=spec.qkv_bias, lead=3, sizes=three)
-    query, key, value = (tape.view(joint, "batch seq heads head_dim", f"attention/{n}") for n in "qkv")
+    joint = tape.linear(Module(tape.side.attention, "qkv"), einsum, x, bias=spec.qkv_bias, lead=3, sizes=three)
+    query, key, value = (tape.view(joint, "batch seq heads head_dim", f"{tape.side.attention}/{n}") for n in "qkv")
     return query, key, value
 
 
@@ -120,7 +140,7 @@ def _shared_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, 
     own, theirs = tape.dims("batch seq heads head_dim"), tape.dims("batch seq kv_heads head_dim")
     heads = (Dim("qkv_heads", own[2].symbol + 2 * theirs[2].symbol),)
     einsum = "batch seq d_model, qkv_heads head_dim d_model -> batch seq qkv_heads head_dim"
-    joint = tape.linear(Module("attention", "qkv"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=heads)
+    joint = tape.linear(Module(tape.side.attention, "qkv"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=heads)
     query, key, value = tape.taken(joint, {"attention/q": own, "attention/k": theirs, "attention/v": theirs})
     return query, key, value
 

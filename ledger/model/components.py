@@ -10,14 +10,18 @@ import sympy
 
 from ledger.model import dtypes, images, moves
 from ledger.model.activations import activation
-from ledger.model.attention import attention
+from ledger.model.attention import attention, crossed
 from ledger.model.custom import custom
 from ledger.model.dims import Dim
+from ledger.model.dropout import dropout
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
 from ledger.model.held_inputs import UPDATE
 from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.norms import norm
+from ledger.model.shared_results import shared
+from ledger.model.sides import CROSS
+from ledger.model.sound import heard
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
@@ -49,12 +53,20 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     normed = _normed(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _joined(mixing, "attention", (x, inner), group, model)
+    x = _crossed(mixing, x, group, model) if group.cross_attention else x
     if group.mlp.kind == "none":
         return x
     inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
     normed = _normed(inside, "mlp_norm", x, model) if before else x  # of one function with the product that reads it
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
     return _joined(feeding, "mlp", (x, outer), group, model)
+
+
+def _crossed(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
+    """Attention to what an encoder gives, normed before and added as that of the layer to itself is."""
+    normed = _normed(tape, f"{CROSS}_norm", x, model)
+    inner = crossed(tape.inside("attention"), normed, group.crossing)
+    return _joined(tape, CROSS, (x, inner), group, model)
 
 
 def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
@@ -96,39 +108,43 @@ def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
     return tape.inside(UPDATE).pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
-def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
-    """Dropout saves its mask, a byte an element."""
-    mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
-    return tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])
-
-
 # --- both ends ----------------------------------------------------------------------------------
 
 
 def token_rows(tape: Tape) -> Tensor:
     """The rows of the tokens (batch seq d_model)."""
-    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
-    return _looked_up(tape, str(TOKENS), tokens, tape.weight(TOKENS, "vocab d_model"))
+    name = tape.side.named(str(TOKENS))
+    tokens = Tensor(f"{name}.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
+    return _looked_up(tape, name, tokens, tape.weight(TOKENS, "vocab d_model"))
 
 
 def embedding(tape: Tape, model: Model) -> Tensor:
     """Token rows, plus learned rows of types and positions, scaled, normed and dropped out where the model does so.
 
-    Of a model of images: patches behind a class token, with their positions, or what its stem makes of them.
+    Of a model of images: patches behind a class token, with their positions, or what its stem makes of them; of an
+    encoder of sound, its frames.
     """
     if model.stem:
         return images.stemmed(tape, model.stem)
-    x = images.placed(tape, model) if model.image else _of_tokens(tape, model)
+    x = _entering(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
-    x = dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+    x = dropout(tape, f"{tape.side.named('embedding')}/dropout", x) if model.embedding_dropout else x
     return tape.cast(x, "fp32") if model.residual_dtype == "fp32" else x
+
+
+def _entering(tape: Tape, model: Model) -> Tensor:
+    if model.sound and tape.side.is_source:
+        return heard(tape)
+    return images.placed(tape, model) if model.image else _of_tokens(tape, model)
 
 
 def _of_tokens(tape: Tape, model: Model) -> Tensor:
     x = token_rows(tape)
     if model.scale_embedding:
-        factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
-        x = tape.pointwise("embedding/scale", x, factor, saves=[factor])
+        factor = Tensor(
+            f"{tape.side.named('embedding')}/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic"
+        )
+        x = tape.pointwise(f"{tape.side.named('embedding')}/scale", x, factor, saves=[factor])
     if model.embedding_multiplier:
         x = tape.pointwise("embedding/multiplier", x)
     if model.token_types:
@@ -136,7 +152,8 @@ def _of_tokens(tape: Tape, model: Model) -> Tensor:
         table = tape.weight(TYPES, "token_types d_model")
         x = _add(tape, "embedding/add_types", x, _looked_up(tape, str(TYPES), kinds, table))
     if model.learned_positions:
-        places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
+        of = "batch seq" if model.positions_each else "seq"
+        places = Tensor("embedding/positions.index", tape.dims(of), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
         x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
     return x
@@ -169,6 +186,8 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """What the head multiplies: the stream after the final norm and the transform, where the model has them."""
     x = final_norm(tape, x, model) if model.norm.final else x
+    x = dropout(tape, "final_norm/dropout", x) if model.norm.final_dropout else x
+    x = tape.pointwise("head/scale_input", x) if model.head_input_scale else x
     if not model.head_transform:
         return x
     einsum = "batch seq d_model, d_out d_model -> batch seq d_out"
@@ -176,6 +195,13 @@ def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     wide = tape.linear(Module("head", "transform"), einsum, x, bias=True, sizes=(width,))
     active = activation(tape.inside("activation"), "head/activation", wide, model.head_transform)
     return norm(tape, Module("head_norm", "norm"), tape.view(active, "batch seq d_model", "head/stream"), model.norm)
+
+
+def encoded(tape: Tape, x: Tensor, model: Model, readers: sympy.Expr) -> Tensor:
+    """What an encoder gives to so many layers: its stream after a norm, and what is dropped out of that."""
+    x = norm(tape, Module("encoder_norm", "norm"), x, model.norm) if model.norm.final else x
+    x = dropout(tape, "encoder_norm/dropout", x) if model.norm.final_dropout else x
+    return shared(tape, x, readers)
 
 
 def table_of(model: Model) -> Module:

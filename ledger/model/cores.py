@@ -12,6 +12,7 @@ from ledger.model.dims import Dim, symbol
 from ledger.model.fused_attention import FusedAttention
 from ledger.model.modules import Module
 from ledger.model.operations import ONE
+from ledger.model.relative import biased
 from ledger.model.ring import around
 from ledger.model.sinks import shares_beside_sinks, sinks
 from ledger.model.tape import Tape
@@ -67,12 +68,13 @@ def slowest(tape: Tape, query: Tensor) -> sympy.Expr:
 def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
     """The two contractions inside a fused kernel, over the heads of the query; of packed documents each has its own."""
     batch, seq, heads, _ = query.dims
-    own = symbol("document", tape.suffix) if tape.packed else seq.symbol
+    seen = key.dims[1].symbol
+    own = symbol("document", tape.suffix) if tape.packed else seen
     keys = Dim("key", own)
     scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
     wide = [Tensor(t.name, (batch, keys, heads, t.dims[-1]), t.dtype, split=query.split) for t in (key, value)]
     result = Tensor("context", (batch, seq, heads, value.dims[-1]), query.dtype, split=query.split)
-    share = density(tape, spec) * (seq.symbol / own)
+    share = density(tape, spec) * (seen / own)
     return (
         Contraction("scores", NO_KERNEL, (query, wide[0]), (scores,), einsum=SCORES, density=share),
         Contraction("context", NO_KERNEL, (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
@@ -83,9 +85,11 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
     def core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
         """Query, key, value, result and the log of each row's sum are saved; scores never leave the chip."""
         query, key, value = (tape.cast(t, tape.matmul_result) for t in (query, key, value))
+        if spec.scaled == "queries":
+            query, key, value = (_copied(tape, t) for t in (query, key, value))
         if kernel.repeats:
             key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
-        name = "attention/core"
+        name = f"{tape.side.attention}/core"
         width = value.dims[-1]
         padded = kernel.pads and width != query.dims[-1]
         if padded:
@@ -134,34 +138,45 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract(
-        Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
     )
-    scores = tape.pointwise("attention/scale", scores)
+    scores = tape.pointwise(f"{tape.side.attention}/scale", scores)
+    if spec.relative_buckets:
+        scores = biased(tape, scores)
     if spec.softcap:
-        capped = tape.pointwise("attention/softcap.divide", scores)
-        tanh = tape.pointwise("attention/softcap.tanh", capped, flops=6, saves=["out"])
-        scores = tape.pointwise("attention/softcap.multiply", tanh)
-    square = scores.named("batch", "seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
-    mask = Tensor("attention/mask.table", square, scores.dtype, "table", tape.layout.inputs)
-    scores = tape.pointwise("attention/mask", scores, mask, dtype=scores.dtype, add=True)
+        capped = tape.pointwise(f"{tape.side.attention}/softcap.divide", scores)
+        tanh = tape.pointwise(f"{tape.side.attention}/softcap.tanh", capped, flops=6, saves=["out"])
+        scores = tape.pointwise(f"{tape.side.attention}/softcap.multiply", tanh)
+    scores = _masked(tape, scores) if spec.masked or not spec.bidirectional else scores
     if spec.sinks:
         return _context(tape, tape.cast(shares_beside_sinks(tape, scores), tape.matmul_result), value, spec)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)
-    shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"])
-    shares = tape.cast(shares, tape.matmul_result)
+    shares = tape.pointwise(
+        f"{tape.side.attention}/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"]
+    )
+    shares = shares if spec.softmax == "unconverted" else tape.cast(shares, tape.matmul_result)
     return _context(tape, shares, value, spec)
+
+
+def _masked(tape: Tape, scores: Tensor) -> Tensor:
+    """Scores with one mask for all layers, which a checkpoint holds as any other input."""
+    square, name = scores.named("batch", "seq", "key"), f"{tape.side.named(tape.side.attention)}/mask.table"
+    mask = Tensor(name, square, tape.matmul_result, "table", tape.layout.inputs)
+    return tape.pointwise(f"{tape.side.attention}/mask", scores, mask, dtype=scores.dtype, add=True)
 
 
 def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """SDPA's fallback: everything in fp32, the scale taken into query and key (aten attention.cpp)."""
     query, key, value = _separate(tape, (query, key, value), spec, "fp32")
-    query = tape.pointwise("attention/scale_q", query)
-    key = tape.pointwise("attention/scale_k", key)
-    scores = tape.contract(Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32")
-    scores = tape.pointwise("attention/mask", scores, add=True)
-    shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
+    query = tape.pointwise(f"{tape.side.attention}/scale_q", query)
+    key = tape.pointwise(f"{tape.side.attention}/scale_k", key)
+    scores = tape.contract(
+        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32"
+    )
+    scores = tape.pointwise(f"{tape.side.attention}/mask", scores, add=True)
+    shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
 
 
@@ -169,26 +184,27 @@ def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: 
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract(
-        Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
     )
-    shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
+    shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
 
 
 def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Dropout of the softmax, the values it weighs, and the copy back to (batch seq heads head_dim)."""
     if spec.dropout:
-        mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
-        shares = tape.pointwise("attention/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
+        mask = Tensor(f"{tape.side.attention}/dropout.mask", shares.dims, "bool", "mask", shares.split)
+        shares = tape.pointwise(f"{tape.side.attention}/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
+    shares = tape.cast(shares, value.dtype)
     context = tape.contract(
-        Module("attention", "context"),
+        Module(tape.side.attention, "context"),
         context_einsum(value),
         shares,
         value,
         density=density(tape, spec),
         dtype=shares.dtype,
     )
-    return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
+    return tape.pointwise(f"{tape.side.attention}/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
 
 
 def _separate(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ledger.model.activations import activation
 from ledger.model.custom import custom
+from ledger.model.dropout import dropout
 from ledger.model.experts import experts
 from ledger.model.gated_experts import TWO, activated
 from ledger.model.modules import Module
@@ -21,22 +22,30 @@ def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     up = _into(tape, x, "up", spec)
-    return _out_of(tape, activation(tape.inside("activation"), "mlp/activation", up, spec.activation), spec)
+    inner = tape.inside("activation")
+    return _out_of(tape, dropped(inner, activation(inner, "mlp/activation", up, spec.activation), spec), spec)
 
 
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     if spec.fused_gate_up:
         einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
         joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
-        return _out_of(tape, activated(tape, joint, spec), spec)
+        return _out_of(tape, dropped(tape.inside("activation"), activated(tape, joint, spec), spec), spec)
     gate = _into(tape, x, "gate", spec)
     inner = tape.inside("activation")
     if tape.kernels.activation == "fused_gated":
         up = _into(tape, x, "up", spec)
-        return _out_of(tape, inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
+        product = inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
+        return _out_of(tape, dropped(inner, product, spec), spec)
     active = activation(inner, "mlp/activation", gate, spec.activation)
     up = _into(tape, x, "up", spec)  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
-    return _out_of(tape, inner.pointwise("mlp/product", active, up, saves=[active, up]), spec)
+    product = inner.pointwise("mlp/product", active, up, saves=[active, up])
+    return _out_of(tape, dropped(inner, product, spec), spec)
+
+
+def dropped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """What the last projection reads, dropped out where the model does so."""
+    return dropout(tape, "mlp/dropout", x) if spec.dropout else x
 
 
 def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:

@@ -19,8 +19,8 @@ from ledger.spec.plan import Precision
 if TYPE_CHECKING:
     from ledger.model.units import Unit
 
-INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
-ENDS = (INPUT, OUTPUT, LOSS)
+INPUT, BRIDGE, OUTPUT, LOSS = "input", "bridge", "output", "loss"  # the units that are not layers
+ENDS = (INPUT, BRIDGE, OUTPUT, LOSS)  # the ends of a model, or of its encoder and its decoder
 ROOT = "root"  # the weights of these units, which move together
 MODEL = 0  # layers in a wrap that holds all of them
 

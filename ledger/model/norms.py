@@ -83,11 +83,27 @@ def over_rms(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
 
     The gradient of a factor that is one for many elements is a product as large as all of them, before it is summed.
     """
+    rstd = _over_root(tape, name, wide, over)
+    return tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
+
+
+def _over_root(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
+    """1 / rms(x) over the last `over` dims."""
     square = tape.pointwise(f"{name}.square", wide, saves=[wide], scratch=2)  # x^1, and twice that
     rows = wide.dims[: len(wide.dims) - over]
     mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel=REDUCTION)
-    rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
-    return tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
+    return tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
+
+
+def _rms_of_input(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) -> Tensor:
+    """RMSNorm that squares a copy in fp32 and scales the input itself, into fp32; narrow weights read a narrow result.
+
+    transformers, T5LayerNorm.
+    """
+    rstd = _over_root(tape, name, tape.cast(x, "fp32"), along)
+    normed = tape.pointwise(f"{name}.scale", x, rstd, saves=[x, rstd], scratch=1)
+    source = tape.cast(normed, weight.dtype)
+    return tape.pointwise(f"{name}.weigh", weight, source, like=source, saves=[source, weight], scratch=1)
 
 
 def _layer_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) -> Tensor:
@@ -110,6 +126,8 @@ def _rms_eager(  # noqa: PLR0913 - as above
     tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm, along: int
 ) -> Tensor:
     """RMSNorm written in Python, in fp32, as transformers ships it."""
+    if spec.scales_input:
+        return _rms_of_input(tape, name, x, weight, along)
     normed = over_rms(tape, name, tape.cast(x, "fp32"), along)
     if spec.unit_offset:
         offset = _offset(tape, name, tape.cast(weight, "fp32"))

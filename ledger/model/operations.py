@@ -9,7 +9,7 @@ from functools import cached_property
 import sympy
 
 from ledger.model.causes import Cause, Purpose
-from ledger.model.tensors import Tensor, product, sized
+from ledger.model.tensors import SHARED, Tensor, product, sized
 from ledger.spec.kernel_classes import KernelClass
 
 ZERO = sympy.Integer(0)
@@ -157,4 +157,4 @@ def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], .
 
 def differentiable(tensor: Tensor) -> bool:
     """Whether a gradient flows into this tensor."""
-    return tensor.role in ("activation", "weight", "cast") and not tensor.frozen
+    return tensor.role in ("activation", "weight", "cast", SHARED) and not tensor.frozen

@@ -15,7 +15,7 @@ from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.convolution import Convolution
 from ledger.model.dequantised import copy_of, dequantised
-from ledger.model.dims import Dim, dim, listed
+from ledger.model.dims import Dim, dim, listed, symbol
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.formats import stored_dtype
 from ledger.model.joining import Joined, Taken
@@ -24,11 +24,14 @@ from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.narrowing import gathered_narrow, narrowed, unheld
 from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
-from ledger.model.tensors import Split, Tensor
+from ledger.model.sides import Side
+from ledger.model.tensors import SHARED, Split, Tensor
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
 from ledger.spec.stack import UNSTATED_STACK
 from ledger.spec.windows import has_windows, terms
+
+OWN_SEQUENCE = Side()  # of a model that has nothing else
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Tape:
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
     `of_loss` as in Tensor. `cache`: of a pass that serves, what keys and values wait in. `packed`: attention does not
-    leave the documents of a sequence.
+    leave the documents of a sequence. `side`: whether it is of an encoder or a decoder, and what its layers are given.
     """
 
     precision: Precision
@@ -57,6 +60,7 @@ class Tape:
     stack: Stack = UNSTATED_STACK
     of_loss: bool = False
     cache: Cache | None = None
+    side: Side = OWN_SEQUENCE
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -66,15 +70,25 @@ class Tape:
 
     def dims(self, names: str) -> tuple[Dim, ...]:
         """The dims of these names in this group."""
-        return tuple(dim(name, self.suffix) for name in listed(names))
+        return tuple(self._dim(name) for name in listed(names))
 
-    def weight(self, of: Module | Parameter, names: str | tuple[Dim, ...], lead: int = 1) -> Tensor:
-        """A parameter, of a module the one that multiplies, cut as the layout says; the same one is the same tensor."""
+    def _dim(self, name: str) -> Dim:
+        """A dim of the table of symbols; a sequence is as long as its side of the model says."""
+        known = dim(name, self.suffix)
+        return replace(known, symbol=symbol(self.side.length)) if name in ("seq", "key") else known
+
+    def weight(
+        self, of: Module | Parameter, names: str | tuple[Dim, ...], lead: int = 1, *, fixed: bool = False
+    ) -> Tensor:
+        """A parameter, of a module the one that multiplies, cut as the layout says; the same one is the same tensor.
+
+        `fixed`: it is not trained, whatever the plan trains.
+        """
         parameter = Parameter(of) if isinstance(of, Module) else of
         dims = self.dims(names) if isinstance(names, str) else names
         split = self.layout.of(dims)
         made = Tensor(str(parameter), dims, "", "weight", split, lead, parameter=parameter, block=self.block)
-        made = replace(made, dtype=stored_dtype(self.precision, made))
+        made = replace(made, dtype=stored_dtype(self.precision, made), frozen=fixed)
         return self.weights.setdefault(made.name, made)
 
     def linear(  # noqa: PLR0913 - the arguments are the facts of one module
@@ -164,6 +178,7 @@ class Tape:
         if tensor.dtype == dtype:
             return tensor
         shared = tensor.role == "weight"
+        role = "cast" if shared else "activation" if tensor.role == SHARED else tensor.role
         known = self.moved.get((tensor.name, dtype))
         if known and (shared or keep):
             return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -15,12 +15,12 @@ from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
-from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
+from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
 from ledger.model.held_inputs import Held, held_inputs, held_updates
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, differentiable
+from ledger.model.operations import Operation, differentiable, total
 from ledger.model.product_frames import held_by_products, scattered_first
 from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
@@ -28,12 +28,16 @@ from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.routing import is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
+from ledger.model.shared_results import Shared
+from ledger.model.sides import SOURCE, Side
 from ledger.model.storing import stored
-from ledger.model.tape import Tape
+from ledger.model.tape import OWN_SEQUENCE, Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
 from ledger.spec.stack import UNSTATED_STACK
+
+ENCODER = Side(length=SOURCE)
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,16 @@ class Builder:
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
     packed: bool = False  # sequences hold several documents
 
-    def tape(self, suffix: str = "", policy: str = "none") -> Tape:
+    def tape(self, suffix: str = "", policy: str = "none", side: Side = OWN_SEQUENCE) -> Tape:
         """An empty tape, for what a policy treats so."""
-        tape = Tape(
-            self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed, stack=self.stack
-        )
+        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed)
+        tape = replace(tape, stack=self.stack, side=side)
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none", group: str = "") -> Unit:
         """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
-        still = fixed(self.train, group or name)
+        still = self._still(group or name)
         operations = frozen(tape.operations, still)
         narrow = replaced(operations)
         weights = tuple(
@@ -135,6 +138,11 @@ class Builder:
         held += (*held_rows(operations), *held_updates(operations))
         return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
+    def _still(self, group: str) -> Callable[[Tensor], bool]:
+        """Whether a weight of a group stays as it is: by the plan, or by the model."""
+        left_out = fixed(self.train, group)
+        return lambda weight: weight.frozen or left_out(weight)
+
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
         names = {gradient.name for gradient in gradients}
@@ -152,35 +160,44 @@ class Builder:
 
         return tuple(map(placed, steps))
 
-    def entry(self, *, still: bool = False, before: Unit | None = None) -> Tensor:
-        """The residual stream as a layer receives it; `still`: no gradient flows into it.
+    def entry(self, before: Unit | None = None, side: Side = OWN_SEQUENCE) -> Tensor:
+        """The residual stream as a layer receives it from the unit `before`, frozen where no gradient flows into that.
 
-        Of a model of blocks it is what the unit `before` gives, which may save it for itself.
+        Of a model of blocks it is what that unit gives, which may save it for itself.
         """
+        still = before is not None and closed(before)
         if before is None or not self.model.of_blocks:
-            tape = self.tape()
-            return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
+            tape = self.tape(side=side)
+            stream = components.embedding(tape, self.model).on(self.layout.stream, side.named("stream"))
+            return replace(stream, frozen=still)
         made = before.written[-1].output
         return replace(made, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
 
     def input(self) -> Unit:
-        """Tokens to residual stream."""
-        tape = self.tape()
+        """Tokens to residual stream; of a model that has an encoder, those that it reads."""
+        tape = self.tape(side=ENCODER if self.model.encoder_groups else OWN_SEQUENCE)
         components.embedding(tape, self.model)
         return self.unit(INPUT, sympy.Integer(1), tape)
 
-    def output(self, *, still: bool, before: Unit | None = None) -> tuple[Unit, ...]:
+    def bridge(self, before: Unit | None) -> Unit:
+        """What an encoder gives to the layers that attend to it, and the tokens of the decoder to its stream."""
+        tape, groups = self.tape(), [group for group in self.model.groups if group.cross_attention]
+        readers = total(symbol("layers", self.suffix(group)) for group in groups)
+        components.encoded(replace(tape, side=ENCODER), self.entry(before, ENCODER), self.model, readers)
+        components.embedding(tape, self.model)
+        return self.unit(BRIDGE, sympy.Integer(1), tape)
+
+    def output(self, before: Unit | None) -> tuple[Unit, ...]:
         """Residual stream to logits, and logits to loss; one unit where both go part by part."""
         one = sympy.Integer(1)
         tape, after = self.tape(), self.tape()
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
             tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in CHUNKED_LOSSES:
-            hidden = components.into_head(tape, self.entry(still=still), self.model)
+            hidden = components.into_head(tape, self.entry(before), self.model)
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
-        entry = self.entry(still=still, before=before)
-        cross_entropy.loss(after, components.head(tape, entry, self.model))
+        cross_entropy.loss(after, components.head(tape, self.entry(before), self.model))
         for group in self.model.groups:
             if group.mlp.router.auxiliary_loss:
                 balance(replace(after, suffix=self.suffix(group)), group)
@@ -190,44 +207,54 @@ class Builder:
         """What tells the symbols of a group from another's."""
         return group.name if len(self.model.groups) > 1 else ""
 
-    def predictions(self, *, still: bool) -> Unit:
+    def predictions(self, before: Unit | None) -> Unit:
         """Prediction of further tokens, which the last stage runs beside its head."""
         group = self.model.groups[-1]
-        tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(still=still)
+        tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(before)
         multi_token.written(tape, hidden, self.model)
         unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
         steps = tuple(multi_token.added(unit, hidden, self.model))
         return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
 
-    def layers(self, role: Role, *, still: bool, before: Unit | None = None) -> Iterator[Unit]:
+    def layers(self, role: Role, before: Unit | None) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
 
         Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own; so is a block
         whose input is saved by the unit before, where blocks of its group do not save their results, or the reverse.
+        Between an encoder and a decoder stands what hands the result of the one to the other.
         """
         again = redone(self.recompute, role.layers, self.chunks)
         leave = hosted(self.hosted, role.layers, self.chunks)
+        side = ENCODER if self.model.encoder_groups else OWN_SEQUENCE
         for group, held, count, left in zip(self.model.groups, role.layers, again, leave, strict=True):
-            suffix = self.suffix(group)
-            found = parts(self.recompute, suffix, held, count, self.chunks) if held else ()
-            for part in hosting(found, suffix, left):
-                first = self._layer(group, suffix, part, still=still, before=before)
-                begins = still and not closed(first)
-                changes = group.block and before and part.held > 1 and _differ(before, first)
-                if not (begins or changes):
-                    yield first
-                    before = first
-                    continue
-                before = self._layer(group, suffix, part.apart(1), still=still, before=before)
+            if side.is_source and not group.encodes_source:
+                before = self.bridge(before)
                 yield before
-                still &= not begins
-                if part.held > 1:
-                    before = self._layer(group, suffix, part.apart(0), still=still, before=before)
-                    yield before
+                side = Side(encoded=given(before))
+            found = parts(self.recompute, self.suffix(group), held, count, self.chunks) if held else ()
+            for part in hosting(found, self.suffix(group), left):
+                for unit in self._alike(group, part, side, before):
+                    yield unit
+                    before = unit
 
-    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool, before: Unit | None) -> Unit:
-        tape = self.tape(suffix, part.policy)
-        components.layer(tape, self.entry(still=still, before=before), group, self.model)
+    def _alike(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
+        """The layers of a part as one unit; or the first of them apart, where it makes or begins what others get."""
+        all_of_it = self._layer(group, part, side, before)
+        makes = group.attention.relative_buckets > 0
+        begins = before is not None and closed(before) and not closed(all_of_it)
+        changes = group.block is not None and before is not None and part.held > 1 and _differ(before, all_of_it)
+        if not (makes or begins or changes):
+            yield all_of_it
+            return
+        first = self._layer(group, part.apart(1), side, before)
+        yield first
+        if part.held > 1:
+            yield self._layer(group, part.apart(0), replace(side, bias=given(first)) if makes else side, first)
+
+    def _layer(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
+        suffix = self.suffix(group)
+        tape = self.tape(suffix, part.policy, side)
+        components.layer(tape, self.entry(before, replace(side, encoded=None)), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
@@ -237,6 +264,11 @@ def _buffered(operation: Operation) -> Operation:
     if isinstance(operation, Collective) and (operation.collective, operation.axis) == ("all_gather", "tensor"):
         return replace(operation, buffered=True)
     return operation
+
+
+def given(unit: Unit) -> Tensor:
+    """What a unit makes for layers of others."""
+    return next(operation.output for operation in unit.written if isinstance(operation, Shared))
 
 
 def closed(unit: Unit) -> bool:
@@ -290,13 +322,10 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     if build.model.bare:
         return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role, still=bool(found) and closed(found[0]), before=found[0] if found else None))
+    found.extend(build.layers(role, found[0] if found else None))
     if role.last and build.model.predictions:
-        found.append(build.predictions(still=bool(found) and closed(found[-1])))
-    if not role.last:
-        return tuple(found)
-    last = found[-1] if found else None
-    return (*found, *build.output(still=bool(last) and closed(found[-1]), before=last))
+        found.append(build.predictions(found[-1] if found else None))
+    return (*found, *build.output(found[-1] if found else None)) if role.last else tuple(found)
 
 
 def _bare(build: Builder) -> Unit:

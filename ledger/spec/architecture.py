@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -15,6 +15,7 @@ from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
 from ledger.spec.images import Image
 from ledger.spec.parts import At, PartHeader, PartOf
+from ledger.spec.sound import Sound
 from ledger.spec.structures import NEEDED, AnyStated, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
@@ -31,6 +32,10 @@ FOREIGN_PARTS = (
     "head_transform",
     "residual_scale",
     "residual_dtype",
+    "sound",
+    "encoder_groups",
+    "head_input_scale",
+    "positions_each",
 )
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
@@ -50,7 +55,14 @@ class Norm:
         "Whether a norm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS); a LayerNorm is written "
         "in Python where this says so (Cohere).",
     ] = False
+    scales_input: Annotated[
+        bool,
+        "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5).",
+    ] = False
     final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
+    final_dropout: Annotated[Fraction, SHARE, "Dropout after the last norm of a decoder, and of an encoder (T5)."] = (
+        Fraction(0)
+    )
 
 
 NO_MLP = MLP(kind="none", activation="")
@@ -71,11 +83,32 @@ class Group:
         "One norm before each part, one after (OLMo 2), one before and one after (Gemma-2), one that both parallel "
         "parts read (Falcon, Phi, Cohere), or one of the stream after each addition (BERT).",
     ] = "pre"
+    reads: Annotated[
+        str,
+        Choice("sequence", "source"),
+        "What its layers see: the sequence whose tokens are predicted, or the source that goes before it "
+        "(`run.source_len`), of which they are the encoder (T5, Whisper).",
+    ] = "sequence"
+    cross_attention: Annotated[
+        bool,
+        "Whether tokens attend to what the encoder gives too, between attention and feed-forward part, by heads of "
+        "the same number and width (T5, Whisper).",
+    ] = False
     residual: Annotated[
         str,
         Choice("sequential", "parallel"),
         "`parallel`: attention and MLP read the same stream (GPT-NeoX).",
     ] = "sequential"
+
+    @property
+    def encodes_source(self) -> bool:
+        """Whether it is of an encoder, whose sequence is the source."""
+        return self.reads == "source"
+
+    @property
+    def crossing(self) -> Attention:
+        """The attention to what an encoder gives: as that of the layer to itself, of all tokens, by no position."""
+        return replace(self.attention, bidirectional=True, relative_buckets=0, rotary=Fraction(0), window=None)
 
     @property
     def written(self) -> dict[str, Custom]:
@@ -125,6 +158,7 @@ class Model:
         PartOf(Block),
         "What a model of blocks makes of an image before the first of them, in steps as a block has them.",
     ] = None
+    sound: Annotated[Sound | None, Sound.spec.meaning] = None
     groups: Annotated[
         tuple[Group, ...],
         At("layers"),
@@ -137,6 +171,9 @@ class Model:
     learned_positions: Annotated[
         int, At("embedding.learned_positions"), Size(), "Rows of a learned position table; none where not given."
     ] = 0
+    positions_each: Annotated[
+        bool, At("embedding.positions_each"), "Whether rows of that table are looked up for each sequence (Whisper)."
+    ] = False
     scale_embedding: Annotated[bool, At("embedding.scale"), "Whether embeddings are multiplied by sqrt(d_model)."] = (
         False
     )
@@ -166,6 +203,9 @@ class Model:
         Choice("silu", "gelu", "gelu_tanh", "relu", "relu2"),
         "Activation of a projection that stands before the head with a norm after it (BERT); none where not given.",
     ] = ""
+    head_input_scale: Annotated[
+        bool, At("head.scale_input"), "Whether what the head reads is divided by sqrt(d_model) (T5)."
+    ] = False
     residual_scale: Annotated[
         float | None, SOFTCAP, "What a part of a layer gives is multiplied by it before it is added (Granite)."
     ] = None
@@ -211,6 +251,16 @@ class Model:
         named = {group.name: group for group in self.groups}
         pattern = [named[name] for name in self.order]
         return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
+
+    @property
+    def encoder_groups(self) -> tuple[Group, ...]:
+        """The groups of the encoder, of a model that has one before its decoder."""
+        return tuple(group for group in self.groups if group.encodes_source)
+
+    @property
+    def crossed_layers(self) -> int:
+        """Layers that attend to what the encoder gives."""
+        return sum(group.repeat for group in self.groups if group.cross_attention)
 
     @property
     def encodes(self) -> bool:

@@ -42,12 +42,18 @@ OF_SCORES = (
     *("kv_heads", "fused_qkv", "rotary", "window", "softcap", "dropout", "softmax"),
     *("rotary_form", "rotary_base", "qk_norm", "sinks", "temperature", "chunk"),
 )
-RECURRENT = AttentionKind((*LATENT_SIZES, *OF_SCORES, "bidirectional"), recurrent=True)
+# What encoders and decoders of text and of sound have.
+OF_ENCODERS = ("relative_buckets", "key_bias", "scaled", "masked")
+RECURRENT = AttentionKind((*LATENT_SIZES, *OF_SCORES, *OF_ENCODERS, "bidirectional"), recurrent=True)
 ATTENTION_KINDS: Mapping[str, AttentionKind] = {
     "grouped_query": AttentionKind((*LATENT_SIZES, "state")),
-    "gated": AttentionKind((*LATENT_SIZES, "fused_qkv", "state")),
-    "custom": AttentionKind((*LATENT_SIZES, *OF_SCORES, "heads", "head_dim", "qkv_bias", "out_bias", "state")),
-    "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm", "state"), expanded=True),
+    "gated": AttentionKind((*LATENT_SIZES, *OF_ENCODERS, "fused_qkv", "state")),
+    "custom": AttentionKind(
+        (*LATENT_SIZES, *OF_SCORES, *OF_ENCODERS, "heads", "head_dim", "qkv_bias", "out_bias", "state")
+    ),
+    "latent": AttentionKind(
+        ("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm", "state", *OF_ENCODERS), expanded=True
+    ),
     "mamba2": RECURRENT,
     "gated_delta": RECURRENT,
 }
@@ -71,17 +77,26 @@ class Attention:
         int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=HAS_OTHER_WIDTHS)
     ] = 0
     qkv_bias: Annotated[bool, "Whether the projections into it, as q, k and v, have biases."] = False
+    key_bias: Annotated[
+        bool, "Whether that of keys has one where those of queries and values have (Whisper's has not)."
+    ] = True
     out_bias: Annotated[bool, "Whether the output projection has a bias."] = False
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
     rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
     window: Annotated[int | None, Size(), "Sliding window in tokens."] = None
     bidirectional: Annotated[bool, "Whether tokens see those after them too (BERT)."] = False
+    masked: Annotated[
+        bool,
+        "Whether eager attention adds a mask to scores also where tokens see all others, of which some may be padding "
+        "(Whisper adds none).",
+    ] = True
     softcap: Annotated[float | None, SOFTCAP, "Scores pass through cap * tanh(score / cap)."] = None
     dropout: Annotated[Fraction, SHARE, "Dropout on attention probabilities."] = Fraction(0)
     softmax: Annotated[
         str,
-        Choice("fp32", "input"),
-        "What eager attention computes its softmax in: fp32, or the dtype of its input (GPT-2).",
+        Choice("fp32", "input", "unconverted"),
+        "What eager attention computes its softmax in: fp32, or the dtype of its input (GPT-2), `unconverted` until it "
+        "multiplies values, also where autocast makes it wide (T5, Whisper).",
     ] = "fp32"
     kind: Annotated[
         str,
@@ -147,6 +162,18 @@ class Attention:
         int | None, Size(), "Tokens see those before them in their own chunk of so many only (Llama 4)."
     ] = None
 
+    relative_buckets: Annotated[
+        int,
+        Size(most=1_000_000),
+        "Rows of a table of biases by distance, a number for each head, which the first layer of an encoder or a "
+        "decoder has and all its layers add to their scores (T5); none where not given.",
+    ] = 0
+    scaled: Annotated[
+        str,
+        Choice("scores", "queries"),
+        "What is multiplied by 1 / sqrt(head_dim): scores, or queries, which are then copied with keys and values to "
+        "stand head by head (Whisper).",
+    ] = "scores"
     state: Annotated[State | None, Needed(when=IS_RECURRENT)] = None
     custom: Custom | None = None
 
@@ -229,8 +256,9 @@ class Attention:
 
     @property
     def joined(self) -> bool:
-        """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
-        return self.expanded or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form in JOINED_FORMS)
+        """Whether queries are copied or put together from parts, which leaves heads before positions."""
+        turned = self.rotary > 0 and self.rotary_form in JOINED_FORMS
+        return self.expanded or 0 < self.rotary < 1 or turned or self.scaled == "queries"
 
     @property
     def rotary_dim(self) -> int:

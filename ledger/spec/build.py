@@ -56,6 +56,7 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
             built[name] = derive(stated[name], *(built[need] for need in needs))
     if "run" in built and "model" in built:
         built["run"] = _of_images(built["run"], built["model"], stated["run"])
+        built["run"] = _of_sound(built["run"], built["model"], stated["run"])
     served = built.get("serve")
     return built | ({"run": _one_pass(served, built["parallelism"])} if served and "parallelism" in built else {})
 
@@ -171,6 +172,11 @@ def _of_images(run: Run, model: Model, given: Values) -> Run:
         return run
     length = given.get("seq_len", model.image.tokens)
     return replace(run, seq_len=length, tokens=run.images * length if run.images else run.tokens)
+
+
+def _of_sound(run: Run, model: Model, given: Values) -> Run:
+    """The run of a model that hears: the tokens of a source follow from its frames."""
+    return replace(run, source_len=given.get("source_len", model.sound.tokens)) if model.sound else run
 
 
 def _serve(stated: Serve | None, stack: Stack) -> Serve | None:

@@ -11,6 +11,7 @@ from ledger.spec.parts import PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, Size
 
+SHARE = quantity("1", greatest=1, zero=True, exact=True)
 HAS_NO_SIZES = AnyStated((IS_CUSTOM, KeyStated("kind", "none")))
 NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
 
@@ -82,6 +83,7 @@ class MLP:
         Needed(unless=HAS_NO_SIZES),
     ] = "silu"
     bias: Annotated[bool, "Whether the projections have biases."] = False
+    dropout: Annotated[Fraction, SHARE, "Dropout of what the last projection reads (T5)."] = Fraction(0)
     fused_gate_up: Annotated[bool, "Whether one projection gives gate and up (Phi-3, GLM-4)."] = False
     experts: Annotated[int, Size(most=1_000_000), "Experts that a token can be sent to.", NEEDED_OF_EXPERTS] = 0
     top_k: Annotated[int, Size(most=1_000_000), "Experts that one token uses.", NEEDED_OF_EXPERTS] = 0

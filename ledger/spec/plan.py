@@ -113,6 +113,9 @@ class Run:
         "In the whole run of a model of images, each as often as it is seen: `300M images`.",
     ] = None
     documents: Annotated[Documents | None, OPTIONAL] = None
+    source_len: Annotated[
+        int, BATCH, "Tokens of a source that an encoder reads before each sequence; those of sound follow from it."
+    ] = 0
 
     @property
     def token_count(self) -> int | None:

@@ -14,7 +14,7 @@ import yaml
 from ledger.spec.architecture import Model
 from ledger.spec.imports.huggingface import fields, patterns, terms
 from ledger.spec.imports.huggingface.config import config_model, import_config, import_text
-from ledger.spec.imports.huggingface.families import FAMILIES, UNSAID, WRAPPED
+from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.families.common import decoder
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
@@ -271,13 +271,6 @@ def test_an_unknown_family_is_met_with_the_known_ones() -> None:
     (problem,) = refused({"model_type": "gemma_2"}).problems
     assert problem.help.startswith("is `gemma")
     assert all(name in problem.help for name in FAMILIES)
-
-
-@pytest.mark.parametrize("name", UNSAID)
-def test_a_family_that_cannot_be_said_is_refused_with_what_it_lacks(name: str) -> None:
-    """Files of transformers whose models have parts that no spec has, each with its reason."""
-    (problem,) = refused({"model_type": name}).problems
-    assert problem.message.endswith(UNSAID[name])
 
 
 def test_a_file_without_a_family_is_refused() -> None:

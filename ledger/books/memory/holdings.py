@@ -12,6 +12,7 @@ from ledger.books.memory import autocast, gradients, optimizer, quantised
 from ledger.books.memory.module_gathering import small_weights
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import BATCH, categories, standing
+from ledger.books.memory.shared_results import shared_results
 from ledger.books.memory.steps import AllocationChoice, FullestStep, Running, fullest, fullest_of
 from ledger.books.memory.timeline import (
     BACKWARD,
@@ -39,10 +40,11 @@ from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
-from ledger.model.tensors import BUFFER, REMEMBERED, CeilDiv
+from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, CeilDiv
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
+OF_LAYERS = (STAYING, BUFFER, REMEMBERED, SHARED)  # roles of what stands by itself below
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
 
 
@@ -98,6 +100,7 @@ def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     yield from autocast.remembered(program, plan, line)
     yield from quantised.kept(program, line)
     yield from _buffers(program, line)
+    yield from shared_results(program, line)
     yield from _tables(program, line)
     for unit in program.units:
         if unit.forward:
@@ -150,7 +153,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
-    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in (STAYING, BUFFER, REMEMBERED)}.values():
+    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in OF_LAYERS}.values():
         alive = always(ONE) if tensor.name in BATCH else _with_layers if tensor.name in again else _in_forward
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 

@@ -13,7 +13,8 @@ from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
-from ledger.model.tensors import Tensor
+from ledger.model.shared_results import Shared
+from ledger.model.tensors import SHARED, Tensor
 from ledger.model.units import Unit
 
 ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
@@ -39,7 +40,8 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """
     entry = _entry(unit)
     kept = {tensor.storage for tensor in unit.kept.saved}
-    lasting = kept | set(entry) | {unit.forward[-1].output.storage}
+    given = {operation.output.storage for operation in unit.written if isinstance(operation, Shared)}
+    lasting = kept | given | set(entry) | {unit.forward[-1].output.storage}
     return _run(tuple(map(_own, unit.forward)), entry, lasting, {}, dict(unit.held))
 
 
@@ -57,6 +59,7 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = set() if added else {weight.gradient.name for weight in unit.weights}
+    lasting |= {t.gradient.name for op in unit.written for t in op.inputs if t.role == SHARED and differentiable(t)}
     operations = tuple(map(_own, _rebuilding(unit)))
     start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
     repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}

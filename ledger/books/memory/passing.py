@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from ledger.books.memory.liveness import LiveTensors, backward, forward, storages
 from ledger.model.images import PIXELS
 from ledger.model.quantised import STAYING
-from ledger.model.tensors import BUFFER, REMEMBERED, Tensor
+from ledger.model.sound import FRAMES
+from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, Tensor
 from ledger.model.units import Unit
 
-BATCH = ("embedding/tokens.index", PIXELS)  # what a step is given
+BATCH = ("embedding/tokens.index", "source_embedding/tokens.index", FRAMES, PIXELS)  # what a step is given
 
 
 def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
@@ -43,5 +44,5 @@ def scores(tensor: Tensor) -> bool:
 
 
 def standing(tensor: Tensor) -> bool:
-    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep of a pass."""
-    return tensor.role in ("table", BUFFER, REMEMBERED, STAYING) or tensor.name in BATCH
+    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep or are given."""
+    return tensor.role in ("table", BUFFER, REMEMBERED, SHARED, STAYING) or tensor.name in BATCH

@@ -18,7 +18,7 @@ from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Su
 from ledger.books.module_fetches import ModuleFetches, Profile, by_module
 from ledger.model.checkpointing import segment
 from ledger.model.exchanges import ends_apart
-from ledger.model.fsdp_units import ENDS, INPUT, LOSS, MODEL, OUTPUT
+from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, MODEL, OUTPUT
 from ledger.model.multi_token import UNIT
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
@@ -62,7 +62,11 @@ def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) 
             held[unit.group] += [unit.name] * int(value(unit.count))
     waiting = {group: iter(_in_turn(names, plan)) for group, names in held.items()}
     left = dict(zip(groups, layers, strict=True))
+    bridged = all(unit.name != BRIDGE for unit in program.units)
     for index in order(plan.model):
+        if not bridged and not plan.model.groups[index].encodes_source:
+            bridged = True
+            yield BRIDGE
         if left[groups[index]]:
             left[groups[index]] -= 1
             yield next(waiting[groups[index]])
@@ -72,7 +76,8 @@ def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) 
 def _in_turn(names: Sequence[str], plan: Plan) -> Sequence[str]:
     """The layers of a group in order: of every n, the first is rebuilt; of a segment, the last rebuilds it."""
     kinds, policy = tuple(dict.fromkeys(names)), plan.recompute
-    if policy.policy not in ("every", "segment") or len(kinds) < 2:
+    counted = policy.policy == "segment" or (policy.policy == "every" and policy.every > 1)
+    if not counted or len(kinds) < 2:
         return names
     if policy.policy == "every":
         return [kinds[index % policy.every != 0] for index in range(len(names))]
@@ -129,14 +134,18 @@ class _Passing:
         moving = self.moving(near)
         if not self.moved:
             return visited[index], Surroundings(moving=moving)
-        start = index - index % self.size
+        if visited[index] == BRIDGE:  # whose weights are the root's
+            return BRIDGE, Surroundings(before=visited[index - 1], after=visited[index + 1], moving=moving)
+        layers = [name for name in visited if name != BRIDGE]
+        place = index - visited[:index].count(BRIDGE)
+        start = place - place % self.size
         stop = start + self.size
         first, last = (INPUT, OUTPUT) if phase == FORWARD else (OUTPUT, INPUT)
-        before = visited[start - 1] if start else first * (first in self.alone)
-        after = visited[stop] if stop < len(visited) else last * (last in self.alone)
+        before = layers[start - 1] if start else first * (first in self.alone)
+        after = layers[stop] if stop < len(layers) else last * (last in self.alone)
         layer = index if phase == FORWARD else len(visited) - 1 - index
         gathered = self.profiles.get((phase, visited[index], layer))
-        return visited[index], Surroundings(before, after, index - start, index + 1 == stop, moving, gathered)
+        return visited[index], Surroundings(before, after, place - start, place + 1 == stop, moving, gathered)
 
     def moving(self, near: Sequence[str]) -> str:
         """The neighbour of a layer, if there is one and its activations move meanwhile."""
@@ -161,6 +170,8 @@ def _called(phase: str, unit: str, place: int, whole: int) -> tuple[str, str]:
     The layers that are usually fullest have the names of their unit alone: the last of forward, the first of backward.
     """
     name = f"{phase}/{unit}"
+    if unit == BRIDGE:
+        return name, f"{phase}, {unit}"
     number = place if phase == FORWARD else whole - place + 1
     title = f"{phase}, {_nth(number, whole)} layer of {unit}"
     if place == (whole if phase == FORWARD else 1):

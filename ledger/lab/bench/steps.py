@@ -14,6 +14,7 @@ from ledger.lab.bench.gpu import PowerMonitor
 from ledger.lab.bench.plans import cases, step_records_plan
 from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, release_memory
 from ledger.lab.bench.timing import Timing, host_clock, quartiles
+from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     checkpoint_layers,
     freeze,
@@ -66,10 +67,11 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     if chosen.stack.compiled:
         for layer in layers:
             layer.compile()
+    *source, _ = micro_batch(work, place)
     tokens = torch.randint(work.model.vocab, (work.batch, work.seq_len), device=place)
 
     def step() -> torch.Tensor:
-        loss = training_loss(built, work, tokens)
+        loss = training_loss(built, work, (*source, tokens))
         loss.backward()
         optimizer.step()
         built.zero_grad()

@@ -22,7 +22,7 @@ from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.metered_step import MeteredStep, causal_loss, run_micro_batches, trained_model
 from ledger.lab.observed.ranks import DdpRank
 from ledger.lab.observed.step_moments import StepMoments
-from ledger.lab.reference.images import text_only
+from ledger.lab.reference.images import one_sequence_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
@@ -36,7 +36,7 @@ def run_ddp(work: Workload, rank: DdpRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"):
         with fake, FakeScalars():
-            text_only(work.model)
+            one_sequence_only(work.model)
             built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights.base))
             freeze(built, work.train)
             batch = torch.zeros(work.batch, work.seq_len, dtype=torch.long), torch.arange(work.seq_len)[None]

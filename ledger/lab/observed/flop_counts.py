@@ -70,9 +70,9 @@ def flop_counts(work: Workload) -> FlopCounts:
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
         freeze(built, work.train)
         checkpoint_layers(built, work.recompute)
-        tokens = micro_batch(work, "meta")
+        batch = micro_batch(work, "meta")
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as forward:
-            loss = training_loss(built, replace(work, precision=PLAIN), tokens)
+            loss = training_loss(built, replace(work, precision=PLAIN), batch)
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:
             loss.backward()
     kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}

@@ -30,6 +30,7 @@ class TrainedModel:
     layers: Sequence[nn.Module]
     groups: Sequence[str]
     optimizer: ReferenceOptimizer
+    encoder: int = 0  # of the layers, those of an encoder, which are the first
 
     def resident(self) -> Iterator[Tensor]:
         """What is there before the step and after it; of a DTensor, this rank's part."""
@@ -41,7 +42,9 @@ def trained_model(built: Any, work: Workload) -> TrainedModel:
     """`built` with the optimizer of `work`. Call it inside the fake mode and within `FakeScalars`."""
     layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
-    return TrainedModel(built, layers, [group.name for group in work.model.layers], optimizer)
+    groups = work.model.layers
+    encoder = sum(group.encodes_source for group in groups)
+    return TrainedModel(built, layers, [group.name for group in groups], optimizer, encoder)
 
 
 def causal_loss(model: Any, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -93,7 +96,7 @@ class MeteredStep:
         meter.watch([*self.batch, *self.model.resident()])
         static = meter.allocated
         host.enter("passes")
-        moments = StepMoments(meter, self.model.layers, self.model.groups)
+        moments = StepMoments(meter, self.model.layers, self.model.groups, self.model.encoder)
         log = CollectiveLog(self.axes, lambda: moments.phase)
         offloaded = offload_activations(self.model.layers, self.hosting)
         with self.fake, meter.resizes_seen(), host, meter, log, offloaded, moments.followed():

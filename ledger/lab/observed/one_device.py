@@ -37,7 +37,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
         for _ in range(micro_batches):
             loss = None  # the one before is let go
             moments.begin_forward()
-            loss = training_loss(built, work, tokens)
+            loss = training_loss(built, work, batch)
             after = moments.meter.allocated
             moments.begin_backward()
             loss.backward()
@@ -50,9 +50,9 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
             dtype = torch_dtype(work.precision.weights.base)
             built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
             freeze(built, work.train)
-            tokens = micro_batch(work, "cuda")
+            batch = micro_batch(work, "cuda")
         checkpoint_layers(built, work.recompute)
         with fake, FakeScalars():
             model = trained_model(built, work)
         host = StorageMeter("cpu") if work.hosting else None
-        return MeteredStep(model, [tokens], "cuda", fake, {}, work.hosting, host).run(passes)
+        return MeteredStep(model, batch, "cuda", fake, {}, work.hosting, host).run(passes)

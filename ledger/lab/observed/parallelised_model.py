@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -26,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 from ledger.lab.observed.rank_mesh import RankMesh
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference import dispatched_experts
-from ledger.lab.reference.model import Workload, torch_dtype
+from ledger.lab.reference.model import Workload, layers_of, torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family, mlp_of
 
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
@@ -34,7 +33,7 @@ RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard
 
 def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -> None:
     """Tensor parallelism with a split sequence, then, where there are shards, one FSDP unit per layer and one more."""
-    layers = attrgetter(family(work.model).layers)(built)
+    layers = layers_of(built, work.model)
     if rank.tensor > 1:
         if family(work.model).layers != "model.layers" or work.model.groups[0].norms != "pre":
             raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")

@@ -18,12 +18,12 @@ from ledger.lab.transformers.config import with_layers
 if TYPE_CHECKING:
     import torch
 
-BEFORE, AFTER = -1, -2  # the `layer` of what is saved outside the layers
+BEFORE, AFTER, BETWEEN = -1, -2, -3  # the `layer` of what is saved outside the layers
 
 
 @dataclass(frozen=True)
 class SavedStorage:
-    """One storage that autograd keeps; `layer` counts from 0 where it was first packed, or is BEFORE or AFTER."""
+    """One storage that autograd keeps; `layer` counts from 0 where it was first packed, or is BEFORE, AFTER or BETWEEN."""
 
     bytes: int
     shape: tuple[int, ...]  # of the view first packed
@@ -102,10 +102,10 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         dtype = born_dtype(work.precision)
         built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
         freeze(built, work.train, work.precision)
-        tokens = micro_batch(work, "cuda")
+        batch = micro_batch(work, "cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
         with _layers_noted(layers_of(built, work.model), recorder), hooks:
-            loss = training_loss(built, work, tokens)
+            loss = training_loss(built, work, batch)
         return _storages(recorder, loss.grad_fn, {storage_of(tensor) for tensor in lasting(built)})
 
 
@@ -126,6 +126,7 @@ def _layers_noted(layers: Any, recorder: _Recorder) -> Iterator[None]:
         return note
 
     handles = [module.register_forward_pre_hook(noting(index)) for index, module in enumerate(layers)]
+    handles += [module.register_forward_hook(noting(BETWEEN)) for module in layers[:-1]]
     handles.append(layers[-1].register_forward_hook(noting(AFTER)))
     try:
         yield

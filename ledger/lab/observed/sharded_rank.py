@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,16 +24,17 @@ from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference import dispatched_experts, exchanged_attention
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
-from ledger.lab.reference.images import text_only
+from ledger.lab.reference.images import micro_batch, text_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.two_stacks import loss_of_two_stacks
 
 
 def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
     """One step of `rank`, whose fake process group is there."""
     device = "cuda" if rank.offload or work.hosting else "cpu"
     mesh = rank_mesh(rank, device)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake, two = FakeTensorMode(allow_non_fake_inputs=True), bool(work.model.encoder_groups)
     with imaginary_rank(device), isolated_propagation():
         with fake:
             text_only(work.model)
@@ -40,9 +42,7 @@ def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
             if rank.expert > 1:
                 dispatched_experts.install(built, Dispatch(mesh.within["expert"], rank.arriving))
             freeze(built, work.train)
-            length = work.seq_len // rank.context
-            tokens = torch.zeros(work.batch, length, dtype=torch.long, device=device)
-            positions = torch.arange(length, device=device)[None]
+            batch = _batch(work, rank, device)
         if rank.context > 1:
             exchanged = (mesh.within["context"], work.kernels.attention, rank.balanced, device)
             exchanged_attention.install(built, SequenceExchange(rank.exchange, *exchanged))
@@ -51,12 +51,22 @@ def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
             parallelise(built, work, rank, mesh)
         with fake, FakeScalars():
             model = trained_model(built, work)
-        batch = (tokens, positions)
         host = StorageMeter("cpu" if device == "cuda" else "none")
         host.watch([*batch, *model.resident()])
         step = MeteredStep(model, batch, device, fake, mesh.axes(), work.hosting, host)
         contexts = _micro_batches(built, rank)
-        return step.run(lambda moments: run_micro_batches(moments, contexts, lambda: causal_loss(built, *batch)))
+        loss = partial(loss_of_two_stacks, built, work, batch) if two else partial(causal_loss, built, *batch)
+        return step.run(lambda moments: run_micro_batches(moments, contexts, loss))
+
+
+def _batch(work: Workload, rank: ShardedRank, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens with their positions, of a cut sequence a part; of a model with an encoder, what both its sides read."""
+    if work.model.encoder_groups:
+        given, tokens = micro_batch(work, device)
+        return given, tokens
+    length = work.seq_len // rank.context
+    tokens = torch.zeros(work.batch, length, dtype=torch.long, device=device)
+    return tokens, torch.arange(length, device=device)[None]
 
 
 def _micro_batches(built: Any, rank: ShardedRank) -> Iterator[AbstractContextManager[None]]:

@@ -21,7 +21,7 @@ from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.metered_step import MeteredStep, trained_model
 from ledger.lab.observed.ranks import StageRank
 from ledger.lab.observed.step_moments import StepMoments
-from ledger.lab.reference.images import text_only
+from ledger.lab.reference.images import one_sequence_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
@@ -39,7 +39,7 @@ def run_stage(work: Workload, rank: StageRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"):
         with fake, FakeScalars():
-            text_only(work.model)
+            one_sequence_only(work.model)
             built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights.base))
             freeze(built, work.train)
             checkpoint_layers(built, work.recompute)

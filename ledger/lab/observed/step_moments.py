@@ -21,17 +21,20 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 @dataclass
 class StepMoments:
-    """Tells `meter` which of `layers` runs; `groups` names the group of each layer.
+    """Tells `meter` which of `layers` runs; `groups` names the group of each layer, of which the first may be of an
+    `encoder`.
 
     Forward: `forward/input`, `forward/GROUP/start` for the first layer of a group, `forward/GROUP` for its last and
     `.../inner` between, then `forward/loss` from the last layer on (norm, head, loss). Backward: `backward/loss`,
     `backward/GROUP` for the layer of a group that backward visits first, `.../end` for the one it visits last and
-    `.../inner` between, then `backward/input` (the embedding).
+    `.../inner` between, then `backward/input` (the embedding). Between the layers of an encoder and of a decoder stands
+    `bridge`, in both passes.
     """
 
     meter: StorageMeter
     layers: Sequence[torch.nn.Module]
     groups: Sequence[str]
+    encoder: int = 0  # layers of an encoder, which are the first ones
     phase: str = field(default=FORWARD)
 
     def begin_forward(self) -> None:
@@ -82,8 +85,9 @@ class StepMoments:
             return
         self.meter.enter(self.moment_name(FORWARD, index))
         stream = _stream((*args, *kwargs.values()))
-        if index == 0 and stream is not None and stream.requires_grad:
-            stream.register_hook(lambda _: self.meter.enter("backward/input"))
+        if index in (0, self.encoder) and stream is not None and stream.requires_grad:
+            left = "backward/bridge" if index else "backward/input"
+            stream.register_hook(lambda _: self.meter.enter(left))
 
     def _layer_ends(self, index: int, _: Any, __: Any, output: Any) -> None:
         """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""
@@ -97,6 +101,8 @@ class StepMoments:
         """A layer is left: after the last one come norm, head and loss."""
         if self.phase == FORWARD and index == len(self.layers) - 1:
             self.meter.enter(f"{FORWARD}/loss")
+        elif self.phase == FORWARD and index == self.encoder - 1:
+            self.meter.enter(f"{FORWARD}/bridge")
 
 
 def _stream(values: Sequence[Any]) -> Tensor | None:

@@ -69,9 +69,16 @@ def layers_of(built: Any) -> list[nn.Module]:
     if has_blocks(built):
         return block_layers(built)
     inner = built.base_model
+    if hasattr(inner, "decoder"):
+        return [layer for stack in (inner.encoder, inner.decoder) for layer in _stacked(stack)]
     if hasattr(inner, "encoder"):
         return list(inner.encoder.layer)
     return list(inner.h if hasattr(inner, "h") else inner.layers)
+
+
+def _stacked(stack: Any) -> Any:
+    """The layers of an encoder or a decoder."""
+    return stack.block if hasattr(stack, "block") else stack.layers
 
 
 # --- operators ----------------------------------------------------------------------------------

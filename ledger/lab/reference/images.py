@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ledger.lab.reference import two_stacks
+
 if TYPE_CHECKING:
     import torch
 
@@ -12,14 +14,18 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Model
 
 
-def micro_batch(work: Workload, device: str) -> torch.Tensor:
-    """Tokens (batch seq), or pixels (batch channels height width) in fp32, as data loaders give them."""
+def micro_batch(work: Workload, device: str) -> tuple[torch.Tensor, ...]:
+    """Tokens (batch seq), or pixels (batch channels height width) in fp32, as data loaders give them.
+
+    What an encoder reads goes before the tokens of its decoder.
+    """
     import torch
 
     image = work.model.image
     if image is None:
-        return torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
-    return torch.zeros(work.batch, image.channels, image.height, image.width, device=device)
+        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
+        return (two_stacks.source(work, device), tokens) if work.model.encoder_groups else (tokens,)
+    return (torch.zeros(work.batch, image.channels, image.height, image.width, device=device),)
 
 
 def initialised(model: Model) -> AbstractContextManager[None]:
@@ -27,6 +33,15 @@ def initialised(model: Model) -> AbstractContextManager[None]:
     from transformers.initialization import no_init_weights
 
     return no_init_weights() if model.image else nullcontext()
+
+
+def one_sequence_only(model: Model) -> None:
+    """Raises `NoReferenceError` for a model with an encoder, where the judge's ranks read one sequence of tokens."""
+    from ledger.lab.transformers.config import NoReferenceError
+
+    text_only(model)
+    if model.encoder_groups:
+        raise NoReferenceError(f"{model.title}: these ranks of the judge read one sequence, and this model reads two")
 
 
 def text_only(model: Model) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ledger.lab.reference import two_stacks
 from ledger.lab.reference.images import initialised, loss_of_images
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
@@ -15,7 +16,10 @@ from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompu
 if TYPE_CHECKING:
     import torch
 
+    Batch = tuple[torch.Tensor, ...]  # tokens, or pixels; before tokens what an encoder reads
+
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
+RMS_NORMS = ("RMSNorm", "L2Norm", "T5LayerNorm")  # ends of the names of modules
 APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
@@ -24,6 +28,8 @@ ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementat
 @dataclass(frozen=True)
 class Workload:
     """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens.
+
+    `source_len`: tokens that an encoder reads before each.
 
     `hosting`: what layers save waits in host memory, copies are `waited` for or go on `ahead`; empty: on the device.
     """
@@ -37,6 +43,7 @@ class Workload:
     optimizer: Optimizer = ADAMW
     train: Train = field(default_factory=Train)
     hosting: str = ""
+    source_len: int = 0
 
 
 def workload(plan: Plan) -> Workload:
@@ -64,6 +71,7 @@ def workload(plan: Plan) -> Workload:
         optimizer,
         plan.train,
         hosting=copied if "activations" in plan.parallelism.offload else "",
+        source_len=run.source_len,
     )
 
 
@@ -145,12 +153,13 @@ def _built(model: Model, kernels: Kernels) -> Any:
 
 
 def layers_of(built: Any, model: Model) -> Any:
-    """The layers of a model, one after the other."""
-    if not model.of_blocks:
-        return attrgetter(family(model).layers)(built)
-    from ledger.lab.reference.blocks import block_layers
+    """The layers of a model in the order in which they run; raises `NoReferenceError`."""
+    if model.of_blocks:
+        from ledger.lab.reference.blocks import block_layers
 
-    return block_layers(built)
+        return block_layers(built)
+    row = family(model)
+    return [layer for path in (row.layers, row.further) if path for layer in attrgetter(path)(built)]
 
 
 def experts_kernel(model: Model, asked: str = "grouped_mm") -> str:
@@ -174,12 +183,11 @@ def _experts_name(model: Model, kernels: Kernels) -> str:
     return "eager" if only else kernels.experts
 
 
-def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Tensor:
-    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go.
-
-    `tokens` are a micro-batch: of a model of images, pixels.
-    """
+def training_loss(built: Any, work: Workload, batch: Batch) -> torch.Tensor:
+    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go."""
     import torch
+
+    *source, tokens = batch
 
     compute = torch_dtype(work.precision.compute)
     if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights.base != "bf16":
@@ -187,8 +195,13 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     place = "cpu" if tokens.device.type == "cpu" else "cuda"
     with torch.autocast(place, compute, enabled=work.precision.autocast):
         mask: Any = None
+        eager = work.kernels.attention not in ROUTED
+        if source:
+            if work.kernels.loss in APART:
+                raise NoReferenceError(f"{work.kernels.loss} loss: the judge's is of models without an encoder")
+            return two_stacks.loss_of_two_stacks(built, work, (*source, tokens), masked=eager)
         scans = {group.attention.recurrent for group in work.model.groups}
-        if work.kernels.attention not in ROUTED and False in scans:
+        if eager and False in scans:
             # an additive mask, as transformers makes it for eager attention; a scan takes none
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.model.image:
@@ -264,7 +277,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
     for parent in list(built.modules()):
         for name, child in list(parent.named_children()):
             kind = type(child).__name__
-            if kernels.norm == "fused" and kind.endswith(("RMSNorm", "L2Norm")):
+            if kernels.norm == "fused" and kind.endswith(RMS_NORMS):
                 setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
             elif kernels.norm == "fused" and kind.startswith("Cohere") and kind.endswith("LayerNorm"):
                 setattr(parent, name, FusedLayerNorm(child.weight))

@@ -107,9 +107,12 @@ def transformers_config(model: Model) -> Any:
 
     match = _match(model)
     unused = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    return getattr(transformers, match.family.config)(**match.configuration, **unused)
+    starts = {"decoder_start_token_id": 0} if match.family.further else {}
+    return getattr(transformers, match.family.config)(**match.configuration, **unused, **starts)
 
 
 def with_layers(model: Model, count: int) -> Model:
-    """`model` with `count` layers, all of its first group."""
+    """`model` with `count` layers, all of its first group; of one with an encoder and a decoder, so many of both."""
+    if model.encoder_groups:
+        return replace(model, groups=tuple(replace(group, repeat=count) for group in model.groups), order=())
     return replace(model, groups=(replace(model.groups[0], repeat=count),), order=())

@@ -113,7 +113,8 @@ def _positions(at: Instant) -> int:
     again = _rotated(at.plan.model) and recompute.policy != "none" and attention
     given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
-    positions = INDEX * at.length if (sharded(at.plan) or given) and not counted else 0
+    own = at.plan.model.encoder_groups  # makes its positions itself
+    positions = INDEX * at.length if (sharded(at.plan) or given) and not (counted or own) else 0
     return positions + frequencies(at.plan.model) + _lists_of_types(at.plan.model)
 
 

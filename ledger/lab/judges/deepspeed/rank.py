@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 from unittest import mock
 
@@ -17,8 +16,7 @@ from deepspeed.runtime.zero import utils as zero_utils
 from torch import Tensor
 
 from ledger.lab.judges.deepspeed import configuration
-from ledger.lab.reference.model import reference_model
-from ledger.lab.transformers.config import family
+from ledger.lab.reference.model import layers_of, reference_model
 from ledger.spec.plan import Plan
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -60,7 +58,7 @@ def build(plan: Plan) -> BuiltRank:
     """The model in bf16, and the engine that shares it as the plan says. Within the fake mode."""
     model = reference_model(plan.model, plan.kernels, "cuda", torch.bfloat16, plan.precision)
     model.to = model.bfloat16 = lambda *_, **__: model  # which would exchange the fake parameters for others
-    layers = attrgetter(family(plan.model).layers)(model)
+    layers = layers_of(model, plan.model)
     if plan.recompute.policy == "full":
         reentrant = configuration.CHECKPOINTS[plan.stack.checkpoint]
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})

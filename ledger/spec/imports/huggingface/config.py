@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec.imports.huggingface.checks import all_values, problems
-from ledger.spec.imports.huggingface.families import FAMILIES, UNSAID, WRAPPED
+from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
@@ -110,9 +110,6 @@ def _decoder(config: Node) -> tuple[Node, Family]:
         return _within(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
     if name in FAMILIES:
         return config, FAMILIES[name]
-    if name in UNSAID:
-        message = f"`model_type` is {json.dumps(name)}, of which no model can be made: {UNSAID[name]}"
-        raise SpecError([Problem(config.keys["model_type"], message, f"known are {names}")])
     meant = suggestion(name, (*FAMILIES, *WRAPPED))
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])

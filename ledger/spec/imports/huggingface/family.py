@@ -13,15 +13,18 @@ from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
-SHOWN = frozenset({"embedding.tied", "norm.final"})  # what a spec states even where it is false
-OUTSIDE = ("d_model", "vocab", "image", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec
+SHOWN = frozenset(
+    {"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"}
+)  # what a spec states even where it is false
+OUTSIDE = ("d_model", "vocab", "image", "sound", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec
 AFTER = ("residual_dropout", "residual_scale", "residual_dtype", "multi_token")  # its layers
-LAYER = ("attention", "mlp", "norms", "residual")
+LAYER = ("reads", "cross_attention", "attention", "mlp", "norms", "residual")
 USUAL = ("experts", "global")  # kinds that names of groups leave out
 # Where a model has what a spec has in another place.
 PLACES = {
     "embedding.tied": "tied",
     "embedding.learned_positions": "learned_positions",
+    "embedding.positions_each": "positions_each",
     "embedding.scale": "scale_embedding",
     "embedding.multiplier": "embedding_multiplier",
     "embedding.dropout": "embedding_dropout",
@@ -32,6 +35,7 @@ PLACES = {
     "embedding.norm": "embedding_norm",
     "head.scale": "head_scale",
     "head.transform": "head_transform",
+    "head.scale_input": "head_input_scale",
     "multi_token.depth": "predictions",
     "mlp.shared.d_ff": "mlp.shared_d_ff",
 }
@@ -60,6 +64,7 @@ class Family:
     follows: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)
     stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
+    further: str = ""  # where it has those of its decoder, if the first are an encoder's
     assumed: str = ""
     of_blocks: bool = False  # whether its layers are blocks, each written out whole
 

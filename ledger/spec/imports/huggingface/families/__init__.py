@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ledger.spec.imports.huggingface.families.after_llama import AFTER_LLAMA
 from ledger.spec.imports.huggingface.families.dense import DENSE
+from ledger.spec.imports.huggingface.families.encoder_decoders import ENCODER_DECODERS
 from ledger.spec.imports.huggingface.families.encoders import ENCODERS
 from ledger.spec.imports.huggingface.families.experts import EXPERTS
 from ledger.spec.imports.huggingface.families.images import IMAGES
@@ -25,11 +26,7 @@ FAMILIES: Mapping[str, Family] = {
     **IMAGES,
     **RECURRENT,
     **RESIDUAL,
-}
-# Architectures of which a spec cannot say all, and what it lacks.
-UNSAID: Mapping[str, str] = {
-    "t5": "it has an encoder beside its decoder, and a model has one sequence",
-    "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",
+    **ENCODER_DECODERS,
 }
 # Models of text and more: where the decoder's own configuration is, and what it is.
 WRAPPED: Mapping[str, Wrapping] = {

@@ -1,0 +1,227 @@
+"""Decoders that attend to what an encoder gives. Defaults: transformers 5.23, configuration_<family>.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.spec.architecture import Group
+from ledger.spec.imports.huggingface import fields, terms
+from ledger.spec.imports.huggingface.families.common import depth
+from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.fields import ACTIVATIONS, ConfigField
+from ledger.spec.imports.huggingface.patterns import LayerPattern
+from ledger.spec.imports.huggingface.terms import Term, Values
+
+ENCODER, DECODER = "encoder", "decoder"
+GATED, GATED_GELU = "gated-", "gated-gelu"
+
+
+def _kind(group: Group) -> str:
+    return ENCODER if group.encodes_source else DECODER
+
+
+def _stacks(encoder: str, decoder: str) -> LayerPattern:
+    """Layers of an encoder and those of a decoder after them, as many of these where nothing else is said."""
+
+    def read(values: Values) -> list[str]:
+        many = values[encoder]
+        return [ENCODER] * many + [DECODER] * (values[decoder] or many)
+
+    def write(kinds: Any) -> Values:
+        return {encoder: kinds.count(ENCODER), decoder: kinds.count(DECODER)}
+
+    return LayerPattern(read, _kind, write)
+
+
+SIDES = (
+    *terms.of(ENCODER, *terms.fixed("", reads="source"), *terms.fixed("attention", bidirectional=True)),
+    *terms.of(DECODER, *terms.fixed("", cross_attention=True)),
+)
+
+# --- T5 -----------------------------------------------------------------------------------------
+
+
+def _stated_activation(values: Values) -> str:
+    """What `feed_forward_proj` says: T5Config takes GELU after a gate as tanh-GELU."""
+    stated = values["feed_forward_proj"]
+    return "gelu_new" if stated == GATED_GELU else stated.removeprefix(GATED)
+
+
+def _activation(values: Values) -> str:
+    return ACTIVATIONS[values["dense_act_fn"] or _stated_activation(values)]
+
+
+def _is_gated(values: Values) -> bool:
+    return bool(values["feed_forward_proj"].startswith(GATED))
+
+
+def _projection(written: Values) -> str:
+    """The field that says both whether there is a gate and what activates it."""
+    name, gate = written["dense_act_fn"], GATED if written["is_gated_act"] else ""
+    if gate and name == "gelu_new":
+        return GATED_GELU
+    return f"{gate}gelu_python" if gate and name == "gelu" else f"{gate}{name}"
+
+
+def _divides_logits(values: Values) -> bool:
+    """Whether logits are divided: what is saved of it, else whether the file unties the head, which T5Config undoes."""
+    saved = values["scale_decoder_outputs"]
+    return bool(values["tie_word_embeddings"] if saved is None else saved)
+
+
+def _another_activation(values: Values) -> str:
+    named, stated = values["dense_act_fn"], values["feed_forward_proj"]
+    if named is None or ACTIVATIONS[named] == ACTIVATIONS[_stated_activation(values)]:
+        return ""
+    return f"`dense_act_fn` is {named}, and `feed_forward_proj` {stated}"
+
+
+def _another_gate(values: Values) -> str:
+    gated, stated = values["is_gated_act"], values["feed_forward_proj"]
+    return "" if gated in (None, _is_gated(values)) else f"`is_gated_act` is {gated}, and `feed_forward_proj` {stated}"
+
+
+PROJECTIONS = fields.FieldKind(
+    lambda value: isinstance(value, str) and value.removeprefix(GATED) in ACTIVATIONS,
+    f"one of {', '.join(ACTIVATIONS)}, alone or behind `{GATED}`",
+)
+WRITTEN = {"gelu_tanh": "gelu_new"}
+T5 = Family(
+    config="T5Config",
+    architecture="T5ForConditionalGeneration",
+    fields={
+        **fields.sizes(hidden_size=512, num_attention_heads=8, head_dim=64, d_ff=2048),
+        **depth(6),
+        **fields.depths.or_null()(num_decoder_layers=None),
+        **fields.sizes(vocab_size=32128, relative_attention_num_buckets=32),
+        **fields.dropouts(dropout_rate=0.1),
+        **PROJECTIONS(feed_forward_proj="relu"),
+        **fields.activations.or_null()(dense_act_fn=None),
+        **fields.flags.or_null()(is_gated_act=None, scale_decoder_outputs=None),
+        **fields.flags(tie_word_embeddings=True),
+        "is_encoder_decoder": fields.only(True),
+        "is_decoder": fields.only(False),
+    },
+    patterns=(_stacks("num_hidden_layers", "num_decoder_layers"),),
+    terms=(
+        *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
+        *terms.fixed("embedding", tied=True),  # whatever a file says (T5Config)
+        *terms.norms("rms", scales_input=True),
+        terms.same("dropout_rate", "embedding.dropout", "residual_dropout", "norm.final_dropout"),
+        Term(("head.scale_input",), _divides_logits, lambda value: {"scale_decoder_outputs": value}),
+        *(terms.HEADS, terms.EQUAL_HEADS, terms.same("head_dim", "attention.head_dim")),
+        *terms.fixed("attention", softmax="unconverted"),
+        terms.same("dropout_rate", "attention.dropout"),
+        terms.same("relative_attention_num_buckets", "attention.relative_buckets"),
+        Term(
+            ("mlp.kind",),
+            lambda values: "gated" if _is_gated(values) else "plain",
+            lambda kind: {"is_gated_act": kind == "gated"},
+        ),
+        terms.same("d_ff", "mlp.d_ff"),
+        terms.same("dropout_rate", "mlp.dropout"),
+        Term(("mlp.activation",), _activation, lambda value: {"dense_act_fn": WRITTEN.get(value, value)}),
+        *SIDES,
+    ),
+    divides=False,
+    aliases={
+        "d_model": "hidden_size",
+        "num_heads": "num_attention_heads",
+        "num_layers": "num_hidden_layers",
+        "d_kv": "head_dim",
+    },
+    ignored=frozenset(
+        "initializer_factor layer_norm_epsilon n_positions relative_attention_max_distance".split()  # noqa: SIM905
+    ),
+    clashes={"dense_act_fn": _another_activation, "is_gated_act": _another_gate},
+    follows={"feed_forward_proj": _projection},
+    layers="encoder.block",
+    further="decoder.block",
+)
+
+# --- Whisper ------------------------------------------------------------------------------------
+
+FRAMES_A_TOKEN = 2
+
+
+def _sound(values: Values) -> dict[str, int]:
+    return {"bands": values["num_mel_bins"], "frames": FRAMES_A_TOKEN * values["max_source_positions"]}
+
+
+def _written_sound(sound: Any) -> Values:
+    """The fields of what is heard; nothing that a class takes where a model hears nothing."""
+    if sound is None:
+        return {"num_mel_bins": 0, "max_source_positions": 0}
+    return {"num_mel_bins": sound.bands, "max_source_positions": sound.tokens}
+
+
+def _heads(field: str) -> tuple[Term, ...]:
+    """Heads of a stack, as many of keys as of queries, and as wide as fit into the stream."""
+    width = terms.derived("attention.head_dim", lambda values: values["hidden_size"] // values[field])
+    return terms.same(field, "attention.heads", "attention.kv_heads"), width
+
+
+WHISPER = Family(
+    config="WhisperConfig",
+    architecture="WhisperForConditionalGeneration",
+    fields={
+        **fields.sizes(hidden_size=384, num_attention_heads=6, decoder_attention_heads=6),
+        **depth(4),
+        **fields.depths(decoder_layers=4),
+        **fields.sizes(encoder_ffn_dim=1536, decoder_ffn_dim=1536, vocab_size=51865, num_mel_bins=80),
+        **fields.sizes(max_source_positions=1500, max_target_positions=448),
+        **fields.activations(activation_function="gelu"),
+        **fields.dropouts(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0),
+        **fields.flags(tie_word_embeddings=True),
+        "encoder_layerdrop": fields.only(0.0, 0),
+        "decoder_layerdrop": fields.only(0.0, 0),
+        "scale_embedding": ConfigField(False, fields.flags),  # WhisperEncoder and WhisperDecoder multiply by nothing
+        "is_encoder_decoder": fields.only(True),
+    },
+    patterns=(_stacks("num_hidden_layers", "decoder_layers"),),
+    terms=(
+        *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
+        Term(("sound",), _sound, _written_sound),
+        terms.same("max_target_positions", "embedding.learned_positions"),
+        *terms.fixed("embedding", positions_each=True),
+        terms.same("tie_word_embeddings", "embedding.tied"),
+        terms.same("dropout", "embedding.dropout", "residual_dropout"),
+        *terms.norms("layer", bias=True),
+        *terms.of(ENCODER, *_heads("num_attention_heads")),
+        *terms.of(DECODER, *_heads("decoder_attention_heads")),
+        *terms.fixed(
+            "attention",
+            qkv_bias=True,
+            key_bias=False,
+            out_bias=True,
+            softmax="unconverted",
+            scaled="queries",
+            masked=False,
+        ),
+        terms.same("attention_dropout", "attention.dropout"),
+        *terms.fixed("mlp", kind="plain"),
+        *terms.of(ENCODER, terms.same("encoder_ffn_dim", "mlp.d_ff")),
+        *terms.of(DECODER, terms.same("decoder_ffn_dim", "mlp.d_ff")),
+        *(terms.activation("activation_function"), *terms.fixed("mlp", bias=True)),
+        terms.same("activation_dropout", "mlp.dropout"),
+        *SIDES,
+    ),
+    aliases={
+        "d_model": "hidden_size",
+        "encoder_attention_heads": "num_attention_heads",
+        "encoder_layers": "num_hidden_layers",
+    },
+    ignored=frozenset(
+        """
+        apply_spec_augment classifier_proj_size init_std mask_feature_length mask_feature_min_masks mask_feature_prob
+        mask_time_length mask_time_min_masks mask_time_prob median_filter_width use_weighted_layer_sum
+        alignment_heads forced_decoder_ids is_multilingual lang_to_id language max_initial_timestamp_index
+        no_timestamps_token_id return_timestamps task task_to_id
+        """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
+    ),
+    layers="model.encoder.layers",
+    further="model.decoder.layers",
+)
+
+ENCODER_DECODERS: Mapping[str, Family] = {"t5": T5, "whisper": WHISPER}
