@@ -56,7 +56,7 @@ def test_files_that_share_an_environment_agree() -> None:
 
 
 def test_pytorch_is_one_version_with_digests_of_each_index() -> None:
-    """The CPU build has a label and an index of its own; without that one PyPI's build with CUDA's libraries is taken."""
+    """The CPU build has a label and an index of its own; without it PyPI's build with CUDA's libraries is taken."""
     version = entries("torch.txt")["torch"][0]
     assert entries("torch-cpu.txt").keys() == {"torch"}
     assert entries("torch-cpu.txt")["torch"][0] == f"{version}+cpu"
