@@ -12,7 +12,7 @@ from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
 from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, SCAN, KernelClass, kernel_class, matmul
-from ledger.spec.kernel_families import CACHED, NUMBER_FORMATS, ROW, ROW_FORMATS, STORED_FORMATS, STREAMS
+from ledger.spec.kernel_families import CACHED, FORMAT_OF_ROW, NUMBER_FORMATS, STORED_FORMATS, STREAMS
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism, Plan
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -68,7 +68,7 @@ _FALLBACK = {
     **{f"activation.{name}.decode": "elementwise.decode" for name in ("gelu", "gelu_tanh", "silu")},
     "norm.decode": "elementwise.decode",
     "matmul.bf16.decode": "matmul.fp16.decode",
-    **{f"matmul.{name}.decode": f"matmul.{name.removesuffix(ROW)}.decode" for name in ROW_FORMATS},
+    **{f"matmul.{row}.decode": f"matmul.{name}.decode" for row, name in FORMAT_OF_ROW.items()},
     **{f"matmul.{name}.decode": "matmul.fp16.decode" for name in STORED_FORMATS},
     **{f"attention.{name}_fp8.decode": f"attention.{name}.decode" for name in CACHED},
     **{f"attention.{name}.decode": "attention.flash.decode" for name in CACHED[1:]},
@@ -172,7 +172,7 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0, quantised: float
     if found.regime == "burst" and price_forms.PRICE_FORMS[found.form].computes:
         seconds /= sustained_share(device)
     if found.form in MULTIPLYING:
-        seconds /= level if work.kind.variant.removesuffix(ROW) in AS_THEY_ARE else quantised
+        seconds /= level if FORMAT_OF_ROW.get(work.kind.variant, work.kind.variant) in AS_THEY_ARE else quantised
     seconds += ADDING * work.beside / device.bandwidth
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")

@@ -92,7 +92,7 @@ class Engine:
     partial_sums: Annotated[
         int,
         Integer(1),
-        "Parts of the inner size that such kernels sum apart: results are written so often, and another kernel adds them.",
+        "Parts of the inner size that such kernels sum apart: each is written, and another kernel adds them.",
     ] = 1
     row_by_row: Annotated[
         tuple[str, ...],

@@ -39,8 +39,11 @@ STREAMS = (
 )
 CACHED = ("flash", "flash3", "masked", "cudnn", "triton", "efficient")  # attention over a cache, also in fp8
 STORED_FORMATS = ("int8_weights", "int4_weights")  # of weights that a product reads as they are stored, and widens
-ROW = "_row"  # of a product of one row, for which libraries have kernels of their own
-ROW_FORMATS = tuple(f"{name}{ROW}" for name in ("bf16", "fp16"))
+# Products of one row, for which libraries have kernels of their own: the class of each, by number format, and back.
+ROW_FORMATS: Mapping[str, str] = {name: f"{name}_row" for name in ("bf16", "fp16")}
+FORMAT_OF_ROW: Mapping[str, str] = {row: name for name, row in ROW_FORMATS.items()}
+# Kernels of attention over a cache, in two bytes an element or in one: the kernel over whole prompts.
+OVER_PROMPTS: Mapping[str, str] = {f"{kernel}{cache}": kernel for kernel in CACHED for cache in ("", "_fp8")}
 NEITHER = ("",)  # no variant, or both passes alike
 
 
@@ -68,7 +71,7 @@ class KernelFamily:
 
 KERNEL_FAMILIES: Mapping[str, KernelFamily] = {
     MATMUL: KernelFamily(
-        "matmul", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", (*NUMBER_FORMATS, *ROW_FORMATS, *STORED_FORMATS))
+        "matmul", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", (*NUMBER_FORMATS, *FORMAT_OF_ROW, *STORED_FORMATS))
     ),
     GROUPED: KernelFamily("grouped", tuple(NUMBER_FORMATS), decoding=Decoding("matmul", tuple(NUMBER_FORMATS))),
     ATTENTION: KernelFamily(
@@ -76,7 +79,7 @@ KERNEL_FAMILIES: Mapping[str, KernelFamily] = {
         ("flash", "flash3", "triton", "efficient", "cudnn", "math"),
         PASSES,
         together=True,
-        decoding=Decoding("cached", tuple(f"{kernel}{cache}" for kernel in CACHED for cache in ("", "_fp8"))),
+        decoding=Decoding("cached", tuple(OVER_PROMPTS)),
     ),
     NORM: KernelFamily("bandwidth", passes=("", *PASSES), decoding=Decoding("bandwidth", NEITHER)),
     ACTIVATION: KernelFamily(
@@ -135,4 +138,4 @@ def number_format(what: KernelClass, attention: str) -> str:
     """The row of a data sheet's peaks that a class is priced by, `attention` being that of attention; else empty."""
     if what.family == ATTENTION:
         return attention
-    return what.variant.removesuffix(ROW) if what.family in (MATMUL, GROUPED) else ""
+    return FORMAT_OF_ROW.get(what.variant, what.variant) if what.family in (MATMUL, GROUPED) else ""

@@ -22,6 +22,7 @@ from ledger.spec.kernel_classes import (
     DECODE,
     ELEMENTWISE,
     FORWARD,
+    GROUPED,
     MATMUL,
     NORM_FORWARD,
     REDUCTION,
@@ -29,7 +30,7 @@ from ledger.spec.kernel_classes import (
     SOFTMAX,
     KernelClass,
 )
-from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS, ROW, STORED_FORMATS
+from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS, ROW_FORMATS, STORED_FORMATS
 from ledger.spec.plan import Group, Plan
 from ledger.spec.precision import STORED_ONLY
 
@@ -42,6 +43,7 @@ UNFUSED = ("eager", "math", "fused_softmax")  # kernels of attention that write 
 WIDE = 2.0  # bytes of a weight that was written out wide
 SINGLE = 4.0  # bytes of fp32
 HALF = "fp16"
+FEW_ROWS = 256  # that measurements of products of few rows have at most; those of others begin at 512
 STREAMED = tuple(kind.family for kind in (ELEMENTWISE, NORM_FORWARD, ROTARY))  # kernels over the activations alone
 UNKNOWN_L2 = 2.0  # bandwidth of the last cache over that of memory: 1.8 and 1.9 on H100 and A100
 
@@ -150,14 +152,26 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
 
 
 def as_decoded(call: KernelCall, plan: Plan) -> KernelCall:
-    """A call of a pass that decodes, as the class that has prices of its own there."""
-    if call.when != DECODE or call.work is None or not isinstance(call.kind, KernelClass):
+    """A call of a pass that decodes, as the class that has prices of its own there: of products, of any few rows."""
+    if call.work is None or not isinstance(call.kind, KernelClass):
         return call
     family = KERNEL_FAMILIES.get(call.kind.family)
-    if family is None or family.decoding is None:
+    if family is None or family.decoding is None or not (call.when == DECODE or has_few_rows(call.work, plan)):
         return call
     kind = of_few_rows(replace(call.kind, pass_=DECODE), call, plan)
     return replace(call, kind=kind, work=replace(call.work, kind=kind))
+
+
+def has_few_rows(work: Work, plan: Plan) -> bool:
+    """Whether prices of decoding are those of a product of so few rows; of groups, where no price is of their class."""
+    if work.kind.family == GROUPED:
+        return work.kind not in plan.accelerator.curves and work.group <= FEW_ROWS
+    return work.kind.family == MATMUL and rows_of(work) <= FEW_ROWS
+
+
+def rows_of(work: Work) -> float:
+    """Rows of a product, over its whole batch."""
+    return float(work.batch * work.m)
 
 
 def of_few_rows(kind: KernelClass, call: KernelCall, plan: Plan) -> KernelClass:
@@ -165,7 +179,7 @@ def of_few_rows(kind: KernelClass, call: KernelCall, plan: Plan) -> KernelClass:
     if kind.family != MATMUL or call.work is None:
         return kind
     stored = plan.precision.weights.base
-    own = replace(kind, variant=f"{kind.variant}{ROW}") if call.work.batch * call.work.m <= 1 else kind
+    own = replace(kind, variant=ROW_FORMATS.get(kind.variant, kind.variant)) if rows_of(call.work) <= 1 else kind
     if stored in STORED_ONLY and call.cause.unit not in ENDS:
         own = replace(kind, variant=STORED_FORMATS[dtypes.size(stored) < 1])
     return own if own in plan.accelerator.curves else kind

@@ -13,9 +13,8 @@ from ledger.books.kernels import KernelCall
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
 from ledger.spec.kernel_classes import ATTENTION, DECODE, FORWARD, REDUCTION, KernelClass
+from ledger.spec.kernel_families import OVER_PROMPTS
 from ledger.spec.plan import Attention, Plan
-
-NARROW = "_fp8"  # of kernels over a cache in a byte an element
 
 
 def limited(row: KernelTime, call: KernelCall, plan: Plan) -> KernelTime:
@@ -43,7 +42,7 @@ def in_tiles(work: Work, kind: KernelClass, plan: Plan, heads: Attention) -> flo
     """
     rows = plan.stack.engine.tile_rows
     queries = 1 if plan.stack.engine.repeats_heads else heads.heads // heads.kv_heads
-    forward = KernelClass(ATTENTION, kind.variant.removesuffix(NARROW), FORWARD)
+    forward = KernelClass(ATTENTION, OVER_PROMPTS[kind.variant], FORWARD)
     curve = prices.curve(plan.accelerator, forward, head_dim=heads.head_dim) or prices.typical(forward)
     flops = float(work.flops) * -(-queries // rows) * rows / queries
     return flops / (curve.parameters["e"] * plan.accelerator.peak[work.dtype])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger.evidence.microbenchmarks.records import Record
 from ledger.price_forms import PRICE_FORMS
 from ledger.spec.kernel_classes import BACKWARD, FORWARD, KernelClass, kernel_class
-from ledger.spec.kernel_families import NUMBER_FORMATS, ROW, form_of, passes_of
+from ledger.spec.kernel_families import NUMBER_FORMATS, form_of, number_format, passes_of
 from ledger.spec.near import nearest
 
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
@@ -115,7 +115,7 @@ def _matmul(record: Record) -> SizesAndGroup:
 
 def _widths(record: Record) -> tuple[float, float]:
     """Bytes of an element of the operands, and of the result, both ways where it is accumulated."""
-    operand = NUMBER_FORMATS[class_of(record).variant.removesuffix(ROW)]
+    operand = NUMBER_FORMATS[number_format(class_of(record), "")]
     name = str(record.get("result", ""))
     if name and name not in NUMBER_FORMATS:
         raise RecordError("result", f"no number format is named `{name}`", nearest(name, list(NUMBER_FORMATS)))
