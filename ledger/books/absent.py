@@ -9,6 +9,7 @@ from ledger.spec.device_parts import LIST_PRICES, STATE_ONE, no_price
 from ledger.spec.plan import Plan
 
 OF_RUNS = ("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")
+BY_HAND = ("napkin.flops.token", "napkin.flops.run", "napkin.time.run", "napkin.days")
 PAID = ("cost.run", "cost.per_million_tokens")
 POWERED = ("energy.run", "carbon.run")
 DECODED = ("kv_cache", "prefill.time", "decode.time_per_token")
@@ -37,6 +38,9 @@ def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
         yield Absent("model", message, "ask `tokens_per_second`, or `time.step`")
     if key == "images_per_second" and not plan.model.image:
         yield Absent("model.image", "the model reads tokens, and no images", "ask `tokens_per_second`")
+    if key in BY_HAND and plan.model.of_blocks:
+        message = f"`{key}` counts each weight once a token, and a weight of a block meets an image at many places"
+        yield Absent("model", message, "ask `flops.run`, or `time.run`")
     if key in OF_RUNS and not plan.run.tokens:
         yield Absent("run.tokens", f"`{key}` is of a whole run, and the plan states no tokens", "state `run.tokens`")
     if key in PAID and not plan.assumptions.price:

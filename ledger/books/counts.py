@@ -237,9 +237,14 @@ def _passed(unit: Unit) -> Iterator[tuple[str, str]]:
 
 
 def napkin(plan: Plan, model: Whole) -> Totals:
-    """The estimate on a napkin: FLOPs a parameter and token at an assumed MFU, and the state-only capacity."""
+    """The estimate on a napkin: FLOPs a parameter and token at an assumed MFU, and the state-only capacity.
+
+    Of a model of blocks the capacity alone: its weights meet each image at many places, not once a token.
+    """
     labelled = plan.accelerator.memory_labelled * plan.cluster.devices
     yield "napkin.max_parameters", truncate(divide(labelled, bytes_per_parameter(plan, model)))
+    if plan.model.of_blocks:
+        return
     each = flops_per_token(model)
     yield "napkin.flops.token", each
     if not plan.run.tokens:

@@ -20,6 +20,9 @@ from ledger.units import unit_of
 
 # Share of the step that data sheets may price before a verdict stops being called calibrated.
 MOSTLY, BARELY = 0.10, 0.90
+NEAR = 0.9  # of the assumed utilisation, below which a person should look
+MFU = "Expected MFU against the assumed one"
+NO_NAPKIN = "a weight of a block meets each image at many places, and 6ND counts it once a token"
 ASTRAY = 1.5  # times the napkin's length of the run, or as small a part of it, from where a person should look
 
 
@@ -139,7 +142,10 @@ def _under(amount: float, limit: float) -> str:
 
 def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
     yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapted(totals))
-    if "flops.run" in totals:
+    if "flops.run" in totals and plan.model.of_blocks:
+        figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
+        yield Check("run", "FLOPs and days of the run", "pass", figure, f"no napkin: {NO_NAPKIN}")
+    elif "flops.run" in totals:
         napkin = said(totals["napkin.time.run"], "s")
         detail = f"the napkin ({napkin_words(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
@@ -189,12 +195,16 @@ def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:
 def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
     """The napkin's utilisation, 6 FLOPs a parameter and token over the peak, beside the one that it assumes."""
     assumed, devices = plan.assumptions.mfu, plan.cluster.devices * peak(plan)
+    if plan.model.of_blocks:
+        status = "pass" if float(totals["mfu"]) >= assumed * NEAR else "warn"
+        detail = f"of both passes; the plan assumes {said(assumed, '%')}"
+        return Check("mfu", MFU, status, said(totals["mfu"], "%"), detail)
     tokens = plan.run.global_batch * plan.run.seq_len
     reached = int(totals["napkin.flops.token"]) * tokens / (float(totals["time.step"]) * devices)
-    status = "pass" if reached >= assumed * 0.9 else "warn"
+    status = "pass" if reached >= assumed * NEAR else "warn"
     detail = f"{napkin_words(plan)} over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
     detail += f"with attention {said(totals['mfu'], '%')}"
-    return Check("mfu", "Expected MFU against the assumed one", status, said(reached, "%"), detail)
+    return Check("mfu", MFU, status, said(reached, "%"), detail)
 
 
 # Roles whose range makes a policy risky, with the dtypes that do.

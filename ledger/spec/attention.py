@@ -229,7 +229,7 @@ class Attention:
     @property
     def split_heads(self) -> dict[str, int]:
         """The heads that tensor parallelism splits, by the field that counts them."""
-        if self.custom or self.recurrent:
+        if self.custom or self.recurrent or not self.heads:
             return {}
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 

@@ -22,6 +22,20 @@ LECTURE = Path(__file__).resolve().parents[2] / "specs" / "lecture" / "lecture.y
 H100_PEAK, H100_BANDWIDTH = 989.5e12, 3.35e12  # NVIDIA H100 data sheet, SXM, dense
 DAY = 86400
 
+PLACES = 32 * 56 * 56  # of 32 images
+
+
+def resnet_50_products() -> int:
+    """Products of one image in ResNet-50 (He et al. 2016, table 1, strides in 3 x 3), by filters and places."""
+    found, channels = 112**2 * 64 * 3 * 7**2 + 2048 * 1000, 64
+    for width, side, blocks in ((64, 56, 3), (128, 28, 4), (256, 14, 6), (512, 7, 3)):
+        before = side if width == 64 else 2 * side
+        found += before**2 * channels * width + side**2 * (9 * width**2 + 4 * width**2 + 4 * width * channels)
+        found += (blocks - 1) * side**2 * (4 * width * width + 9 * width**2 + 4 * width**2)
+        channels = 4 * width
+    return found
+
+
 # What the notes of Stanford CS336, lecture 2, claim, where they are right; derived anew where they are not.
 NUMBERS: Mapping[str, Mapping[str, float]] = {
     "run.flops": {"flops": 6 * 70e9 * 15e12},
@@ -112,6 +126,8 @@ NUMBERS: Mapping[str, Mapping[str, float]] = {
     "dt.int8": {"bytes": 1, "largest": 127, "smallest": -128},
     "einops.attention": {"exact": 174456000},
     "einops.order": {"forward": 2 * 2048 * 16 * (4096 + 4096)},
+    "q.resnet": {"ResNet-50.parameters": 25557032, "ResNet-50.work": 2 * resnet_50_products()},
+    "ai.convolution": {"intensity": 2 * 9 * 64**2 * PLACES / (2 * (2 * 64 * PLACES + 9 * 64**2))},
     "q.gpt3_bill": {"cost": 6 * 175e9 * 300e9 / 28e12 / 3600 * 1.5, "utilisation": 28 / 125},
 }
 # Claims in prose, each with a test of its own below.

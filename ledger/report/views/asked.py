@@ -78,7 +78,8 @@ def run_line(plan: Plan, totals: Mapping[str, Number]) -> str:
     if not tokens:
         return ""
     if plan.model.image:
-        return f"{length_of(plan)}, {tokens_of(tokens)}, in {numbers.integer(steps(plan))} steps"
+        read = "" if plan.model.stem else f"{tokens_of(tokens)}, "  # where an image is no sequence
+        return f"{length_of(plan)}, {read}in {numbers.integer(steps(plan))} steps"
     said = f"{tokens_of(tokens)}, {numbers.plain(tokens / totals['parameters'])} a parameter"
     return said if plan.model.bare else f"{said}, in {numbers.integer(steps(plan))} steps"
 
@@ -87,10 +88,11 @@ def batch_line(plan: Plan) -> str:
     """Tokens and sequences of a step and of a micro-batch, and what is packed into one; of a model of images those."""
     run, image, packed = plan.run, plan.model.image, documents_of(plan.run.documents)
     if image:
-        return (
-            f"{numbers.integer(run.global_batch)} images a step, {numbers.integer(run.micro_batch)} in a micro-batch: "
-            f"each {numbers.integer(run.seq_len)} tokens, {numbers.integer(image.patches)} patches and a class token"
-        )
+        said = f"{numbers.integer(run.global_batch)} images a step, {numbers.integer(run.micro_batch)} in a micro-batch"
+        if not image.patch:
+            return f"{said}: each {image.channels} x {image.height} x {image.width}"
+        each = f"{numbers.integer(run.seq_len)} tokens, {numbers.integer(image.patches)} patches and a class token"
+        return f"{said}: each {each}"
     return (
         f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
         f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch{packed}"

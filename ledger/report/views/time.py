@@ -79,6 +79,7 @@ RUN = (
     ("carbon.run", "carbon dioxide", "energy × intensity of the grid"),
     ("checkpoint.bytes", "a checkpoint", "every trained weight with its optimizer states, once"),
 )
+TOKENS = ("tokens_per_second", "tokens_per_second_per_device")
 CONVENTIONS = (
     (
         "mfu",
@@ -115,13 +116,13 @@ def time(report: Report) -> TimeView:
     """How long a step and the run take."""
     compiled = report.compiled
     values = compiled.totals
-    ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
+    ratio = share(values["time.run"], values["napkin.time.run"]) if "napkin.time.run" in values else 0
     resource_shares = pace_shares(compiled)
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
         pace_figure(resource_shares) if resource_shares else None,
         bounds_figure(compiled) if "time.step" in values else None,
-        key_table("The run", RUN, compiled),
+        key_table("The run", tuple(row for row in RUN if row[0] not in _absent(compiled)), compiled),
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         losses_table(compiled),
         compiled.verdict.bottleneck,
@@ -130,6 +131,11 @@ def time(report: Report) -> TimeView:
         numbers.percent(compiled.plan.assumptions.mfu),
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
+
+
+def _absent(compiled: Compiled) -> tuple[str, ...]:
+    """Rates of tokens, of a model whose stem reads images."""
+    return TOKENS if compiled.plan.model.stem else ()
 
 
 def losses_table(compiled: Compiled) -> Table | None:
@@ -212,14 +218,15 @@ def bounds_figure(compiled: Compiled) -> Chart:
         for key, label, shade, _ in BOUNDS
         if key in values
     ]
-    if values.get("time.run"):
+    if values.get("time.run") and "napkin.time.run" in values:
         by_hand = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
         bars.append(charts.TimeBar("6ND", by_hand, "idle"))
     alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
     return draw_chart(
         "The step beside simpler estimates",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
-        + f"; 6ND: {BY_HAND}. The whisker is {INTERVAL}.",
+        + (f"; 6ND: {BY_HAND}" if "napkin.time.run" in values else "")
+        + f". The whisker is {INTERVAL}.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
     )
 
