@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
+.PHONY: help report lecture test test-long fuzz laws test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ test: $(testable) $(schemas) $(VENV)/.pango ## run the tests, in minutes (TESTS=
 
 test-long: $(testable) $(schemas) $(VENV)/.pango ## run those that take longer: in full what `make test` samples
 	$(python) -m pytest $(workers) -m long $(TESTS)
+
+fuzz: $(testable) $(schemas) ## run hostile inputs over every verb: SECONDS=600 MUTANTS=100000 SEED=1 COLD=2000; what it finds becomes a test
+	$(python) -m tests.fuzz --seconds $(or $(SECONDS),600) --mutants $(or $(MUTANTS),100000) --seed $(or $(SEED),1) --cold $(or $(COLD),2000)
+
+laws: $(testable) ## hold PLANS=2000 random plans to the laws that every plan keeps; SEED=1
+	$(python) -m tests.laws --plans $(or $(PLANS),2000) --seed $(or $(SEED),1)
 
 test-times: $(testable) $(schemas) $(VENV)/.pango ## run the tests, and print the seconds of each folder
 	$(python) benchmarks/suite.py $(workers) $(TESTS)

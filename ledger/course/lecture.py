@@ -17,7 +17,7 @@ from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.named_parts import Reader
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import Location, Problem, SpecError, made_of_all
-from ledger.spec.reader import Node, read
+from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import Values
 
@@ -103,7 +103,7 @@ def is_lecture(path: str) -> bool:
     if path == "-":
         return False
     try:
-        return "lecture" in read(_opened(path, default_library()).text, path).fields
+        return "lecture" in read_again(_opened(path, default_library()).text, path).fields
     except SpecError:
         return False
 
@@ -136,7 +136,7 @@ def _opened(path: str, library: Library) -> Source:
 def _document(source: Source) -> tuple[Node, Values]:
     """A file whose fields are sound, and their values."""
     try:
-        node = read(source.text, source.file)
+        node = read_again(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
     faults: Faults = []

@@ -181,7 +181,8 @@ def _with_inner(part: ResolvedPart, kind: str, beside: Source, library: Library,
     if given is None:
         return part
     inner = resolve(given, kind, beside, library, depth + 1)
-    named = inner.node.within({"name": Node(inner.name, given.where)}, {})
+    name = {"name": Node(inner.name, given.where)} if inner.node.fields else {}  # a name alone would stand for a part
+    named = inner.node.within(name, {})
     return replace(part, node=part.node.within({INNER_PARTS[kind]: named}, {}), texts={**part.texts, **inner.texts})
 
 

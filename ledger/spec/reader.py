@@ -17,7 +17,7 @@ from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
 Scalar = bool | int | float | str | None
 LARGEST_TEXT = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
 DEEPEST_NESTING = 40
-MOST_VALUES = 150_000  # of a document; the longest real one has a hundredth of them
+MOST_VALUES = 50_000  # of a document; the longest real one has a thirtieth of them
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Also of direction, without width at the start of a file, and the tags that nobody sees.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +18,7 @@ Schema = dict[str, Any]
 HAS_TYPE: Mapping[str, Callable[[object], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1,
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
     "boolean": lambda value: isinstance(value, bool),
     "array": lambda value: isinstance(value, tuple),
     "object": lambda value: isinstance(value, Mapping),

@@ -305,7 +305,7 @@ class Quantity(ValueType):
             due = DIMENSIONS[self.unit]
             what = "negative" if number < 0 else "zero"
             raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
-        if self.greatest is not None and number > self.greatest:
+        if self.greatest is not None and not -self.greatest <= number <= self.greatest:
             raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
         if self.least is not None and number < Fraction(str(self.least)):
             raise QuantityError(f"`{value}` is too small", f"at least {write(self.least, self.unit)}", near=True)

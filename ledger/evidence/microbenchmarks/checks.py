@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ledger.evidence.microbenchmarks.records import REGIMES, PlacedRecord, identity
 from ledger.evidence.microbenchmarks.samples import (
@@ -17,7 +18,7 @@ from ledger.evidence.microbenchmarks.samples import (
 from ledger.spec.kernel_families import form_of, measured_classes
 from ledger.spec.near import nearest
 from ledger.spec.price_lists import parameter_problems
-from ledger.spec.problems import Location, Problem
+from ledger.spec.problems import MOST_PROBLEMS, Location, Problem
 from ledger.spec.reader import Node
 
 TIMING_UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
@@ -41,9 +42,9 @@ NESTED = ("measured",)  # results of `ledger bench` that are mappings
 def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
     """What the records lack, say that cannot be, or say twice, each with its place."""
     known = measured_classes()
-    for record in records:
-        yield from _record_problems(record, known)
-    yield from _repeated(records)
+    found = (problem for record in records for problem in _record_problems(record, known))
+    yield from islice(found, MOST_PROBLEMS)
+    yield from islice(_repeated(records), MOST_PROBLEMS)
 
 
 def published_fit_problems(document: Node) -> Iterator[Problem]:

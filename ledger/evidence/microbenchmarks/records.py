@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledger.spec.faults import shortened
-from ledger.spec.problems import Location, Problem
+from ledger.spec.problems import MOST_PROBLEMS, Location, Problem
 from ledger.spec.reader import LONGEST_INTEGER, Node, lines
 
 REGIMES = ("burst", "sustained")  # a few cold launches, or at the power limit as in a run
@@ -44,7 +44,7 @@ def series_records(document: Node) -> tuple[list[PlacedRecord], list[Problem]]:
     series = document.fields.get("series")
     rows = [row for table in (series.items if series else ()) for row in _rows(table)]
     records = [row for row in rows if isinstance(row, PlacedRecord)]
-    return records, [row for row in rows if isinstance(row, Problem)]
+    return records, [row for row in rows if isinstance(row, Problem)][:MOST_PROBLEMS]
 
 
 def _rows(table: Node) -> Iterator[PlacedRecord | Problem]:

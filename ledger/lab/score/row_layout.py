@@ -79,6 +79,8 @@ def _devices_per_node(row: Facts, software: Software) -> int:
 def _stages(row: Facts, software: Software, pipeline: int, assumed: list[str]) -> dict[str, Any]:
     """How many layers each stage holds, where they are not all alike."""
     layers, chunks = row.layers or 1, pipeline * (row.interleave or 1)
+    if chunks > layers + 2:  # embedding and head may stand for a layer each
+        raise SkippedError(f"{layers} layers do not fill {chunks} stages")
     if software.stack.defaults.stages == "by_matmuls" and pipeline > 1:
         return {"stages": list(stages_by_compute(row, pipeline))}
     if layers % chunks and not (layers + 2) % chunks:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.fields import FIXED, WITHOUT_EFFECT
 from ledger.spec.imports.huggingface.terms import Values
 from ledger.spec.imports.parts import suggestion
-from ledger.spec.problems import Problem
+from ledger.spec.problems import MOST_PROBLEMS, Problem
 from ledger.spec.reader import Node
 
 
@@ -21,7 +22,7 @@ def all_values(family: Family, config: Node) -> Values:
 
 def problems(family: Family, config: Node) -> list[Problem]:
     """Fields that are not understood and values that theirs cannot have; else those that do not go together."""
-    return list(_misfits(family, config)) or list(_mismatches(family, config))
+    return list(islice(_misfits(family, config), MOST_PROBLEMS)) or list(_mismatches(family, config))
 
 
 def _misfits(family: Family, config: Node) -> Iterator[Problem]:

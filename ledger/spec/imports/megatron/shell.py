@@ -16,6 +16,7 @@ ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 ENDS = re.compile(r"[();&|]+|\d*(?:<|>|&>).*")  # of an array or of a command
 INSIDE = re.compile(r"(?:^|\s)--\w")  # arguments within quotes: a variable of them, or a command for another shell
 ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
+LONGEST_VALUE = 20_000  # characters of a word with its variables in place: each may hold two of the one before it
 NAMED = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 
 
@@ -91,8 +92,11 @@ def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """A word without quotes, variables and sums in place."""
+    """A word without quotes, variables and sums in place; one that they would make too long stays as it is written."""
     text = word.strip("\"'").strip("\"'")
+    put_in = sum(len(variables.get(match[1] or match[3], "")) for match in NAMED.finditer(text))
+    if len(text) + put_in > LONGEST_VALUE:
+        return text
     text = NAMED.sub(lambda match: variables.get(match[1] or match[3], match[2] or match[0]), text)
     return ARITHMETIC.sub(lambda match: _sum(match[1], variables) or match[0], text)
 

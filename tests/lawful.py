@@ -1,0 +1,33 @@
+"""Laws that every compiled plan keeps, whatever it is of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+from ledger.books.results import Compiled
+
+ORDER = ("time.floor", "time.roofline", "time.step", "time.serial")  # each no longer than the next
+ROUNDING = 1e-9  # of sums of floats
+SIGNED: tuple[str, ...] = ()
+
+
+def is_lawful(compiled: Compiled) -> str:
+    """The first law that a plan breaks; none where it keeps them all."""
+    return next(broken_laws(compiled.totals), "")
+
+
+def broken_laws(totals: Mapping[str, Any]) -> Iterator[str]:
+    """Amounts are finite and not below zero, the bounds of a step are in order, parts of the peak are the peak."""
+    for name, value in totals.items():
+        if isinstance(value, Real) and not math.isfinite(value):
+            yield f"{name} is {value}"
+        elif isinstance(value, Real) and value < -ROUNDING and name not in SIGNED:
+            yield f"{name} is {value}, below zero"
+    known = [name for name in ORDER if name in totals]
+    for shorter, longer in pairwise(known):
+        if totals[shorter] > totals[longer] * (1 + ROUNDING):
+            yield f"{shorter} is {totals[shorter]}, {longer} is {totals[longer]}"
