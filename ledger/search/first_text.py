@@ -54,7 +54,7 @@ class Start:
     @property
     def expert_degrees(self) -> tuple[int, ...]:
         """Degrees of EXPERT_DEGREES that divide both the experts of each layer and the devices."""
-        experts = [group["mlp"]["experts"] for group in self.model["layers"] if "experts" in group["mlp"]]
+        experts = [group["mlp"]["experts"] for group in self.model["layers"] if "experts" in group.get("mlp", {})]
         return tuple(
             degree
             for degree in EXPERT_DEGREES
@@ -63,10 +63,13 @@ class Start:
 
 
 def start_text(start: Start) -> str:
-    """The plan with every device a replica that holds a share of the states; raises SpecError for an unknown device."""
+    """The plan with every device a replica that holds a share of the states; raises SpecError for an unknown device.
+
+    Of a model of blocks each holds all of them.
+    """
     run, why = _images(start) if "image" in start.model else _tokens(start)
     cluster, network = _cluster(start)
-    degrees = {"data": start.devices, "expert": start.expert, "zero": 3}
+    degrees = {"data": start.devices, "expert": start.expert, "zero": 0 if "stem" in start.model else 3}
     parts = {
         "spec": "ledger/1",
         "plan": f"{start.model['model']} on {start.devices} {load_accelerator(start.device).title}"[:LONGEST_TITLE],

@@ -128,7 +128,7 @@ def blocks_are_replicated(model: Model, parallelism: Parallelism, at: Places) ->
     """Each device has all blocks, and norms them over its own images."""
     if not model.of_blocks:
         return
-    for axis in ("tensor", "context", "pipeline", "expert"):
+    for axis in ("pipeline", "expert"):  # of tensor and context, models of images are refused
         if getattr(parallelism, axis) > 1:
             message = f"{axis} = {getattr(parallelism, axis)} is not modelled of a model of blocks"
             yield Problem(at(f"parallelism.{axis}"), message, f"`{axis}: 1`; `data` is")
