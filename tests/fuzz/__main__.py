@@ -65,6 +65,8 @@ def run(options: argparse.Namespace, tally: Tally) -> Iterator[str]:
             if time.monotonic() > end:
                 break
             one, cold = mutant(options.seed, number), bool(every) and number % every == 0
+            if options.kind and one.kind not in options.kind:
+                continue
             outcome = (run_cold if cold else run_warm)(one, room)
             tally.count(one, outcome, cold=cold)
             if outcome.fault and tally.faults[outcome.fault] == 1:
@@ -105,6 +107,7 @@ def asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--cold", type=int, default=0, help="how many of them as commands of their own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first mutant")
+    parser.add_argument("--kind", action="append", help="mutants of these kinds alone, as the table has them")
     parser.add_argument("--only", type=int, help="one mutant, with what it prints")
     parser.add_argument("--replay", type=Path, help="one that was kept")
     parser.add_argument("--found", type=Path, default=FOUND)

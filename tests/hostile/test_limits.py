@@ -182,12 +182,20 @@ WORDS: dict[str, tuple[Sequence[bytes], int]] = {
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_odd_words_on_the_command_line_are_a_sentence(tmp_path: Path, case: str) -> None:
-    """As a shell hands them over, with bytes that are no UTF-8: exit code 2, no traceback, no own mistake."""
+def test_odd_words_on_the_command_line_are_a_sentence(room: Path, case: str) -> None:
+    """As Python is given them by a shell, with bytes that are no UTF-8: no traceback, no own mistake."""
     words, code = WORDS[case]
-    done = subprocess.run(
-        [*LEDGER, *words], cwd=tmp_path, capture_output=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    verb, *further = map(os.fsdecode, words)
+    outcome = run_warm(Mutant("words", verb, tuple(further)), room)
+    assert (outcome.fault, outcome.code) == ("", code), outcome.detail
+
+
+@pytest.mark.parametrize("case", ["a key of 900 steps", "bytes in a value", "bytes in a file's name"])
+def test_odd_words_of_a_command_are_a_sentence(tmp_path: Path, case: str) -> None:
+    """The same of a process of its own: exit code 2, something to read, no traceback."""
+    words, code = WORDS[case]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*LEDGER, *words], cwd=tmp_path, capture_output=True, check=False, env=environment)
     told = (done.stderr + done.stdout).decode("utf-8", errors="replace")
     assert done.returncode == code, told
     assert "Traceback" not in told

@@ -1,0 +1,59 @@
+"""`make laws`: random valid plans held to the laws; prints what was held to each, and every plan that breaks one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from ledger.books import compile_plan
+from ledger.spec.load import load_plan
+from tests.laws.laws import LAWS, Law
+from tests.laws.random_plans import numbered_plan, text_of
+
+TOLD_EVERY = 50  # plans
+
+
+def broken(seed: int, number: int, laws: dict[Law, int], held: Counter[str]) -> Iterator[str]:
+    """What one plan breaks, each with its law; counts the laws that it was held to."""
+    drawn, random = numbered_plan(seed, number)
+    base = compile_plan(load_plan(text_of(drawn)))
+    for law, every in laws.items():
+        if number % every == 0:
+            held[law.__name__] += 1
+            for what in law(drawn, base, random):
+                yield f"{law.__name__}, plan {number} of seed {seed}: {what}\n{text_of(drawn)}"
+
+
+def main(words: list[str]) -> int:
+    """Runs; the exit code is 1 where a law is broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.laws", description="Holds random plans to laws.")
+    parser.add_argument("--plans", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first plan")
+    parser.add_argument("--seconds", type=float, default=36_000.0)
+    options = parser.parse_args(words)
+    held: Counter[str] = Counter()
+    violations: Counter[str] = Counter()
+    end = time.monotonic() + options.seconds
+    for number in range(options.first, options.first + options.plans):
+        for what in broken(options.seed, number, dict(LAWS), held):
+            law = what.partition(",")[0]
+            violations[law] += 1
+            click.echo(what)
+        if (number + 1) % TOLD_EVERY == 0:
+            click.echo(f"{number + 1} plans, {sum(violations.values())} violations")
+        if time.monotonic() > end:
+            break
+    for law in LAWS:
+        counts = f"{held[law.__name__]:>6} plans  {violations[law.__name__]:>4} violations"
+        click.echo(f"{counts}  {str(law.__doc__).splitlines()[0]}")
+    return bool(violations)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
