@@ -135,7 +135,9 @@ def _entering(tape: Tape, model: Model) -> Tensor:
 def _of_tokens(tape: Tape, model: Model) -> Tensor:
     x = token_rows(tape)
     if model.scale_embedding:
-        factor = Tensor(f"{tape.side.named('embedding')}/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
+        factor = Tensor(
+            f"{tape.side.named('embedding')}/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic"
+        )
         x = tape.pointwise(f"{tape.side.named('embedding')}/scale", x, factor, saves=[factor])
     if model.embedding_multiplier:
         x = tape.pointwise("embedding/multiplier", x)

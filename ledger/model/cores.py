@@ -153,7 +153,9 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)
-    shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"])
+    shares = tape.pointwise(
+        f"{tape.side.attention}/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"]
+    )
     shares = shares if spec.softmax == "unconverted" else tape.cast(shares, tape.matmul_result)
     return _context(tape, shares, value, spec)
 
@@ -170,7 +172,9 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
     query, key, value = _separate(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise(f"{tape.side.attention}/scale_q", query)
     key = tape.pointwise(f"{tape.side.attention}/scale_k", key)
-    scores = tape.contract(Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32")
+    scores = tape.contract(
+        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32"
+    )
     scores = tape.pointwise(f"{tape.side.attention}/mask", scores, add=True)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)

@@ -56,9 +56,9 @@ class Norm:
         "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5).",
     ] = False
     final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
-    final_dropout: Annotated[
-        Fraction, SHARE, "Dropout after the last norm of a decoder, and of an encoder (T5)."
-    ] = Fraction(0)
+    final_dropout: Annotated[Fraction, SHARE, "Dropout after the last norm of a decoder, and of an encoder (T5)."] = (
+        Fraction(0)
+    )
 
 
 @dataclass(frozen=True)

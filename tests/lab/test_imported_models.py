@@ -39,14 +39,26 @@ def parameters(spec: Mapping[str, Any]) -> int:
     total += one_norm * (spec["norm"].get("final", True) + embedding.get("norm", False))
     if spec.get("head", {}).get("transform"):
         total += width * width + width + one_norm
+    total += of_encoder(spec, one_norm)
     for group in spec["layers"]:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
+        if group.get("cross_attention"):
+            layer += of_attention(group["attention"], width) + one_norm
+        total += group["attention"].get("relative_buckets", 0) * group["attention"]["heads"]
         norms = {"none": 1}.get(group["mlp"]["kind"], 0)  # in place of two
         total += group["repeat"] * (
             layer
             + one_norm * (norms or {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]])
         )
     return total + vocabulary * spec.get("head", {}).get("bias", False)
+
+
+def of_encoder(spec: Mapping[str, Any], one_norm: int) -> int:
+    """What an encoder has beside its layers: a norm; of sound two filters of three frames and biases, and positions."""
+    if not any("reads" in group for group in spec["layers"]):
+        return 0
+    width, sound = spec["d_model"], spec.get("sound")
+    return one_norm + (width * (3 * sound["bands"] + 3 * width + 2 + sound["frames"] // 2) if sound else 0)
 
 
 def of_attention(attention: Mapping[str, Any], width: int) -> int:
@@ -67,8 +79,10 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         attention.get("qk_norm", ""), 0
     )
     sinks = attention["heads"] * attention.get("sinks", False)
+    each = queries + keys * (1 + attention.get("key_bias", True))
+    biases = each * bool(attention.get("qkv_bias"))
     gates = queries * (width + bool(attention.get("qkv_bias"))) if attention.get("kind") == "gated" else 0
-    return int(gates + width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
+    return int(gates + width * (2 * queries + 2 * keys) + biases + last + norms + sinks)
 
 
 def of_recurrence(attention: Mapping[str, Any], width: int) -> int:

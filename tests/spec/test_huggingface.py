@@ -27,9 +27,10 @@ CONFIGS = Path(__file__).parent / "published_configs"
 PUBLISHED = sorted(CONFIGS.glob("*.json"))
 LIBRARY = Path(__file__).parents[2] / "specs" / "models"
 
+LAYERS = {"gpt2": ("n_layer",), "t5": ("num_layers",), "whisper": ("encoder_layers", "decoder_layers")}
 # Every field of these is absent: the class's defaults alone, cut to two layers.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    name: {"model_type": name, "n_layer" if name == "gpt2" else "num_hidden_layers": 2}
+    name: {"model_type": name, **dict.fromkeys(LAYERS.get(name, ("num_hidden_layers",)), 2)}
     | ({"num_experts_per_tok": 2} if name == "deepseek_v2" else {})  # without a default
     for name in FAMILIES
 }
