@@ -99,7 +99,8 @@ MEANINGS: tuple[Meaning, ...] = (
             " capacity, whatever the ZeRO stage of the plan (Rajbhandari et al. 2020, section 3.1)",
             ("accelerator.memory.labelled", "cluster.devices", *FORMATS), exact=True),
     Meaning("napkin.flops.token", "6 x trained + 4 x frozen that gradients pass + 2 x other parameters of a token",
-            f"{KAPLAN}; a frozen weight has no gradient of its own, and one that nothing trained comes before, none",
+            f"{KAPLAN}; a frozen weight has no gradient of its own, and one that nothing trained comes before, none; "
+            "weights of an encoder x run.source_len / run.seq_len",
             ("parameters.active", "parameters.trainable")),
     Meaning("napkin.flops.run", "napkin.flops.token * run.tokens", KAPLAN, ("napkin.flops.token", "run.tokens"),
             exact=True),

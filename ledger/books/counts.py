@@ -22,7 +22,7 @@ from ledger.model.tensors import SHARED, Tensor
 from ledger.model.units import Unit
 from ledger.numbers import DAY
 from ledger.spec.documents import TOLD_BOUNDS
-from ledger.spec.plan import Attention, Plan
+from ledger.spec.plan import Attention, Group, Plan
 from ledger.spec.token_budget import TokensPerParameter
 
 Totals = Iterator[tuple[str, Amount]]
@@ -150,21 +150,22 @@ def counters(plan: Plan, model: Whole) -> Totals:
 
 def unmasked(plan: Plan, model: Whole) -> Amount:
     """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
-    seen = {group.name: _unmasked_share(plan, group.attention) for group in plan.model.groups}
+    seen = {group.name: _unmasked_share(plan, group) for group in plan.model.groups}
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
     found: Exact = 0
     for unit in model.units:
         core = [one for one in unit.forward if one.region[-2:] == CORE]
         rest = [one for one in unit.forward if one.region[-2:] != CORE]
-        attended, square = seen[unit.name if unit.name in seen else last]
+        attended, square = seen[unit.group if unit.group in seen else last]
         found += divide(attended * _counted(model, unit, core), square)
         found += model.value(unit.count * total(one.times * one.useful() for one in rest))
     return truncate(found)
 
 
-def _unmasked_share(plan: Plan, attention: Attention) -> tuple[Amount, Amount]:
+def _unmasked_share(plan: Plan, group: Group) -> tuple[Amount, Amount]:
     """The keys that a query attends to but for the causal mask, and those that counters count of it."""
-    length, documents = plan.run.seq_len, plan.run.documents
+    attention, documents = group.attention, plan.run.documents
+    length = plan.run.source_len if group.encodes_source else plan.run.seq_len
     if documents is None:
         return reach(attention, length), length
     told = plan.kernels.attention in TOLD_BOUNDS
@@ -211,18 +212,23 @@ def bytes_per_parameter(plan: Plan, model: Whole) -> Amount:
 TRAINED, PASSED, LEFT = 6, 4, 2  # FLOPs of a weight and token: three products, two where it is frozen, forward alone
 
 
-def flops_per_token(model: Whole) -> Amount:
+def flops_per_token(plan: Plan, model: Whole) -> Amount:
     """FLOPs of a token: 6 a trained weight, 4 a frozen one that gradients pass through, 2 any other.
 
-    Kaplan et al. 2020, section 2.1: a product in forward, and one in backward for each gradient that there is.
+    Kaplan et al. 2020, section 2.1: a product in forward, and one in backward for each gradient that there is. Weights
+    of an encoder see the tokens of the source, as many as go before each of the sequence.
     """
+    of_source = {unit.name for unit in model.units if unit.group in {g.name for g in plan.model.encoder_groups}}
     passed = {(name, weight) for unit in model.units for name, weight in _passed(unit)}
 
     def each(unit: str, weight: Tensor) -> int:
         return TRAINED if not weight.frozen else PASSED if (unit, weight.name) in passed else LEFT
 
+    def seen(unit: str) -> Amount:
+        return divide(plan.run.source_len, plan.run.seq_len) if unit in of_source else 1
+
     return sum(
-        each(unit, weight) * model.value(layers * used(weight))
+        seen(unit) * each(unit, weight) * model.value(layers * used(weight))
         for unit, layers, weights in wrapped(model.units)
         for weight in weights
     )
@@ -245,7 +251,7 @@ def napkin(plan: Plan, model: Whole) -> Totals:
     yield "napkin.max_parameters", truncate(divide(labelled, bytes_per_parameter(plan, model)))
     if plan.model.of_blocks:
         return
-    each = flops_per_token(model)
+    each = flops_per_token(plan, model)
     yield "napkin.flops.token", each
     if not plan.run.tokens:
         return

@@ -23,18 +23,21 @@ def heard(tape: Tape) -> Tensor:
     """Tokens of a spectrogram with their fixed positions (batch seq d_model), as transformers' WhisperEncoder runs."""
     bands, frames, width = dim("bands"), dim("frames"), dim("d_model")
     tap, each, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
-    narrow, wide = tape.weight(NARROW, (width, bands, tap)), tape.weight(WIDE, (result, width, tap))
-    given = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
-    x = _convolved(tape, NARROW, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", given, each)
+    narrow = tape.weight(NARROW, (width, bands, tap))
+    x = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
+    x = _convolved(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, each)
+    wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
     einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
-    x = _convolved(tape, WIDE, einsum, x, *tape.dims("seq"))
+    x = _convolved(tape, einsum, x, wide, tokens)
     (laid,) = tape.taken(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
     return tape.pointwise(f"{PART}/add", laid, _positions(tape), add=True)
 
 
-def _convolved(tape: Tape, module: Module, einsum: str, x: Tensor, over: Dim) -> Tensor:
+def _convolved(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
     """A convolution with a bias, and its nonlinearity."""
-    weight = tape.weights[str(Parameter(module))]
+    if weight.parameter is None:
+        raise TypeError(f"{weight.name} is no parameter of a module")
+    module = weight.parameter.module
     bias = tape.weight(Parameter(module, BIAS), weight.dims[:1])
     seen = tape.contract(module, einsum, x, weight, bias=bias, sizes=(over,))
     return activation(tape, f"{module}.activation", seen, ACTIVATION)

@@ -50,7 +50,8 @@ class Tensor:
     """`split` lists which dims are cut over which mesh axes; `lead` how many dims make up torch's dimension 0.
 
     Two tensors with the same `storage` are one allocation. `role` is weight, cast (of a weight), activation, gradient,
-    statistic, mask, table, buffer, remembered, shared or index. `parameter`: which weight it is, or the gradient or a copy of.
+    statistic, mask, table, buffer, remembered, shared or index. `parameter`: which weight it is, or the gradient or a
+    copy of.
     `scales`: of a quantised copy, whether the blocks that share one lie along its `row` or its `column`. `earlier`:
     what was there of a gradient, which it is added to. `of_loss`: what the loss makes of scores of the vocabulary.
     `block`: the part of a layer that makes it, attention or mlp. `narrow`: of a weight, the format of copies that are

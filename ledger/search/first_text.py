@@ -21,6 +21,7 @@ STACK = "pytorch-fsdp2-2025"
 LONGEST_SEQUENCE = 8192
 RUN_IMAGES, STEP_IMAGES = 300 * 1281167, 4096  # Dosovitskiy et al. 2021, arXiv 2010.11929, table 3
 STEP_TOKENS = 2**22  # tokens a step; Llama 2 is trained with 4M (arXiv 2307.09288, section 2.2)
+SOURCE_TOKENS = 512  # of a source and of what answers it (Raffel et al. 2020, arXiv 1910.10683, section 3.1.2)
 EXPERT_DEGREES = (1, NODE, 8 * NODE)  # over how many devices experts are split to begin with
 LAYOUT = "assumed: the layout"  # the comment in whose place stands what is found
 LONGEST_TITLE = 200
@@ -90,10 +91,14 @@ def start_text(start: Start) -> str:
 
 def _tokens(start: Start) -> tuple[dict[str, Any], str]:
     """The run of a model of text, and what it rests on."""
-    longest = start.model.get("max_seq_len") or LONGEST_SEQUENCE
+    model, positions = start.model, start.model.get("embedding", {}).get("learned_positions", 0)
+    encodes = any("reads" in group for group in model["layers"])
+    text = SOURCE_TOKENS if encodes and "sound" not in model else 0
+    longest = model.get("max_seq_len") or text or positions or LONGEST_SEQUENCE
     length = min(longest, LONGEST_SEQUENCE)
     batch = _shared(start, STEP_TOKENS / length)
-    run = {"tokens": EXAMPLE, "seq_len": length, "micro_batch": 1, "global_batch": batch}
+    source = {"source_len": text} if text else {}
+    run = {"tokens": EXAMPLE, "seq_len": length, **source, "micro_batch": 1, "global_batch": batch}
     return run, _run_comment(longest, length, batch)
 
 

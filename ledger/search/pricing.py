@@ -16,9 +16,9 @@ import numpy as np
 
 from ledger.search.blocks import Block
 from ledger.search.combining import Rows
+from ledger.search.compiled_rows import compiled_parts, is_compiled, price_compiled
 from ledger.search.facts import Array, UnsettledError
 from ledger.search.row_totals import RowTotals, detailed
-from ledger.search.served import price_served, served_parts
 from ledger.search.shapes import Kind, Shape
 from ledger.search.space import Space
 from ledger.search.stacks import Stack
@@ -47,8 +47,8 @@ class Piece:
 
 def pieces(space: Space) -> tuple[Piece, ...]:
     """The pieces that make up a space."""
-    if space.plan.serve is not None:
-        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(served_parts(space)))
+    if is_compiled(space.plan):
+        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(compiled_parts(space)))
     values = space.values
     flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in TILE[:3])
     kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
@@ -60,8 +60,8 @@ def pieces(space: Space) -> tuple[Piece, ...]:
 
 def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     """The legal layouts of a piece with these totals, block by block; raises KeyError for a total that no plan has."""
-    if piece.space.plan.serve is not None:
-        yield from price_served(piece.space, keys)
+    if is_compiled(piece.space.plan):
+        yield from price_compiled(piece.space, keys)
         return
     shared = world(piece.space)
     for variants in _stacked(_variants(shared, piece)):

@@ -51,8 +51,11 @@ KEPT = (
 
 
 def may_recommend(plan: Plan) -> bool:
-    """Whether a plan has layouts, and a spec in which one could be written."""
-    return not plan.model.bare and plan.reading is not None
+    """Whether a plan has layouts that are priced at once, and a spec in which one could be written.
+
+    Those of a model with an encoder are compiled one by one, in minutes: `sweep` does so where it is asked.
+    """
+    return not plan.model.bare and not plan.model.encoder_groups and plan.reading is not None
 
 
 def recommend(

@@ -63,6 +63,7 @@ NEUTRAL: Layout = {
     MICRO_BATCH: 1,
 }
 NOWHERE = Location("layout")
+WHOLE = ("tensor", "context", "pipeline", "interleave")  # axes that leave an encoder and its decoder whole
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Space:
 def space_of(plan: Plan, over: Mapping[str, Sequence[Any]] | None = None) -> Space:
     """The whole space of a plan's layouts; keys that `over` names have its values instead."""
     given = {key: tuple(listed) for key, listed in (over or {}).items()}
-    if plan.serve is not None:
-        given.setdefault(f"{MESH}interleave", (1,))
+    for key in ("interleave",) if plan.serve is not None else WHOLE if plan.model.encoder_groups else ():
+        given.setdefault(f"{MESH}{key}", (1,))
     values = {key: tuple(VALUES[key](plan)) for key in keys_of(plan)}
     if {"parallelism.pipeline", "parallelism.interleave"} & given.keys() and "parallelism.stages" not in given:
         listed = product(given.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), given.get(f"{MESH}interleave", (1,)))

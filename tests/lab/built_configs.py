@@ -1,4 +1,4 @@
-"""Models of text and of images that transformers builds of its configurations, on meta."""
+"""Models of text, of images and of sound that transformers builds of its configurations, on meta."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from transformers import (
     Qwen2VLTextConfig,
     ResNetConfig,
     ResNetForImageClassification,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
 )
 from transformers.initialization import no_init_weights
 
 
 def built(config: PreTrainedConfig) -> Any:
-    """The model of text or of images that transformers makes of a configuration, without values."""
+    """The model that transformers makes of a configuration, without values."""
     with torch.device("meta"):
         if isinstance(config, BertConfig):
             return BertForMaskedLM._from_config(config, attn_implementation="eager")
+        if isinstance(config, T5Config):
+            return T5ForConditionalGeneration._from_config(config, attn_implementation="eager")
+        if isinstance(config, WhisperConfig):
+            return WhisperForConditionalGeneration._from_config(config, attn_implementation="eager")
         if isinstance(config, ViTConfig):
             with no_init_weights():  # one of its distributions reads what it draws
                 return ViTForImageClassification._from_config(config, attn_implementation="eager")

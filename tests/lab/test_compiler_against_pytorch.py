@@ -47,15 +47,23 @@ def shallow(name: str) -> plans.Mapped:
 
 
 def cores(model: plans.Mapped) -> tuple[str, ...]:
-    """The attention kernels that run a model: of those asked, only eager attention knows sinks; blocks have none."""
+    """The attention kernels that run a model: eager alone knows sinks and adds biases; blocks have none."""
     if "stem" in model:
         return ("eager",)
-    return ("eager",) if any(group.get("attention", {}).get("sinks") for group in model["layers"]) else CORES
+    own = ("sinks", "relative_buckets")
+    return ("eager",) if any(group.get("attention", {}).get(key) for group in model["layers"] for key in own) else CORES
 
 
 def compiled(model: plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
-    """Three sequences of a model on one device; those of a model of images are as long as an image makes them."""
-    run = {"micro_batch": 3, "global_batch": 3} | ({} if "image" in model else {"seq_len": seq_len})
+    """Three sequences of a model on one device; those of a model of images are as long as an image makes them.
+
+    An encoder reads a longer source; answers to sound are as long as there are positions.
+    """
+    answers = "sound" in model
+    length = min(seq_len, model["embedding"]["learned_positions"]) if answers else seq_len
+    run = {"micro_batch": 3, "global_batch": 3} | ({} if "image" in model else {"seq_len": length})
+    if not answers and any("reads" in group for group in model["layers"]):
+        run["source_len"] = seq_len + 16
     scaled = any(group.get("mlp", {}).get("router", {}).get("scales") == "input" for group in model["layers"])
     experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
     scan = (

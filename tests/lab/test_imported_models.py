@@ -42,8 +42,12 @@ def parameters(spec: Mapping[str, Any]) -> int:
     total += one_norm * (spec["norm"].get("final", True) + embedding.get("norm", False))
     if spec.get("head", {}).get("transform"):
         total += width * width + width + one_norm
+    total += of_encoder(spec, one_norm)
     for group in spec["layers"]:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
+        if group.get("cross_attention"):
+            layer += of_attention(group["attention"], width) + one_norm
+        total += group["attention"].get("relative_buckets", 0) * group["attention"]["heads"]
         norms = {"none": 1}.get(group["mlp"]["kind"], 0)  # in place of two
         total += group["repeat"] * (
             layer
@@ -68,6 +72,14 @@ def of_blocks(spec: Mapping[str, Any]) -> int:
     return int(total)
 
 
+def of_encoder(spec: Mapping[str, Any], one_norm: int) -> int:
+    """What an encoder has beside its layers: a norm; of sound two filters of three frames and biases, and positions."""
+    if not any("reads" in group for group in spec["layers"]):
+        return 0
+    width, sound = spec["d_model"], spec.get("sound")
+    return one_norm + (width * (3 * sound["bands"] + 3 * width + 2 + sound["frames"] // 2) if sound else 0)
+
+
 def of_attention(attention: Mapping[str, Any], width: int) -> int:
     """Projections, biases, and norms of heads or latents."""
     biases, last = bool(attention.get("qkv_bias")), width * bool(attention.get("out_bias"))
@@ -86,8 +98,10 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         attention.get("qk_norm", ""), 0
     )
     sinks = attention["heads"] * attention.get("sinks", False)
+    each = queries + keys * (1 + attention.get("key_bias", True))
+    biases = each * bool(attention.get("qkv_bias"))
     gates = queries * (width + bool(attention.get("qkv_bias"))) if attention.get("kind") == "gated" else 0
-    return int(gates + width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
+    return int(gates + width * (2 * queries + 2 * keys) + biases + last + norms + sinks)
 
 
 def of_recurrence(attention: Mapping[str, Any], width: int) -> int:

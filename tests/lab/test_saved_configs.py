@@ -62,10 +62,22 @@ def pixels(config: Any) -> Mapping[str, Any]:
     return {"pixel_values": images, "labels": torch.zeros(SEQUENCES, dtype=torch.long, device="meta")}
 
 
+def both_sides(config: Any) -> Mapping[str, Any]:
+    """What a model with an encoder is given: sources longer than answers, or sound."""
+    words = torch.zeros(SEQUENCES, LENGTH, dtype=torch.long, device="meta")
+    if config.model_type == "whisper":
+        frames = torch.zeros(SEQUENCES, config.num_mel_bins, 2 * config.max_source_positions, device="meta")
+        given = {"input_features": frames.to(torch.bfloat16)}
+    else:
+        given = {"input_ids": torch.zeros(SEQUENCES, LENGTH + 16, dtype=torch.long, device="meta")}
+    return {**given, "decoder_input_ids": words, "labels": words}
+
+
 def counted(model: Any) -> tuple[int, int]:
     """FlopCounterMode's forward with the loss, and that with backward, of the model as transformers runs it."""
     model = model.to(torch.bfloat16).train()
     given = pixels(model.config) if hasattr(model.config, "num_channels") else tokens(model.config)
+    given = both_sides(model.config) if getattr(model.config, "is_encoder_decoder", False) else given
     if "use_cache" in given:
         model.loss_type = "ForCausalLM"
     with imaginary_gpu():

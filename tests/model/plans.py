@@ -447,6 +447,83 @@ VIT_NO_DROPOUT = {
     key: value for key, value in layer(VIT, attention={"dropout": 0.0}).items() if key != "residual_dropout"
 } | {"embedding": {"learned_positions": 37}}
 
+# Heads are wider together than the stream; the sides differ in all sizes but the stream's.
+T5: Mapped = {
+    "model": "small T5",
+    "source": "invented for tests",
+    "d_model": 46,
+    "vocab": 211,
+    "embedding": {"tied": True, "dropout": 0.1},
+    "norm": {"kind": "rms", "scales_input": True, "final_dropout": 0.1},
+    "head": {"scale_input": True},
+    "residual_dropout": 0.1,
+    "layers": [
+        {
+            "group": group,
+            "repeat": 3,
+            **side,
+            "attention": {
+                "heads": 5,
+                "kv_heads": 5,
+                "head_dim": 14,
+                "relative_buckets": 32,
+                **seen,
+                "softmax": "unconverted",
+                "dropout": 0.1,
+            },
+            "mlp": {"kind": "plain", "d_ff": 71, "activation": "relu", "dropout": 0.1},
+            "norms": "pre",
+        }
+        for group, side, seen in (
+            ("encoder", {"reads": "source"}, {"bidirectional": True}),
+            ("decoder", {"cross_attention": True}, {}),
+        )
+    ],
+}
+T5_GATED: Mapped = {
+    **{
+        key: value
+        for key, value in layer(T5, mlp={"kind": "gated", "activation": "gelu_tanh"}).items()
+        if key != "head"
+    }
+}
+WHISPER: Mapped = {
+    "model": "small Whisper",
+    "source": "invented for tests",
+    "d_model": 40,
+    "vocab": 211,
+    "sound": {"bands": 13, "frames": 106},
+    "embedding": {"tied": True, "learned_positions": 41, "positions_each": True, "dropout": 0.1},
+    "norm": {"kind": "layer", "bias": True},
+    "residual_dropout": 0.1,
+    "layers": [
+        {
+            "group": group,
+            "repeat": repeat,
+            **side,
+            "attention": {
+                "heads": heads,
+                "kv_heads": heads,
+                "head_dim": 40 // heads,
+                **seen,
+                "qkv_bias": True,
+                "key_bias": False,
+                "out_bias": True,
+                "scaled": "queries",
+                "masked": False,
+                "softmax": "unconverted",
+                "dropout": 0.1,
+            },
+            "mlp": {"kind": "plain", "d_ff": d_ff, "activation": "gelu", "bias": True, "dropout": 0.1},
+            "norms": "pre",
+        }
+        for group, repeat, heads, d_ff, side, seen in (
+            ("encoder", 3, 5, 71, {"reads": "source"}, {"bidirectional": True}),
+            ("decoder", 2, 4, 73, {"cross_attention": True}, {}),
+        )
+    ],
+}
+
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",
     "plan": "a small plan",

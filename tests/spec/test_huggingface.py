@@ -30,6 +30,8 @@ LIBRARY = Path(__file__).parents[2] / "specs" / "models"
 # Depths of those that do not call them by the usual name.
 DEPTHS: Mapping[str, Mapping[str, Any]] = {
     "gpt2": {"n_layer": 2},
+    "t5": {"num_layers": 2},
+    "whisper": {"encoder_layers": 2, "decoder_layers": 2},
     "resnet": {"hidden_sizes": [256, 512], "depths": [1, 1]},
 }
 # Every field of these is absent: the class's defaults alone, cut to two layers.

@@ -44,5 +44,5 @@ def scores(tensor: Tensor) -> bool:
 
 
 def standing(tensor: Tensor) -> bool:
-    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep or are given."""
+    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep or get."""
     return tensor.role in ("table", BUFFER, REMEMBERED, SHARED, STAYING) or tensor.name in BATCH

@@ -23,7 +23,7 @@ BEFORE, AFTER, BETWEEN = -1, -2, -3  # the `layer` of what is saved outside the 
 
 @dataclass(frozen=True)
 class SavedStorage:
-    """One storage that autograd keeps; `layer` counts from 0 where it was first packed, or is BEFORE, AFTER or BETWEEN."""
+    """One storage that autograd keeps; `layer`: where it was packed first, from 0, or BEFORE, AFTER or BETWEEN them."""
 
     bytes: int
     shape: tuple[int, ...]  # of the view first packed

@@ -21,8 +21,7 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 @dataclass
 class StepMoments:
-    """Tells `meter` which of `layers` runs; `groups` names the group of each layer, of which the first may be of an
-    `encoder`.
+    """Tells `meter` which of `layers` runs; `groups` names the group of each, `encoder` counts those of an encoder.
 
     Forward: `forward/input`, `forward/GROUP/start` for the first layer of a group, `forward/GROUP` for its last and
     `.../inner` between, then `forward/loss` from the last layer on (norm, head, loss). Backward: `backward/loss`,
