@@ -291,6 +291,7 @@ WRITERS: Mapping[str, str] = {
     "whole_files.py": "the writer itself",
     "lab/bench/records.py": "records are appended, and a torn one is cut off",
     "lab/bench/collectives.py": "in a scratch folder",
+    "lab/reference/cuda_guard.py": "in a scratch folder",
     "report/seals/opening.py": "in a scratch folder",
     "search/outputs.py": "a draft of an unfinished file",
     "search/parts.py": "a draft of an unfinished file",

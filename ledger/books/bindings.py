@@ -41,7 +41,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     shared: dict[str, Exact] = {
         "batch": plan.run.micro_batch,
         "seq": plan.run.seq_len,
-        **({"source": plan.run.source_len} if plan.model.encoder_groups else {}),
+        **({"source_seq": plan.run.source_len} if plan.model.encoder_groups else {}),
         **{axis: getattr(degrees, axis) for axis in AXES},
         "imbalance": plan.assumptions.expert_imbalance,
         "replicate": degrees.replicate,

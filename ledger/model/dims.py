@@ -42,7 +42,7 @@ LETTERS = (
     Letter("batch", "B", "sequences in a micro-batch on one device", "run.micro_batch"),
     Letter("seq", "S", "tokens in a sequence", "run.seq_len"),
     Letter("key", "S", "tokens in a sequence", "run.seq_len"),
-    Letter("source", "Ss", "tokens of the source that an encoder reads before a sequence", "run.source_len"),
+    Letter("source_seq", "Ss", "tokens of the source that an encoder reads before a sequence", "run.source_len"),
     Letter("d_model", "D", "width of the residual stream", "model.d_model"),
     _of("attention", "heads", "H", "query heads of a layer"),
     _of("attention", "kv_heads", "K", "key and value heads of a layer"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ledger.model.tensors import Tensor
 
-SOURCE, CROSS = "source", "cross_attention"
+SOURCE, SOURCE_LENGTH, CROSS = "source", "source_seq", "cross_attention"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Side:
     @property
     def is_source(self) -> bool:
         """Whether it is the encoder's."""
-        return self.length == SOURCE
+        return self.length == SOURCE_LENGTH
 
     def named(self, component: str) -> str:
         """A component or a table that both sides have, told from that of the other one."""

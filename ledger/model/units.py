@@ -29,7 +29,7 @@ from ledger.model.routing import is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
 from ledger.model.shared_results import Shared
-from ledger.model.sides import SOURCE, Side
+from ledger.model.sides import SOURCE_LENGTH, Side
 from ledger.model.storing import stored
 from ledger.model.tape import OWN_SEQUENCE, Tape
 from ledger.model.tensors import Tensor
@@ -37,7 +37,7 @@ from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
 from ledger.spec.stack import UNSTATED_STACK
 
-ENCODER = Side(length=SOURCE)
+ENCODER = Side(length=SOURCE_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Builder:
     def _alike(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
         """The layers of a part as one unit; or the first of them apart, where it makes or begins what others get."""
         all_of_it = self._layer(group, part, side, before)
-        makes = group.attention.relative_buckets > 0
+        makes = given(all_of_it) is not None
         begins = before is not None and closed(before) and not closed(all_of_it)
         changes = group.block is not None and before is not None and part.held > 1 and _differ(before, all_of_it)
         if not (makes or begins or changes):
@@ -249,7 +249,7 @@ class Builder:
         first = self._layer(group, part.apart(1), side, before)
         yield first
         if part.held > 1:
-            yield self._layer(group, part.apart(0), replace(side, bias=given(first)) if makes else side, first)
+            yield self._layer(group, part.apart(0), replace(side, bias=given(first)), first)
 
     def _layer(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
         suffix = self.suffix(group)
@@ -266,9 +266,9 @@ def _buffered(operation: Operation) -> Operation:
     return operation
 
 
-def given(unit: Unit) -> Tensor:
-    """What a unit makes for layers of others."""
-    return next(operation.output for operation in unit.written if isinstance(operation, Shared))
+def given(unit: Unit) -> Tensor | None:
+    """What a unit makes for layers of others, if anything."""
+    return next((operation.output for operation in unit.written if isinstance(operation, Shared)), None)
 
 
 def closed(unit: Unit) -> bool:

@@ -228,9 +228,9 @@ class Model:
     ] = 0
 
     def stated(self, names: Iterable[str]) -> Iterator[str]:
-        """Those of these fields in which the model differs from one whose spec says nothing of them."""
+        """Those of these fields and parts in which the model differs from one whose spec says nothing of them."""
         defaults = {one.name: one.default for one in fields(self)}
-        return (name for name in names if getattr(self, name) != defaults[name])
+        return (name for name in names if getattr(self, name) != defaults.get(name, ()))
 
     @classmethod
     def from_spec(cls, given: Values) -> Model:

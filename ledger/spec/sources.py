@@ -31,7 +31,7 @@ class Source:
 
 def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
     """The source that a path, `-`, `REV:path` or a text of several lines names; raises SpecError."""
-    if isinstance(given, str) and "\n" in given:
+    if isinstance(given, str) and "\n" in given and not exists(given):
         return Source(GIVEN_TEXT, given, "plan")
     typed = str(given)
     if typed == "-":

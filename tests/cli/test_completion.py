@@ -73,7 +73,10 @@ def test_nobody_waits_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_are_completed_step_by_step(completed: Completed) -> None:
     """The parts of a plan, then what lies below one; of a step that is the only one, also what follows it."""
-    run = {f"run.{key}" for key in ("seq_len", "micro_batch", "global_batch", "tokens", "images", "documents")}
+    run = {
+        f"run.{key}"
+        for key in ("seq_len", "micro_batch", "global_batch", "tokens", "images", "documents", "source_len")
+    }
     assert {value for _, value in completed("solve", "8b", "--for", "run.")} == run
     lengths = {f"run.documents.{key}" for key in ("length", "lengths", "lengths.0.tokens", "lengths.0.share")}
     assert {value for _, value in completed("check", "8b", "--set", "run")} == {"run", *run, *lengths}

@@ -255,7 +255,8 @@ def test_a_verification_says_which_versions_judged() -> None:
 
 def test_a_record_is_of_the_pinned_judge() -> None:
     """A judge whose version changed is seen: records are written anew, or say what they were judged by."""
-    pins = dict(line.split("==") for line in (ROOT / REQUIREMENTS).read_text().splitlines() if "==" in line)
+    pinned = (line.split()[0] for line in (ROOT / REQUIREMENTS).read_text().splitlines() if "==" in line)
+    pins = dict(entry.split("==") for entry in pinned)
     for record in every(folder()):
         for package in filter(None, record.origin.framework.split(", ")):
             name, _, found = package.partition(" ")

@@ -23,9 +23,10 @@ from ledger.lab.observed.metered_step import MeteredStep, causal_loss, run_micro
 from ledger.lab.observed.ranks import DdpRank
 from ledger.lab.observed.step_moments import StepMoments
 from ledger.lab.reference.images import one_sequence_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
+from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.torch_dtypes import torch_dtype
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB

@@ -25,7 +25,8 @@ from torch.distributed.tensor.parallel import (
 from ledger.lab.observed.rank_mesh import RankMesh
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference import dispatched_experts
-from ledger.lab.reference.model import Workload, layers_of, torch_dtype
+from ledger.lab.reference.model import Workload, layers_of
+from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family, mlp_of
 
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root

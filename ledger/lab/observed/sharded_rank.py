@@ -25,8 +25,9 @@ from ledger.lab.reference import dispatched_experts, exchanged_attention
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
 from ledger.lab.reference.images import micro_batch, text_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
+from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.reference.two_stacks import loss_of_two_stacks
 
 

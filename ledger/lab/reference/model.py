@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference import two_stacks
 from ledger.lab.reference.images import initialised, loss_of_images
+from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.optimizer import Implementation
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
 RMS_NORMS = ("RMSNorm", "L2Norm", "T5LayerNorm")  # ends of the names of modules
 APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
-TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
 
 
@@ -83,15 +83,6 @@ def born_dtype(precision: Precision) -> torch.dtype:
 def trained_dtype(precision: Precision) -> str:
     """The format of what is trained: of a quantised model, its adapters."""
     return precision.weights.adapters if precision.weights.is_stored_only else precision.weights.base
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a spec's dtype that tensors can have; raises `NoReferenceError` for fp8 and tf32."""
-    import torch
-
-    if name not in TORCH_DTYPES:
-        raise NoReferenceError(f"{name}: transformers trains in {', '.join(TORCH_DTYPES)} only")
-    return getattr(torch, TORCH_DTYPES[name])
 
 
 def reference_model(
@@ -158,8 +149,10 @@ def layers_of(built: Any, model: Model) -> Any:
         from ledger.lab.reference.blocks import block_layers
 
         return block_layers(built)
+    from torch.nn import ModuleList
+
     row = family(model)
-    return [layer for path in (row.layers, row.further) if path for layer in attrgetter(path)(built)]
+    return ModuleList(layer for path in (row.layers, row.further) if path for layer in attrgetter(path)(built))
 
 
 def experts_kernel(model: Model, asked: str = "grouped_mm") -> str:

@@ -14,7 +14,7 @@ def source(work: Workload, device: str) -> torch.Tensor:
     """What the encoder reads: tokens (batch source), or frames (batch bands frames) as wide as the weights."""
     import torch
 
-    from ledger.lab.reference.model import torch_dtype
+    from ledger.lab.reference.torch_dtypes import torch_dtype
 
     if work.model.sound is None:
         return torch.zeros(work.batch, work.source_len, dtype=torch.long, device=device)
@@ -48,7 +48,7 @@ def _mask(work: Workload, tokens: torch.Tensor, sides: str) -> torch.Tensor:
     """What is added to the scores of queries for keys, of the source (`s`) or the target (`t`) each."""
     import torch
 
-    from ledger.lab.reference.model import torch_dtype
+    from ledger.lab.reference.torch_dtypes import torch_dtype
 
     length = {"s": work.source_len, "t": work.seq_len}
     shape = (length[side] for side in sides)

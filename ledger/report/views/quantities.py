@@ -50,6 +50,7 @@ COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it 
     "multiprocessors": "multiprocessors",
     "transfer_channels": "channels",
     "loss_chunks": "parts",
+    "tile_rows": "rows",
     "iterations": "times",
     "flops": "FLOP a parameter",
     "passes": "passes",

@@ -116,7 +116,8 @@ def time(report: Report) -> TimeView:
     """How long a step and the run take."""
     compiled = report.compiled
     values = compiled.totals
-    ratio = share(values["time.run"], values["napkin.time.run"]) if "napkin.time.run" in values else 0
+    by_both = {"time.run", "napkin.time.run"} <= values.keys()
+    ratio = share(values["time.run"], values["napkin.time.run"]) if by_both else 0
     resource_shares = pace_shares(compiled)
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
