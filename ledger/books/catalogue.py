@@ -93,8 +93,8 @@ MEANINGS: tuple[Meaning, ...] = (
             ("flops.counter.forward", *SHAPE)),
     Meaning("saved.per_layer.<group>", "bytes that one layer of <group> saves for backward, each storage once",
             "as torch.autograd.graph.saved_tensors_hooks sees them; unsharded, no recompute", SHAPE),
-    Meaning("saved.per_layer.<group>.first", "bytes that the first layer of <group> saves for backward, each storage once",
-            "as saved.per_layer.<group>, where the first layer makes what the others are given, or is given less", SHAPE),
+    Meaning("saved.per_layer.<group>.first", "bytes that the first layer of <group> saves, each storage once",
+            "as saved.per_layer.<group>, where it makes what the others are given, or is given less", SHAPE),
     Meaning("saved.total", "sum over groups of layers x saved bytes + those of input, output and loss",
             "as torch.autograd.graph.saved_tensors_hooks sees them; tables that layers share count once", SHAPE),
     Meaning("napkin.max_parameters", STATE, "state bytes only, all devices, everything sharded, labelled"

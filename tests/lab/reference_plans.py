@@ -29,7 +29,7 @@ def rotary(heads: int, kv_heads: int, head_dim: int) -> Attention:
 
 def gpt2(d_model: int, heads: int, d_ff: int, vocab: int, layers: int, *, dropout: Fraction = TENTH) -> Model:
     """A GPT-2: LayerNorm, one projection for q, k and v, biases, learned positions, tied head."""
-    attention = Attention(heads, heads, d_model // heads, True, True, True, dropout=dropout)
+    attention = Attention(heads, heads, d_model // heads, qkv_bias=True, out_bias=True, fused_qkv=True, dropout=dropout)
     return Model(
         "gpt2",
         "GPT-2",

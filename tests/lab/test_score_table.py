@@ -59,11 +59,11 @@ def test_spreadsheets_write_marks_and_other_line_ends(tmp_path: Path) -> None:
 
 
 def test_quoted_cells_hold_commas_quotes_and_breaks(tmp_path: Path) -> None:
-    """A quoted cell is read as RFC 4180 says, and what follows it keeps its place."""
+    """A quoted cell is read as RFC 4180 says, a break as a space, and what follows it keeps its place."""
     path = tmp_path / "runs.csv"
     path.write_text('id,notes,hardware\n1,"a, ""b""\nc",H100\n2,,A100\n', encoding="utf-8")
     first, second = read_table(path, ("id",))
-    assert first.text("notes") == 'a, "b"\nc'
+    assert first.text("notes") == 'a, "b" c'
     assert (first.place("hardware").line, first.place("hardware").column) == (3, 4)
     assert second.place("id").line == 4
 

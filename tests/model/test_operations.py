@@ -74,6 +74,11 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
     {"model": plans.OLMO2, "kernels": {"attention": "math"}},
     {"model": plans.PHI},
+    {
+        "model": plans.T5,
+        "kernels": {"attention": "eager"},
+        "run": {"seq_len": 37, "source_len": 53, "micro_batch": 3, "global_batch": 3},
+    },
     {"model": plans.VIT, "run": {"micro_batch": 3, "global_batch": 3}},
     *(
         {"model": model, "kernels": {"scan": scan, "norm": "eager"}}

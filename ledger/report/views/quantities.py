@@ -23,7 +23,7 @@ PREFIXED = ("B/s", "FLOP/s", "B", "W")
 # How a value is written whose unit in the table of fields is not what people read.
 UNITS = {"tokens": "token", "parameters": "1", "1": ""}
 COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it stands under
-    **dict.fromkeys(("seq_len", "max_seq_len", "window", "chunk", "tokens"), "tokens"),
+    **dict.fromkeys(("seq_len", "source_len", "max_seq_len", "window", "chunk", "tokens"), "tokens"),
     **dict.fromkeys(("micro_batch", "global_batch", "concurrency", "sequences"), "sequences"),
     "speculative": "tokens a step",
     **dict.fromkeys(("repeat", "every", "segment", "layers", "first", "last"), "layers"),
@@ -51,6 +51,7 @@ COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it 
     "transfer_channels": "channels",
     "loss_chunks": "parts",
     "tile_rows": "rows",
+    "relative_buckets": "buckets",
     "iterations": "times",
     "flops": "FLOP a parameter",
     "passes": "passes",
