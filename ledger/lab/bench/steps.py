@@ -20,11 +20,11 @@ from ledger.lab.reference.model import (
     freeze,
     layers_of,
     reference_model,
-    torch_dtype,
     training_loss,
     workload,
 )
 from ledger.lab.reference.optimizers import reference_optimizer
+from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

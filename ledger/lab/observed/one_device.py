@@ -10,9 +10,9 @@ from ledger.lab.reference.model import (
     checkpoint_layers,
     freeze,
     reference_model,
-    torch_dtype,
     training_loss,
 )
+from ledger.lab.reference.torch_dtypes import torch_dtype
 
 
 def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
