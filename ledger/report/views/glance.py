@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report.views.asked import batch_line, devices_line, tokens_of
+from ledger.report.views.asked import batch_line, devices_line, length_of
 from ledger.spec.axes import AXES
 from ledger.spec.precision import PARTS
 
@@ -25,7 +25,7 @@ def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
         ("devices", devices_line(chosen)),
         ("layout", layout_line(chosen)),
         ("batch", "" if chosen.model.bare else batch_line(chosen)),
-        ("training", tokens_of(chosen.run.token_count) if chosen.run.token_count else ""),
+        ("training", length_of(chosen) if chosen.run.token_count else ""),
         ("precision", precision_line(chosen)),
         ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
         ("trained", train_line(chosen)),

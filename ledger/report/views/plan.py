@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ledger import numbers
 from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table, columns, text_cells
 from ledger.report.views.quantities import typed_value
@@ -34,6 +35,7 @@ PARTS = (
 # Shown on the first page, with the evidence or with the checks.
 ELSEWHERE = ("plan", "decision", "accelerator.calibration", "accelerator.aliases", "expect.")
 WHOLE = 1_000  # sources on paper: all of them
+MOST_GIVEN = 40  # values of a source that are named; all of them are rows of the page's table
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def source_row(source: str, values: Sequence[PlanValue]) -> tuple[Cell, ...]:
 
 
 def given_by_part(part: str, values: Iterable[PlanValue]) -> str:
-    """`cluster`: devices_per_node 8 devices, scaleout.bandwidth 50 GB/s."""
-    said = (f"{one.path.removeprefix(part).removeprefix('.')} {one.text}".strip() for one in values)
-    return f"`{part}`: {', '.join(said)}"
+    """`cluster`: devices_per_node 8 devices, scaleout.bandwidth 50 GB/s; of a model that is written out, the first."""
+    said = [f"{one.path.removeprefix(part).removeprefix('.')} {one.text}".strip() for one in values]
+    more = f" and {numbers.integer(len(said) - MOST_GIVEN)} values more" if len(said) > MOST_GIVEN else ""
+    return f"`{part}`: {', '.join(said[:MOST_GIVEN])}{more}"
