@@ -185,7 +185,6 @@ class Tape:
         self.casts[tensor.name, dtype] += 1
         count = self.casts[tensor.name, dtype]
         name = f"{tensor.name}.{dtype}" + (f".{count}" if count > 1 else "")
-        role = "cast" if shared else tensor.role
         made = replace(tensor, name=name, dtype=dtype, role=role, view_of="", kept_before=False)
         self.moved.setdefault((tensor.name, dtype), made)
         self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (made,), once=shared and not self.precision.autocast))
