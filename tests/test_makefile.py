@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -105,8 +106,10 @@ def test_without_the_command_flock_python_takes_turns(clone: Path, tmp_path: Pat
     """macOS has none: the same file is locked by the interpreter."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "dirname", "python3", "sleep", "cat"):
+    for name in ("sh", "dirname", "sleep", "cat"):
         (tools / name).symlink_to(str(shutil.which(name)))
+    # The interpreter itself: what a shell finds by its name may be a script that needs other commands, as pyenv's does.
+    (tools / "python3").symlink_to(Path(sys.executable).resolve())
     command = [
         str(clone / "scripts" / "alone"),
         str(tmp_path / "lock"),
