@@ -22,11 +22,22 @@ if TYPE_CHECKING:
     from ledger.lab.bench.cases import BenchCase, BenchResult
     from ledger.lab.bench.records import EvidenceFile
 
-KINDS = ("launch", "matmul", "attention", "step", "stream", "optimizer", "host_link", "collective", "grouped")
+KINDS = (
+    "launch",
+    "matmul",
+    "attention",
+    "step",
+    "stream",
+    "optimizer",
+    "host_link",
+    "convolution",
+    "collective",
+    "grouped",
+)
 SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
 BUSY = 0.2  # of a machine in use by others: from here on short kernels wait for turns, not for memory
 SCHEMA = "ledger-bench/1"
-NEEDED = ("torch", "jsonschema", "sympy", "numpy", "rich")  # on a borrowed machine; whole steps need transformers too
+NEEDED = ("torch", "yaml", "sympy", "numpy", "rich")  # on a borrowed machine; whole steps need transformers too
 
 
 @click.command(name="bench")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -75,6 +75,7 @@ CPU_LAYERS = (
     (512, 32768),
     (768, 50257),
 )
+DECODED = (1, 4, 16, 64)  # rows of a layer where each of so many sequences is given its next token
 QUICK = 3  # every third layer of the list
 CUDA_TOKENS, CPU_TOKENS = (1024, 4096, 16384), (128, 256, 512, 1024)
 SHARE = 0.5  # of memory that one case may take
@@ -86,7 +87,8 @@ SLOW, ROWS = "slow accumulation", "scaled by rows"
 def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Layers x tokens x layouts in the first dtype, fewest tokens forward only; at most tokens, others forward.
 
-    fp8 as it trains, of every third layer: each layout with scales of whole operands and of rows.
+    Of every third layer: what it takes while a model writes, of a few rows; and fp8 as it trains, each layout with
+    scales of whole operands and of rows.
     """
     cuda = limits.type == "cuda"
     layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
@@ -103,10 +105,22 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
         for dtype in others:
             if dtype == "fp8" or (wide, out) in few:
                 yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
-    for wide, out in few if "fp8" in others and not limits.quick else ():
-        for layout in LAYOUTS:
-            for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
-                yield from _case("fp8", layout, (tokens[-1], wide, out), limits, kernel)
+    if cuda and not limits.quick:
+        for layer in few:
+            yield from _decoded(main, layer, limits)
+            yield from _fp8_as_it_trains((tokens[-1], *layer), limits)
+
+
+def _decoded(dtype: str, layer: tuple[int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
+    for rows in DECODED:
+        for case in _case(dtype, "forward", (rows, *layer), limits):
+            yield replace(case, what=f"{case.what}.decode")
+
+
+def _fp8_as_it_trains(sizes: tuple[int, int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
+    for layout in LAYOUTS if "fp8" in limits.dtypes else ():
+        for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
+            yield from _case("fp8", layout, sizes, limits, kernel)
 
 
 def _case(

@@ -7,6 +7,11 @@ from typing import Any
 
 from ledger.lab.bench.cases import BenchCase, DeviceLimits
 
+
+def _batch(count: int, seq: int) -> dict[str, Any]:
+    return {"run.micro_batch": count, "run.global_batch": count, "run.seq_len": seq}
+
+
 STEP = "step"
 NO_DROPOUT = {"model.embedding.dropout": 0, "model.residual_dropout": 0, "model.layers.0.attention.dropout": 0}
 # width, heads, layers, vocabulary of GPTs that a CPU trains in seconds; the last is GPT-2 small itself
@@ -22,6 +27,12 @@ CUDA_MODELS: Mapping[str, tuple[str, int, int, int | None]] = {
     "gpt2": ("gpt2", 16, 1024, None),
     "llama-3-8b-4-layers": ("llama-3-8b", 2, 4096, 4),
     "llama-3-70b-2-layers": ("llama-3-70b", 1, 4096, 2),
+}
+# Models of images and of sound: images, or sequences beside half a minute of sound each, of a micro-batch, and tokens.
+CUDA_OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "resnet-50": {"model": "resnet-50", **_batch(128, 1)},
+    "vit-l": {"model": "vit-l", **_batch(64, 197)},
+    "whisper-large-v3": {"model": "whisper-large-v3", **_batch(4, 256)},
 }
 COMPILED = {"stack": "pytorch-fsdp2-compile-2025", "kernels.loss": "eager"}  # layers are compiled, the loss is not
 CUDA_VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -81,7 +92,5 @@ def _on_cuda(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
         cut = {"model.layers.0.repeat": layers} if layers else {}
         changes = {**CUDA_VARIANTS[variant], **ALLOCATOR}
         yield f"{name}-{variant}", {"model": model, **changes, **cut, **dropout, **_batch(batch, seq)}
-
-
-def _batch(count: int, seq: int) -> dict[str, Any]:
-    return {"run.micro_batch": count, "run.global_batch": count, "run.seq_len": seq}
+    for name, asked in () if limits.quick else CUDA_OTHERS.items():
+        yield f"{name}-eager", {**asked, **ALLOCATOR}

@@ -60,6 +60,8 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     work = workload(chosen)
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
+    if work.model.image:
+        _first_values(built)
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
     layers = layers_of(built, work.model)
@@ -67,17 +69,28 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     if chosen.stack.compiled:
         for layer in layers:
             layer.compile()
-    *source, _ = micro_batch(work, place)
-    tokens = torch.randint(work.model.vocab, (work.batch, work.seq_len), device=place)
+    batch = tuple(_random_like(given, work.model.vocab) for given in micro_batch(work, place))
 
     def step() -> torch.Tensor:
-        loss = training_loss(built, work, (*source, tokens))
+        loss = training_loss(built, work, batch)
         loss.backward()
         optimizer.step()
         built.zero_grad()
         return loss.detach()
 
     return step
+
+
+def _first_values(built: torch.nn.Module) -> None:
+    """Those of PyTorch's own modules, for a model that is built without any: what memory held may be no number."""
+    for module in built.modules():
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+
+def _random_like(given: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Tokens below `vocab`, pixels or sound: zeros would draw less power, and look up one row of an embedding."""
+    return torch.randn_like(given) if given.is_floating_point() else torch.randint_like(given, vocab)
 
 
 def warm_up(step: Callable[[], object], rig: Rig) -> None:

@@ -10,6 +10,7 @@ from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.attention import ATTENTION
 from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
 from ledger.lab.bench.collectives import COLLECTIVE
+from ledger.lab.bench.convolutions import CONVOLUTION
 from ledger.lab.bench.grouped import GROUPED
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.links import HOST_LINK
@@ -18,7 +19,9 @@ from ledger.lab.bench.steps import STEP
 from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.updates import OPTIMIZER
 
-KINDS: tuple[BenchKind, ...] = (LAUNCH, MATMUL, ATTENTION, STEP, STREAM, OPTIMIZER, HOST_LINK, COLLECTIVE, GROUPED)
+KINDS: tuple[BenchKind, ...] = (
+    *(LAUNCH, MATMUL, ATTENTION, STEP, STREAM, OPTIMIZER, HOST_LINK, CONVOLUTION, COLLECTIVE, GROUPED),
+)
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
