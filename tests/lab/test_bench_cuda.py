@@ -164,7 +164,7 @@ def test_every_kind_is_measured_on_a_gpu(device: Device, shrunk: None) -> None:
             continue
         kinds.add(case.kind)
         assert 0 < result["low"] <= result["value"] <= result["high"], case
-        powered = case.kind in ("matmul", "attention", "grouped")
+        powered = case.kind in ("matmul", "attention", "convolution", "grouped")
         assert result["regime"] == ("burst" if powered else "sustained"), case
         drawn |= {result[key] for key in ("graphics_clock", "power") if key in result}
         assert powered or not drawn & set(result.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.rig import SIZES, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 
@@ -76,6 +76,8 @@ CPU_LAYERS = (
     (768, 50257),
 )
 DECODED = (1, 4, 16, 64)  # rows of a layer where each of so many sequences is given its next token
+# GPT-2's vocabulary and longer ones: rows of the head that begin at multiples of 2, 4, 8, 16 and 128 bytes.
+HEAD_WIDTH, VOCABULARIES, ALIGNED = 768, (50257, 50258, 50260, 50264, 50304), 16
 QUICK = 3  # every third layer of the list
 CUDA_TOKENS, CPU_TOKENS = (1024, 4096, 16384), (128, 256, 512, 1024)
 SHARE = 0.5  # of memory that one case may take
@@ -88,7 +90,7 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Layers x tokens x layouts in the first dtype, fewest tokens forward only; at most tokens, others forward.
 
     Of every third layer: what it takes while a model writes, of a few rows; and fp8 as it trains, each layout with
-    scales of whole operands and of rows.
+    scales of whole operands and of rows. A head of odd vocabularies, whose rows begin where fast kernels cannot load.
     """
     cuda = limits.type == "cuda"
     layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
@@ -106,9 +108,26 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
             if dtype == "fp8" or (wide, out) in few:
                 yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
     if cuda and not limits.quick:
-        for layer in few:
-            yield from _decoded(main, layer, limits)
-            yield from _fp8_as_it_trains((tokens[-1], *layer), limits)
+        yield from _apart(few, tokens[-1], limits)
+
+
+def _apart(layers: Sequence[tuple[int, int]], tokens: int, limits: DeviceLimits) -> Iterator[BenchCase]:
+    """What is not priced with the others."""
+    main = limits.dtypes[0]
+    for layer in layers:
+        yield from _decoded(main, layer, limits)
+        yield from _fp8_as_it_trains((tokens, *layer), limits)
+    for vocabulary in VOCABULARIES:
+        for layout in LAYOUTS:
+            sizes = (tokens, HEAD_WIDTH, vocabulary)
+            yield from _case(main, layout, sizes, limits, alignment(main, vocabulary))
+
+
+def alignment(dtype: str, columns: int) -> str:
+    """What multiple of bytes rows begin at, where it is less than the 16 that the faster kernels load at once."""
+    size = columns * SIZES[dtype]
+    multiple = size & -size  # the largest power of two in it
+    return f"rows at multiples of {multiple} B" if multiple < ALIGNED else ""
 
 
 def _decoded(dtype: str, layer: tuple[int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
