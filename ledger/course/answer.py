@@ -110,10 +110,10 @@ def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
     shown = {name: figure for case in [*cases.values()][::-1] for name, figure in case.figures.items() if figure.title}
     shown = {name: shown[name] for case in cases.values() for name in case.figures if name in shown}
     if not asked.against:
-        columns = (("", ""), *((figure.title, _column(figure)) for figure in shown.values()))
+        columns = (("case", ""), *((figure.title, _column(figure)) for figure in shown.values()))
         rows = [(name, *(_amount(case.figures.get(key)) for key in shown)) for name, case in cases.items()]
         return Grid("Case by case", columns, tuple(rows))
-    columns = (("", ""), *((name.replace("_", " "), "mixed") for name in cases))
+    columns = (("figure", ""), *((name.replace("_", " "), "mixed") for name in cases))
     base = cases[asked.against].figures
     changed = [
         (

@@ -88,7 +88,7 @@ def _new(before: strides.Strided, after: strides.Strided) -> Fraction:
 
 def _table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
     columns = (
-        ("", ""),
+        ("tensor", ""),
         ("sizes", ""),
         ("strides", ""),
         ("first element", ""),

@@ -46,6 +46,18 @@ def test_the_page_needs_no_network(html: str) -> None:
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
+@pytest.mark.parametrize("name", ["trades", "tensors"])
+def test_every_table_has_a_name_of_its_own_and_every_column_a_head(name: str, tmp_path: Path) -> None:
+    """Who hears the page jumps from table to table, and many have one caption."""
+    chapter = load_lecture(FOLDER / f"{name}.yaml")
+    (path,) = write_lecture(chapter, answers(chapter), tmp_path, ["html"])
+    html = path.read_text(encoding="utf-8")
+    names = re.findall(r'role="region" aria-label="([^"]+)"', html)
+    assert len(names) > 2
+    assert len(set(names)) == len(names)
+    assert not re.findall(r"<th scope=\"col\"[^>]*></th>", html)
+
+
 def test_right_and_printed_stand_side_by_side(html: str) -> None:
     """The dense peak is shown with its digits, and the notes' figure is called theirs."""
     assert "989.5\u202fTFLOP/s" in html

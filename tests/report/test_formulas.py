@@ -116,6 +116,14 @@ def test_a_picture_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert pictures.cached_picture("2 \\, B") == drawn
 
 
+def test_paper_has_the_first_lines_of_a_formula_of_many() -> None:
+    """A row breaks over no pages; a formula that is hardly longer stays whole."""
+    line = pictures.LinePicture("<svg></svg>")
+    few, many = pictures.TypesetFormula((line,) * 16), pictures.TypesetFormula((line,) * 17)
+    assert (len(few.paper), few.further) == (16, 0)
+    assert (len(many.paper), many.further) == (8, 9)
+
+
 def test_a_home_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can be kept, formulas are drawn all the same."""
     blocked = tmp_path / "file"

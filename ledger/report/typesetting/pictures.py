@@ -24,6 +24,7 @@ BOX = re.compile(r' viewBox="[-\d.]+ ([-\d.]+) [-\d.]+ ([-\d.]+)"')  # its top o
 SHAPE = re.compile(r'<symbol id="([^"]+)" viewBox="([^"]+)">(.*?)</symbol>', re.DOTALL)
 PLACE = r' x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)" '
 USE = re.compile(rf'<use href="#([^"]+)"{PLACE}(fill="[^"]*") ?/>')
+FIRST_LINES = 8  # of a formula of more than twice as many, on paper
 DEEPEST = 24  # px below the baseline that the stylesheet knows
 CACHED = 4096
 DRAWN = Cache("formulas")
@@ -79,6 +80,16 @@ class TypesetFormula:
 
     lines: tuple[LinePicture, ...]
     definitions: tuple[LinePicture, ...] = ()
+
+    @property
+    def paper(self) -> tuple[LinePicture, ...]:
+        """The lines on paper, where a row of a table breaks over no pages: all of them, or the first few of many."""
+        return self.lines if len(self.lines) <= 2 * FIRST_LINES else self.lines[:FIRST_LINES]
+
+    @property
+    def further(self) -> int:
+        """How many lines paper leaves out."""
+        return len(self.lines) - len(self.paper)
 
 
 @lru_cache(maxsize=CACHED)
