@@ -55,19 +55,19 @@ def devices_line(plan: Plan) -> str:
 def run_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
     """The model by its parameters, the run by its tokens and steps, the batch by its tokens, as far as known."""
     rows = (
-        ("model", parameters_line(totals)),
+        ("model", parameters_line(totals, "image" if plan.model.image else "token")),
         ("run", run_line(plan, totals)),
         ("batch", "" if plan.model.bare else batch_line(plan)),
     )
     return tuple((name, text) for name, text in rows if text)
 
 
-def parameters_line(totals: Mapping[str, Number]) -> str:
-    """Parameters of the model, those that a token uses, and those that are trained where not all are."""
+def parameters_line(totals: Mapping[str, Number], each: str = "token") -> str:
+    """Parameters of the model, those that `each` token or image uses, and those that are trained where not all are."""
     whole = totals["parameters"]
     active, trained = totals.get("parameters.active", whole), totals.get("parameters.trainable", whole)
     said = [f"{numbers.count(whole)} parameters"]
-    said.append("all active in each token" if active == whole else f"{numbers.count(active)} active in each token")
+    said.append(f"{'all' if active == whole else numbers.count(active)} active in each {each}")
     said += [f"{numbers.count(trained)} of them trained"] if trained != whole else []
     return ", ".join(said)
 
