@@ -262,6 +262,11 @@ def napkin(plan: Plan, model: Whole) -> Totals:
     yield "napkin.days", seconds / DAY
 
 
+def has_peak(plan: Plan) -> bool:
+    """Whether the device multiplies in the plan's matmul dtype."""
+    return dtypes.rate(plan.precision.multiplies) in plan.accelerator.peak
+
+
 def peak(plan: Plan) -> float:
     """The dense peak of one device in the plan's matmul dtype, FLOP/s."""
     return plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)]

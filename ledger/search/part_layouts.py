@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ledger import numbers
 from ledger.books.absent import absent
 from ledger.books.compiled_roles import whole
-from ledger.books.counts import whole_parameters, with_token_count
+from ledger.books.counts import has_peak, whole_parameters, with_token_count
 from ledger.books.least import least_totals
 from ledger.books.what_if.answer import Question
 from ledger.books.what_if.combinations import Candidate, Refused, missing, reasons
@@ -81,6 +81,8 @@ class PartLayouts:
             return self._refused(entrant, reasons(entrant.problems))
         if lacking := [key for key in self.question.keys if absent(plan, key)]:
             return self._refused(entrant, missing(plan, lacking))
+        if not has_peak(plan):
+            return self._refused(entrant, reasons(entrant.problems))
         own = None if entrant.problems else self._candidate(entrant, entrant.settings)
         if own and own.met:
             return own

@@ -84,7 +84,7 @@ class Lora:
         int | Mapping[str, int],
         AnyOf((RANK, members(RANK, {name: f"Of `{name}`." for name in ADAPTED}))),
         "Width between the two factors: one for all targets, or `{q: 16, v: 8}`, whose keys are the targets (peft's "
-        "`rank_pattern`).",
+        "`rank_pattern`)",
     ]
     targets: Annotated[
         tuple[str, ...],

@@ -31,7 +31,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "flops": (1, 10**21),  # of one kernel: an hour of a hundred devices
     "ranks": (2, 10**6),
     "casts": (0.0, 1e3),  # bytes an element
-    "others": (0, 10**6),
+    "others": (0.0, 1.0),  # the share of a machine that others used
     **dict.fromkeys(("graphics_clock", "power"), (0.0, 1e6)),  # MHz, W
 }
 BEYOND = 10.0  # a parameter of a published fit may be so many times the greatest of its range

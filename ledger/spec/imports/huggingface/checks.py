@@ -29,7 +29,7 @@ def _misfits(family: Family, config: Node) -> Iterator[Problem]:
     for key, node in config.fields.items():
         where, name = config.keys[key], family.aliases.get(key, key)
         known = None if key in family.ignored else family.fields.get(name) or FIXED.get(name)
-        if name != key and name in config.fields:
+        if name != key and name in config.fields and config.fields[name].plain() != node.plain():
             yield Problem(where, f"`{key}` and `{name}` are one field of {family.config}", "keep one of them")
         elif known and not known.kind.accepts(node.plain()):
             yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.kind.must}")
@@ -52,7 +52,7 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
     written = {family.aliases.get(key, key): where for key, where in config.keys.items()}
     values = all_values(family, config)
     architectures = config.fields["architectures"].plain() if "architectures" in config.fields else None
-    if architectures and architectures != [family.architecture]:
+    if architectures and architectures not in ([family.architecture], *([former] for former in family.formerly)):
         message = f"`architectures` is {json.dumps(architectures)}"
         yield Problem(written["architectures"], message, f'understood is ["{family.architecture}"]')
     heads = values.get("num_attention_heads", 1)  # 1: a class without attention

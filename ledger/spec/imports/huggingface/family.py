@@ -63,6 +63,7 @@ class Family:
     clashes: Mapping[str, Callable[[Values], str]] = field(default_factory=dict)
     follows: Mapping[str, Callable[[Values], Any]] = field(default_factory=dict)
     stack: str = "decoder"  # what layers of one kind are
+    formerly: tuple[str, ...] = ()  # names that the architecture had, in files that were saved then
     layers: str = "model.layers"  # where the architecture has its list of layers
     further: str = ""  # where it has those of its decoder, if the first are an encoder's
     assumed: str = ""

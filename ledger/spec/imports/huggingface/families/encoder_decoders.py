@@ -90,6 +90,7 @@ WRITTEN = {"gelu_tanh": "gelu_new"}
 T5 = Family(
     config="T5Config",
     architecture="T5ForConditionalGeneration",
+    formerly=("T5WithLMHeadModel",),
     fields={
         **fields.sizes(hidden_size=512, num_attention_heads=8, head_dim=64, d_ff=2048),
         **depth(6),
