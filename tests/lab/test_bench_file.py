@@ -48,7 +48,8 @@ known = dict(name="a-cpu", title="A CPU", place="cpu", origin=dict(torch="2"), h
 print(json.dumps(dict(device=dict(known, limits=limits), cases={MEASURED!r})), flush=True)
 for index in range(len(json.loads(sys.stdin.readline()))):
     time.sleep(0.02)
-    print(json.dumps(dict(done=index, result=dict(unit="us", value=5.0, low=4.0, high=6.0, count=9))), flush=True)
+    found = dict(unit="us", value=5.0, low=4.0, high=6.0, count=9, others=0.4)
+    print(json.dumps(dict(done=index, result=found)), flush=True)
 print(json.dumps(dict(finished=True)), flush=True)
 """
 STARTED = f"""

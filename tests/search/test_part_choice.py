@@ -118,6 +118,15 @@ def test_where_no_device_is_fast_enough_the_fastest_is_the_nearest_miss() -> Non
     assert found.nearest == min(days, key=lambda name: float(days[name]))
 
 
+def test_a_device_without_the_dtype_is_refused_and_said_so() -> None:
+    """Its least time would be work over a rate that its data sheet does not have."""
+    found = solve(load_plan(SPEC, ["precision=fp8-tensorwise"]), "accelerator", ["fits"], run=None)
+    told = {name: row for name, row in rows(found).items() if name.startswith("a100-sxm-80gb")}
+    assert {row.verdict for row in told.values()} == {"refused"}
+    assert all("has no fp8_e4m3 peak" in row.why for row in told.values())
+    assert told
+
+
 def test_the_cheapest_device_is_that_of_all_priced_one_at_a_time() -> None:
     """Each at its own price in as many devices; those without a price are listed, and so are those that do not fit."""
     found = solve(load_plan(SPEC), "accelerator", minimize="cost.run", run=None)

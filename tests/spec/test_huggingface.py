@@ -200,6 +200,23 @@ def test_a_field_that_is_not_understood_is_named_with_its_place() -> None:
     assert "`num_experts` is no known field of LlamaConfig" in str(error)
 
 
+def test_a_class_is_read_by_the_name_that_it_had() -> None:
+    """Published files of T5 name the class as transformers called it when they were saved."""
+    now, then = (
+        import_text(json.dumps({**INVENTED["t5"], "architectures": [name]}), "config.json")
+        for name in ("T5ForConditionalGeneration", "T5WithLMHeadModel")
+    )
+    assert yaml.safe_load(then)["layers"] == yaml.safe_load(now)["layers"]
+
+
+def test_a_field_under_both_its_names_counts_once() -> None:
+    """Published files of Whisper have both; where they differ, nobody can say which is meant."""
+    both = {**INVENTED["whisper"], "num_hidden_layers": INVENTED["whisper"]["encoder_layers"]}
+    assert import_text(json.dumps(both), "config.json") == import_text(json.dumps(INVENTED["whisper"]), "config.json")
+    (problem,) = refused({**both, "num_hidden_layers": 99}).problems
+    assert "one field of WhisperConfig" in problem.message
+
+
 def test_a_misspelt_field_is_met_with_the_nearest_one() -> None:
     """`hidden_sizes` does not silently leave `hidden_size` at its default."""
     (problem,) = refused({"model_type": "llama", "hidden_sizes": 8}).problems
