@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
 THIN = "\u202f"
@@ -18,6 +18,8 @@ SHORT_SCALE = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 BRIEF_MONEY = ((10**9, "B"), (10**6, "M"), (10**3, "k"), (1, ""))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
+ALL_DIGITS = Context(prec=1000)  # of the largest number that a plan may state
+WRITTEN_OUT = 10**30  # from here on a number has its power of ten
 COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 31_557_600
 LONGEST_DAYS = 10**6  # that are written out
@@ -39,10 +41,12 @@ def magnitude(value: Number) -> Decimal:
 
 
 def plain(value: Number | Decimal, digits: int = 3) -> str:
-    """`digits` significant figures without a power of ten, digits before the point grouped by three."""
+    """`digits` significant figures, digits before the point grouped by three; a power of ten from WRITTEN_OUT on."""
     number = value if isinstance(value, Decimal) else exact(value)
     if number == 0:
         return "0"
+    if abs(number) >= WRITTEN_OUT:
+        return scientific(number, digits=digits)
     decimals = digits - 1 - rounded(number, digits).adjusted()
     return grouped(number.quantize(Decimal(1).scaleb(-max(decimals, 0)), rounding=ROUND_HALF_EVEN))
 
@@ -71,7 +75,7 @@ def machine(value: Number) -> str:
 
 def integer(value: Number) -> str:
     """Every digit of a whole number: `70 553 706 496`."""
-    return grouped(exact(value).quantize(Decimal(1)))
+    return grouped(exact(value).quantize(Decimal(1), context=ALL_DIGITS))
 
 
 def scaled(value: Number, steps: tuple[tuple[int | Decimal, str], ...], digits: int) -> tuple[str, str]:
@@ -115,9 +119,9 @@ def ends_in_hundreds(value: Number) -> bool:
     return number >= 1000 and rounded(number, 4).adjusted() % 3 == 2
 
 
-def scientific(value: Number, unit: str = "", digits: int = 3) -> str:
+def scientific(value: Number | Decimal, unit: str = "", digits: int = 3) -> str:
     """`6.30×10²⁴ FLOP`."""
-    number = exact(value)
+    number = value if isinstance(value, Decimal) else exact(value)
     power = rounded(number, digits).adjusted() if number else 0
     text = f"{plain(number.scaleb(-power), digits)}×10{str(power).translate(SUPERSCRIPTS)}"
     return f"{text}{THIN}{unit}" if unit else text

@@ -89,10 +89,11 @@ class UnfinishedFile:
     """
 
     def __init__(self, path: Path, draft: Path | None = None, *, patience: float = PATIENCE) -> None:
-        self.path, self.draft = path, draft or draft_of(path)
         with naming(path):
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        self.path, self.draft = path, draft or draft_of(path)
+        with naming(path):
             self.draft.parent.mkdir(parents=True, exist_ok=True)
             self.handle, self.left_over = _claimed(self.draft, patience)
 

@@ -22,6 +22,7 @@ T = "\u202f"
         (989.5e12, "FLOP/s", f"990{T}TFLOP/s"),
         (6.3e24, "FLOP", f"6.30×10²⁴{T}FLOP"),
         (9.996e24, "FLOP", f"1.00×10²⁵{T}FLOP"),
+        (1.7976931348623157e308, "furlong", f"1.80×10³⁰⁸{T}furlong"),
         (24, "FLOP", f"24{T}FLOP"),
         (143.927 * 86400, "s", f"143.9{T}days"),
         (18.34, "s", f"18.3{T}s"),
@@ -51,6 +52,7 @@ def test_a_quantity_is_written_in_the_unit_a_person_would_use(value: float, unit
 def test_every_digit_of_a_large_integer_survives() -> None:
     """Totals pass 2**53, where floating point drops digits."""
     assert numbers.integer(2**60 + 1).replace(T, "") == str(2**60 + 1)
+    assert numbers.integer(16**30 - 1).replace(T, "") == str(16**30 - 1)
     assert numbers.machine(2**60 + 1) == str(2**60 + 1)
     assert numbers.machine(Fraction(2**61, 2)) == str(2**60)
 

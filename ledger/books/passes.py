@@ -223,7 +223,8 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     hides = weights_hide(name, plan) and unit != ROOT
     behind_unit = minimum(shown["data"], maximum(0.0, taken - work.behind)) if hides else 0.0
     shown["data"] -= behind_unit
-    shown[HOST] = work.waited + _beside(work.copies, taken, taken - behind_unit)
+    room = taken + open_ones  # copies move over a link of their own while the device waits for others
+    shown[HOST] = work.waited + _beside(work.copies, room + shown["data"], room - behind_unit)
     shown[HOST_SUM] = work.summed
     tax = slowed(plan) * (work.behind + behind_unit)
     return UnitPass(work.device, launch, shown, tax, work.weights, work.behind + behind_unit)
@@ -308,7 +309,8 @@ def _taken(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
 def _free(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
     """What of it nothing else is hidden behind: a link moves one thing at a time."""
     used = {name: sum(one.hidden for (p, _), one in passes.items() if p == name) for name in PASSES}
-    return {name: maximum(0.0, taken - used[name]) for name, taken in _taken(passes).items()}
+    waited = {name: sum(one.shown[HOST] for (p, _), one in passes.items() if p == name) for name in PASSES}
+    return {name: maximum(0.0, taken + waited[name] - used[name]) for name, taken in _taken(passes).items()}
 
 
 def _host(work: StepWork, backward: Amount, plan: Plan) -> Amount:

@@ -38,7 +38,7 @@ def command(
     `--set` overrides a value of all of them.
 
     One is recommended: the cheapest of those that fit and keep their headroom, or what --for and --subject-to say; of
-    plans that do not train the same thing none, unless --for says by what. The files are named by the plans; their
+    plans that do not do the same work none, unless --for says by what. The files are named by the plans; their
     paths are printed. --json prints JSON, and writes files only with --out or --format.
     """
     writes = not as_json or any(

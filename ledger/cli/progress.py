@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 QUICK = 30.0  # seconds after which a quick search goes by what it has
+TOLD_EVERY = 30.0  # seconds between lines where there is no terminal to draw a bar on
 WHOLE = 5e9  # combinations of values up to which a report searches all of them: a minute or two on two cores
 
 search_option = click.option(
@@ -37,9 +39,9 @@ with_option = click.option(
 
 
 def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts") -> Progress:
-    """A bar on a terminal with how many there are of `what`, and nothing elsewhere."""
+    """A bar on a terminal with how many there are of `what`; elsewhere a line now and then, of what takes long."""
     if not sys.stderr.isatty():
-        return lambda *_: None
+        return told_now_and_then(doing, what)
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -51,6 +53,19 @@ def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts"
 
     def show(done: int, count: int, legal: int) -> None:
         bar.update(task, total=count, completed=done, description=f"{legal:,} {what}".replace(",", " "))
+
+    return show
+
+
+def told_now_and_then(doing: str, what: str) -> Progress:
+    """A line on standard error for every so many seconds that have gone by."""
+    told = monotonic()
+
+    def show(done: int, count: int, legal: int) -> None:
+        nonlocal told
+        if monotonic() - told >= TOLD_EVERY and done < count:
+            told = monotonic()
+            click.echo(f"{doing}: {done} of {count} parts, {legal} {what}", err=True)
 
     return show
 

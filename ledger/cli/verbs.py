@@ -102,6 +102,10 @@ class Verbs(click.Group):
 
             tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
+        except UnicodeEncodeError as error:  # a name that no file can have
+            shown = error.object.encode("ascii", "backslashreplace").decode()
+            click.echo(f"error: `{shown}` is not text that a file could be called by", err=True)
+            ctx.exit(BAD_INPUT)
         except BrokenPipeError:
             drop_output()
             ctx.exit(BROKEN_PIPE)

@@ -141,7 +141,8 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
             yield from _origins(inner, f"{path}.{key}", sources)
     for index, item in enumerate(node.items):
         group = item.fields.get("group")
-        yield from _origins(item, f"{path}.{index if group is None else group.value}", sources)
+        named = group is not None and isinstance(group.value, str)
+        yield from _origins(item, f"{path}.{group.value if group and named else index}", sources)
 
 
 def _parallelism(given: Values, cluster: Cluster) -> Parallelism:

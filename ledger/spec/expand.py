@@ -177,13 +177,29 @@ def _only_name(given: Node) -> Node | None:
 
 def _with_inner(part: ResolvedPart, kind: str, beside: Source, library: Library, depth: int) -> ResolvedPart:
     """The part with the one that it names in place, which keeps its name."""
-    given = part.node.fields.get(INNER_PARTS.get(kind, ""))
+    given = part.node.fields.get(INNER_PARTS[kind]) if kind in INNER_PARTS else None
     if given is None:
         return part
     inner = resolve(given, kind, beside, library, depth + 1)
     name = {"name": Node(inner.name, given.where)} if inner.node.fields else {}  # a name alone would stand for a part
     named = inner.node.within(name, {})
     return replace(part, node=part.node.within({INNER_PARTS[kind]: named}, {}), texts={**part.texts, **inner.texts})
+
+
+def with_inner_parts(whole: Expanded, source: Source, library: Library) -> Expanded:
+    """The same with parts in place that an override names within another one: `--set optimizer.otherwise=adamw`."""
+    for kind, key in INNER_PARTS.items():
+        outer = whole.node.fields.get(kind)
+        inner = outer.fields.get(key) if outer else None
+        if outer is None or inner is None or not isinstance(inner.value, str):
+            continue
+        try:
+            part = _with_inner(ResolvedPart(outer, whole.names.get(kind, ""), {}), kind, source, library, 0)
+        except SpecError as error:
+            whole = whole.failing(kind, error)
+            continue
+        whole = replace(whole, node=whole.node.within({kind: part.node}, {}), texts={**whole.texts, **part.texts})
+    return whole
 
 
 def merge(below: Node, above: Node) -> Node:

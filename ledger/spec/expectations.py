@@ -17,6 +17,7 @@ from ledger.spec.values import Label
 from ledger.units import spelt
 
 DUE = ("B", "s", "USD", "J")  # units without which a number says nothing
+LARGEST = 10**36  # of any total: FLOPs of a run
 TOLERANCE = Row(
     "tolerance", quantity("1", greatest=1, zero=True), "Relative: `1 %`. Exact where not given.", "tolerance"
 )
@@ -92,6 +93,8 @@ def value(key: str, given: object) -> Fraction:
     number, found = parse_any(str(given))
     if found not in {"1", unit}:
         raise QuantityError(f"`{given}` is {DIMENSIONS[found].noun}, which `{key}` is not", "write a bare number")
+    if abs(number) > LARGEST:
+        raise QuantityError(f"`{given}` is more than any total of a plan", "at most 1e36")
     return number
 
 

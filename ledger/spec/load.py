@@ -10,7 +10,16 @@ from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
 from ledger.spec.device_parts import for_its_device
-from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, of_changed_model, resolve
+from ledger.spec.expand import (
+    PRICE,
+    Expanded,
+    ResolvedPart,
+    assume_fabric,
+    expand,
+    of_changed_model,
+    resolve,
+    with_inner_parts,
+)
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.kind_faults import another_kind
@@ -116,6 +125,7 @@ def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
     whole = _under_own_name(
         replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model")
     )
+    whole = with_inner_parts(whole, source, shelf)
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
     return _checked(in_new_places(whole, source.file), reading, rules)
 

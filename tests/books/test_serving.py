@@ -387,3 +387,30 @@ def test_what_serving_lacks_is_a_problem_with_a_place(changed: str, said: str) -
     with pytest.raises(ledger.SpecError) as caught:
         load_plan(text(), [changed])
     assert any(said in problem.message for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("attention", [Attention(heads=1), Attention(heads=1, window=40), Attention(heads=1, chunk=64)])
+@pytest.mark.parametrize(("prefix", "prompt", "chunk"), [(0, 1000, 128), (30, 1000, 7), (39, 100, 200), (500, 777, 10)])
+def test_what_chunks_of_a_prompt_read_is_the_sum_over_them(
+    attention: Attention, prefix: int, prompt: int, chunk: int
+) -> None:
+    """In as many turns as Euclid's algorithm takes, so that a prompt of any length is answered at once."""
+    serve = Serve(prompt=Lengths.alike(prompt), output=Lengths.alike(2), concurrency=1, prefix=prefix, chunk=chunk)
+    passes = lengths.chunks(serve, prompt)
+    starts = [prefix + index * passes.size for index in range(int(passes.count))]
+    read = sum(lengths.read_by(attention, start, passes.size) for start in starts)
+    assert lengths.read_in_prompt(serve, attention, prompt) == read / passes.count
+
+
+def test_what_a_long_prompt_reads_is_answered_at_once() -> None:
+    """2**50 tokens in chunks of three: the loop over them would not end."""
+    serve = Serve(prompt=Lengths.alike(2**50), output=Lengths.alike(2), concurrency=1, chunk=3)
+    mean = lengths.read_in_prompt(serve, Attention(heads=1), 2**50)
+    assert mean == pytest.approx(2**49, rel=1e-9)
+
+
+def test_an_answer_that_does_not_fit_says_so() -> None:
+    """Where memory was no condition; and that a model was made for fewer tokens."""
+    notes = ledger.solve("serve-70b", "serve.prompt", ["serve.ttft < 60 s"]).notes
+    assert any(note.startswith("it does not fit: ") for note in notes)
+    assert "the model was made for 8192 tokens" in notes

@@ -138,7 +138,7 @@ def test_steps_of_unlike_batches_are_no_like_work(command_line: CommandLine, tot
     text = default_library().path("plan", "8b").read_text("utf-8")
     Path("twice.yaml").write_text(text.replace("global_batch: 64", "global_batch: 128"), "utf-8")
     shown = command_line("compare", "8b", "twice.yaml", "--no-search", "--format", "md", "--for", total)
-    assert ("`twice` does not train what `8b` does: `run.global_batch`" in shown.output) == unlike
+    assert ("`twice` does not do the work of `8b`: `run.global_batch`" in shown.output) == unlike
 
 
 def test_what_is_set_over_all_says_which_plan_it_breaks(command_line: CommandLine) -> None:

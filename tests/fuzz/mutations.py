@@ -16,6 +16,8 @@ from tests.fuzz.hostile import Raw
 Path = tuple[Any, ...]
 Pool = dict[Any, list[Any]]  # of a key, the values that documents have there
 
+READABLE = 4300  # digits of a number that Python reads
+
 
 class Pairs(list[tuple[str, Any]]):
     """A mapping in which a key may stand twice."""
@@ -167,7 +169,9 @@ def mutate_words(text: str, random: Random) -> str:
     line = random.randrange(len(lines))
     words = lines[line].split(" ")
     word = random.randrange(len(words))
-    odd = hostile.near(int(words[word]) if words[word].isdigit() else words[word], random)
+    odd = hostile.near(
+        int(words[word]) if words[word].isdigit() and len(words[word]) < READABLE else words[word], random
+    )
     if random.random() < 0.5:
         odd = random.choice((*hostile.NUMBERS, *hostile.TEXTS, hostile.amount(random)))
     if "=" in lines[line] and random.random() < 0.6:

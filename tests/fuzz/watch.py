@@ -30,8 +30,8 @@ from tests.fuzz.mutants import Mutant
 from tests.lawful import broken_laws
 
 SLOWEST = 5.0  # seconds of the processor
-SLOWER = {"sweep": 20.0, "report": 20.0}  # seconds of verbs that price a space of plans, or draw pages
-HARD_STOP = 30.0  # seconds of the processor after which a mutant is ended
+SLOWER = {"solve": 20.0, "sweep": 60.0, "report": 20.0}  # of verbs that price spaces of plans, or draw pages
+HARD_STOP = 90.0  # seconds of the processor after which a mutant is ended
 WEDGED = 1200.0  # seconds of the clock after which the whole run is ended, with the place where it stands
 LARGEST = 500 * 2**20  # bytes that a mutant may need
 ROOM = 8 * 2**30  # bytes of addresses that the process may take beyond those that it has

@@ -5,28 +5,44 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 import click
 
 from ledger.books import compile_plan
+from ledger.books.results import Compiled
 from ledger.spec.load import load_plan
 from tests.laws.laws import LAWS, Law
-from tests.laws.random_plans import numbered_plan, text_of
+from tests.laws.random_plans import Drawn, numbered_plan, text_of
 
 TOLD_EVERY = 50  # plans
+ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the compiler itself
 
 
 def broken(seed: int, number: int, laws: dict[Law, int], held: Counter[str]) -> Iterator[str]:
     """What one plan breaks, each with its law; counts the laws that it was held to."""
     drawn, random = numbered_plan(seed, number)
-    base = compile_plan(load_plan(text_of(drawn)))
+    try:
+        base = compile_plan(load_plan(text_of(drawn)))
+    except ERRORS:
+        yield f"compiles, plan {number} of seed {seed}: an error of the compiler\n{traceback.format_exc()}"
+        return
     for law, every in laws.items():
         if number % every == 0:
             held[law.__name__] += 1
-            for what in law(drawn, base, random):
+            for what in _violations(law, drawn, base, random):
                 yield f"{law.__name__}, plan {number} of seed {seed}: {what}\n{text_of(drawn)}"
+
+
+def _violations(law: Law, drawn: Drawn, base: Compiled, random: Random) -> Iterator[str]:
+    """What breaks a law; an error of the compiler under it too."""
+    try:
+        yield from law(drawn, base, random)
+    except ERRORS:
+        yield f"an error of the compiler\n{traceback.format_exc()}"
 
 
 def main(words: list[str]) -> int:

@@ -359,13 +359,13 @@ def test_plans_that_train_other_things_are_not_recommended(books: dict[str, Comp
     silent = compared(books, "base", "shorter")
     assert silent.choice.chosen is None
     assert choice_sentences(silent.choice) == (
-        "No plan is recommended, as they do not train the same thing; `--for` names what to choose by.",
-        "`shorter` does not train what `base` does: `run.tokens`.",
+        "No plan is recommended, as they do not do the same work; `--for` names what to choose by.",
+        "`shorter` does not do the work of `base`: `run.tokens`.",
     )
     stated = compared(books, "base", "shorter", asked=WrittenRule("cost.run")).choice
     assert stated.chosen is not None
     assert stated.chosen.label == "shorter"
-    assert "`shorter` does not train what `base` does: `run.tokens`." in choice_sentences(stated)
+    assert "`shorter` does not do the work of `base`: `run.tokens`." in choice_sentences(stated)
 
 
 @pytest.mark.parametrize(

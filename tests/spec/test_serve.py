@@ -47,3 +47,10 @@ def test_what_a_part_starts_from_is_set_with_the_part(part: str) -> None:
     """A base has been read when single values are set, so that setting it would change nothing."""
     with pytest.raises(SpecError, match=f"`{part}.base`: what a part starts from is set with the part"):
         load_plan("8b", (f"{part}.base=other",))
+
+
+def test_a_stack_of_training_says_nothing_of_an_engine() -> None:
+    """A warning at its name, of no stack that serves."""
+    (warning,) = load_plan("serve-70b", ("stack=pytorch-fsdp2-2025",)).warnings
+    assert "says nothing of an engine" in warning.message
+    assert load_plan("serve-70b", ("stack=serving",)).warnings == ()

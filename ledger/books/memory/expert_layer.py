@@ -33,8 +33,9 @@ class Layer:
 
     @property
     def experts(self) -> str:
-        """The set of its experts; none where it has none."""
-        return self.around.inner(self.name)
+        """The set of its experts; none where it has none, or runs none in this pass."""
+        name = self.around.inner(self.name)
+        return name if name and self.span.first < len(self.alive) else ""
 
     @property
     def ahead(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Span:
 
 
 def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
-    """Where the experts of a unit run.
+    """Where the experts of a unit run; after all steps where a pass runs none of them.
 
     Backward begins with their gradients, or where they are rebuilt before those.
     """
@@ -41,6 +41,8 @@ def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
         return Span(written[0], written[-1], written[0] - 1)
     gradients, around = [step.name for step in unit.backward], mine | set(_leaving(unit))
     own = [index for index, step in enumerate(unit.backward) if step.forward in around]
+    if not own:  # no gradient passes through them
+        return Span(len(steps), len(steps) - 1, len(steps) - 1)
     places = {alive.step: place for place, alive in enumerate(steps)}
     before = max((places[name] for name in gradients[: own[0]]), default=0)
     asked = before + 1

@@ -50,7 +50,7 @@ SERVED: tuple[Meaning, ...] = (
     Meaning("serve.weights_read", "bytes of weights that one device reads for one token of each of its sequences",
             f"every matrix once; {REACHED}", ("serve.concurrency", "precision.weights", *LAYOUT)),
     Meaning("serve.cache.read", "bytes of the cache that one device reads for one token of each of its sequences",
-            POPE, ("serve.concurrency", *LENGTHS)),
+            POPE, ("serve.concurrency", *LENGTHS, "precision.cache", *LAYOUT)),
     Meaning("serve.time_per_token.floor", "(serve.weights_read + serve.cache.read) / accelerator.bandwidth, over all"
             " stages", f"data sheet alone; {POPE}",
             ("serve.weights_read", "serve.cache.read", "accelerator.bandwidth", "serve.speculative")),
@@ -59,10 +59,12 @@ SERVED: tuple[Meaning, ...] = (
     Meaning("serve.concurrency.max", "the most sequences whose whole outputs memory holds", "the fullest role decides",
             ("memory.capacity", "serve.cache.bytes_per_sequence")),
     Meaning("serve.ttft", "passes of a prompt x seconds of one through all stages", "no queue, and nothing decoded"
-            " beside it", ("serve.prompt", "serve.prefix", "serve.chunk")),
+            " beside it",
+            ("serve.prompt", "serve.prefix", "serve.chunk", "flops.prefill", "precision.compute", *LAYOUT)),
     Meaning("serve.time_per_token", "mean seconds of a step with the sequences beside one, with a chunk of a prompt or"
             " without / serve.speculative", f"{STEADY}; {ROOF}",
-            ("serve.concurrency", "serve.chunk", "serve.speculative", *LENGTHS)),
+            ("serve.concurrency", "serve.chunk", "serve.speculative", *LENGTHS, "serve.weights_read",
+             "serve.cache.read", "precision.compute", "accelerator.bandwidth")),
     Meaning("serve.residence", "passes of a prompt + decoded tokens x serve.time_per_token", STEADY,
             ("serve.time_per_token", *LENGTHS)),
     Meaning("serve.waiting", "serve.residence - serve.ttft - decoded tokens x serve.time_per_token", "what the load"

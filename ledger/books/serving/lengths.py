@@ -62,8 +62,39 @@ def attended_in_prompt(serve: Serve, attention: Attention, prompt: int) -> Fract
 def read_in_prompt(serve: Serve, attention: Attention, prompt: int) -> Fraction:
     """Tokens whose keys a pass over a chunk of a prompt reads, on average over its chunks."""
     passes = chunks(serve, prompt)
-    starts = (serve.prefix + index * passes.size for index in range(int(passes.count)))
-    return Fraction(sum(read_by(attention, start, passes.size) for start in starts)) / passes.count
+    return passes.size + _read_before(attention, serve.prefix, passes.size, int(passes.count)) / passes.count
+
+
+def _read_before(attention: Attention, first: int, size: Fraction, count: int) -> Fraction:
+    """Tokens before each of `count` chunks that it reads, all together; the first chunk follows `first` tokens."""
+    if attention.chunk:
+        parts = size.denominator
+        begun = floors(count, attention.chunk * parts, size.numerator, first * parts)
+        return _series(first, size, count) - attention.chunk * begun
+    if not attention.window:
+        return _series(first, size, count)
+    limit = attention.window - 1
+    below = max(0, min(count, (limit - first) // size + 1))  # chunks that read all there is
+    return _series(first, size, below) + (count - below) * limit
+
+
+def _series(first: int, step: Fraction, count: int) -> Fraction:
+    return count * first + step * count * (count - 1) / 2
+
+
+def floors(count: int, divisor: int, step: int, first: int) -> int:
+    """The sum of (first + i step) // divisor over i from 0 to `count` - 1, in as many turns as Euclid's algorithm."""
+    total = 0
+    while True:
+        whole, step = divmod(step, divisor)
+        total += whole * (count * (count - 1) // 2)
+        whole, first = divmod(first, divisor)
+        total += whole * count
+        last = step * count + first
+        if last < divisor:
+            return total
+        count, first = divmod(last, divisor)
+        divisor, step = step, divisor
 
 
 def attended_in_prompts(serve: Serve, attention: Attention) -> Fraction:

@@ -158,12 +158,19 @@ def _asides(trial: Trial, found: Place) -> Iterator[str]:
         yield f"the bound of the spec binds: {sought.cap}" if found.met else sought.cap
 
 
+OF_LENGTH = {"run.seq_len", "serve.prompt", "serve.output"}
+
+
 def unasked(plan: Plan, here: Totals, paths: tuple[str, ...]) -> Iterator[str]:
     """What was no condition and yet bounds the value: memory to keep free, and the length the model was made for."""
     wanted = headroom(plan)
     free = float(plan.accelerator.memory) - float(Fraction(here.get("memory.reserved", 0)))
-    if free < wanted and "memory.reserved" in here:
+    if free < 0 and "memory.reserved" in here:
+        needed, there = said(here["memory.reserved"], "B"), said(plan.accelerator.memory, "B")
+        yield f"it does not fit: {needed} of {there} are needed; `--subject-to fits` asks that it does"
+    elif free < wanted and "memory.reserved" in here:
         words = headroom_words(plan.assumptions.headroom)
         yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {words} headroom"
-    if "run.seq_len" in paths and 0 < plan.model.max_seq_len < plan.run.seq_len:
+    longest = plan.run.seq_len if plan.serve is None else plan.serve.prompt.longest + plan.serve.output.longest
+    if OF_LENGTH & {*paths} and 0 < plan.model.max_seq_len < longest:
         yield f"the model was made for {plan.model.max_seq_len} tokens"

@@ -25,7 +25,7 @@ RELATIONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
     "<": lt,
     ">": gt,
 }
-WRITTEN = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
+WRITTEN = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*(\S.*)")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def condition(text: str, known: Collection[str], plan: Plan | None = None, *, ch
     """
     if text.strip() == FITS:
         return Condition(text.strip(), "memory.reserved", "<=", Fraction(0), against="memory.capacity")
-    match = WRITTEN.fullmatch(text)
+    match = WRITTEN.fullmatch(text.rstrip())
     if match is None:
         raise fault(
             text, 1, f"`{text}` is no condition", "for example `memory.peak <= 80 GB`, `time.run < 30 d`, `fits`"

@@ -80,12 +80,13 @@ FACT_COLUMNS = tuple(one.name for one in fields(Facts) if one.name not in ("path
 NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len")
 # Parts of a plan that are columns by their own names; `stack`, `optimizer` and `recompute` are columns of their own.
 PART_COLUMNS = ("model", "precision", "accelerator", "cluster", "kernels", "parallelism", "run", "train", "assumptions")
+LEAST, MOST = 1e-12, 1e18  # of what anybody measures, in the units of the columns
 LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 CELL_KINDS = {
     "int | None": f"a whole number from 1 to {LARGEST_COUNT}",
-    "float | None": "a number above 0",
+    "float | None": f"a number from {LEAST:g} to {MOST:g}",
     "Share | None": "a number from 0 to below 1",
     "bool | None": "true or false",
 }
@@ -139,7 +140,7 @@ def _whole(text: str) -> int:
 
 def _positive(text: str) -> float:
     number = float(text)
-    if not 0 < number < float("inf"):
+    if not LEAST <= number <= MOST:
         raise ValueError(text)
     return number
 

@@ -90,7 +90,7 @@ def needs_room(row: ServingFacts) -> bool:
 def figures(row: ServingFacts, service: Service, sequences: float) -> Mapping[str, float]:
     """The figures of a row: of a batch that begins as one, or of a service with so many sequences in flight."""
     if row.batching == STATIC or sequences == 1:
-        batch = static_batch(service, round(sequences))
+        batch = static_batch(service, max(1, round(sequences)))
         return {
             TTFT: batch.first_token,
             TIME_PER_TOKEN: batch.time_per_token,

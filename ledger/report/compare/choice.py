@@ -73,7 +73,7 @@ class PlanChoice:
     """What is recommended of `count` plans: the first of `candidates`, best first, unless some differ in `work`.
 
     `total` is what they were chosen by, `stated` whether the user named it. `left_out`: why others may not be chosen.
-    `work`: plans that do not train what the plan named `first` does, and by which inputs.
+    `work`: plans that do not do the work of the plan named `first`, and by which inputs.
     """
 
     count: int

@@ -60,18 +60,18 @@ def _sentences(choice: PlanChoice, mark: Mark) -> Iterator[str]:
         yield recommended(choice, best, mark)
         yield from evidence(choice, best, mark)
     elif choice.candidates:
-        yield f"No plan is recommended, as they do not train the same thing; {mark('--for')} names what to choose by"
+        yield f"No plan is recommended, as they do not do the same work; {mark('--for')} names what to choose by"
     else:
         yield f"No plan is recommended: none of the {choice.count} {requirement_text(choice, mark, one=True)}"
     for inputs, labels in plans_by_work(choice, mark).items():
         verb = "do" if labels[1:] else "does"
-        yield f"{joined([*map(mark, labels)])} {verb} not train what {mark(choice.first)} does: {inputs}"
+        yield f"{joined([*map(mark, labels)])} {verb} not do the work of {mark(choice.first)}: {inputs}"
     if choice.left_out:
         yield f"Left out: {', '.join(f'{mark(label)} ({marked(why, mark)})' for label, why in choice.left_out)}"
 
 
 def plans_by_work(choice: PlanChoice, mark: Mark) -> dict[str, list[str]]:
-    """Plans that train another thing than the first, by the inputs that say so."""
+    """Plans that do other work than the first, by the inputs that say so."""
     found: dict[str, list[str]] = {}
     for label, inputs in choice.work:
         found.setdefault(work_text(inputs, mark), []).append(label)

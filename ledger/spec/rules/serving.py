@@ -7,7 +7,7 @@ from math import isclose
 
 from ledger.spec.parts import field_rows
 from ledger.spec.places import Places
-from ledger.spec.plan import Model, Parallelism, Precision, Serve
+from ledger.spec.plan import Model, Parallelism, Precision, Serve, Stack
 from ledger.spec.problems import Problem
 
 TRAINING = ("optimizer", "recompute", "train", "operations")
@@ -101,6 +101,13 @@ def served_positions_reach(serve: Serve | None, model: Model, at: Places) -> Ite
     if 0 < model.learned_positions < longest:
         message = f"prompt and output have {longest} tokens, but the model has {model.learned_positions} positions"
         yield Problem(at("serve.prompt"), message, f"at most {model.learned_positions} tokens together")
+
+
+def engines_are_described(serve: Serve | None, stack: Stack, at: Places) -> Iterator[Problem]:
+    """A stack that trains says nothing of an engine: of its steps, its batches, its attention over a cache."""
+    if serve and "stack.engine" not in at.origins:
+        message = f"the stack {stack.name} is of training, and says nothing of an engine: steps take no host time"
+        yield Problem(at("stack"), message, "a stack that serves, as in `stack: vllm-2025`, or leave `stack` out")
 
 
 def served_formats_are_stored(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:

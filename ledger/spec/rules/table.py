@@ -191,6 +191,7 @@ WARNINGS: tuple[Rule, ...] = (
     documents.documents_are_shorter,
     model.sequences_are_longer_than_the_model,
     serving.served_sequences_are_longer_than_the_model,
+    serving.engines_are_described,
     effects.kernels_find_their_parts,
     effects.counts_run_no_kernels,
     operations.losses_are_stated_whole,

@@ -72,7 +72,7 @@ def _model(text: str, file: str) -> ConfigModel:
     document = family.document(values)
     name = _title(whole, file, f"{family.depth(values)} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    source += f"; {family.assumed}" if family.assumed else ""
+    source += "".join(f"; {words}" for key, words in family.assumed.items() if key not in config.fields)
     return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt(family, config)))
 
 

@@ -48,7 +48,8 @@ class Family:
     `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
     `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
     with what speaks against their value among the others, empty where nothing does. `follows`: fields that a
-    configuration which is written has from its others. `assumed`: what its files do not say, and a model has.
+    configuration which is written has from its others. `assumed`: in words, what a model has where its
+    file lacks a field.
     """
 
     config: str
@@ -66,7 +67,7 @@ class Family:
     formerly: tuple[str, ...] = ()  # names that the architecture had, in files that were saved then
     layers: str = "model.layers"  # where the architecture has its list of layers
     further: str = ""  # where it has those of its decoder, if the first are an encoder's
-    assumed: str = ""
+    assumed: Mapping[str, str] = field(default_factory=dict)
     of_blocks: bool = False  # whether its layers are blocks, each written out whole
 
     def depth(self, values: Values) -> int:

@@ -258,6 +258,6 @@ RESIDUAL: Mapping[str, Family] = {
         clashes={"num_labels": names_differ, "depths": _depths_differ, "hidden_sizes": _narrow},
         stack="stage",
         layers="resnet.encoder.stages",
-        assumed=f"images of {USUAL_SIDE} pixels, where the file says nothing of them",
+        assumed={"image_size": f"images of {USUAL_SIDE} pixels, as the file says nothing of them"},
     )
 }
