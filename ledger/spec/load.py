@@ -162,14 +162,14 @@ def read_model(text: str, file: str) -> Model:
     return _held(resolve(read(text, file), "model", source, library), Model, library)
 
 
-def load_precision(given: str | Path) -> Precision:
+def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _load(given, Precision, default_library())
+    return _load(given, Precision, library or default_library())
 
 
-def load_optimizer(given: str | Path) -> Optimizer:
+def load_optimizer(given: str | Path, *, library: Library | None = None) -> Optimizer:
     """The optimizer of a name or a file; raises SpecError."""
-    return _load(given, Optimizer, default_library())
+    return _load(given, Optimizer, library or default_library())
 
 
 def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:

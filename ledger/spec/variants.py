@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.spec.reader import Node
 
 LABELS = ("spec", "model", "source", "expect", "aliases")  # of a model: no shape follows from them
-CHANGED = "-changed"  # ends the name of a model with another's values changed
+CHANGED = "-changed"  # ends the name of a part with values of another that are changed
 
 
 def changed_model(base: Node, model: Node, name: str) -> Node:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ledger
 from ledger.books import compile_plan
 from ledger.books.what_if import combinations
 from ledger.books.what_if.answer import Solution
@@ -411,3 +412,11 @@ def test_layers_come_in_the_steps_that_stages_allow() -> None:
     assert (found.value + 2) % 4 == 0
     assert found.beyond == found.value + 4
     assert found.bounds[0].binds
+
+
+def test_a_part_that_is_written_out_is_not_the_one_it_is_based_on() -> None:
+    """The plan's own formats have a name of their own among those tried, and their base is tried beside them."""
+    found = ledger.solve("serve-70b", "precision", ["fits"], maximize="serve.tokens_per_second_per_device")
+    tried = {str(one.values["precision"]): one for one in found.tried}
+    assert found.given == "bf16-true-changed"
+    assert {"bf16-true", "bf16-true-changed"} <= tried.keys()

@@ -365,6 +365,7 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
         ),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
+        (["model.vocab=50258"], "the head has 25129 columns on a device, no multiple of 8: its"),
         (["assumptions.headroom=60 %"], "headroom = 60.0\u202f% keeps 60.0\u202f% of the memory of"),
         (["kernels.experts=eager"], "`kernels.experts` has no effect: no layer of the model has experts"),
         (["kernels.rotary=eager", "model.layers.0.attention.rotary=0"], "`kernels.rotary` has no effect: no layer"),

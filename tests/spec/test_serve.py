@@ -54,3 +54,9 @@ def test_a_stack_of_training_says_nothing_of_an_engine() -> None:
     (warning,) = load_plan("serve-70b", ("stack=pytorch-fsdp2-2025",)).warnings
     assert "says nothing of an engine" in warning.message
     assert load_plan("serve-70b", ("stack=serving",)).warnings == ()
+
+
+def test_an_engine_trains_nothing() -> None:
+    """It has no backward pass."""
+    with pytest.raises(SpecError, match="vllm-2025 is an engine that serves, and this plan trains"):
+        load_plan("8b", ("stack=vllm-2025",))

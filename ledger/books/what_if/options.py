@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ledger.books.what_if.sizes import divisors
 from ledger.books.what_if.sought import Settings, Unknown, Value, key_fault
 from ledger.spec.axes import MULTIPLIED
 from ledger.spec.inputs import spec_text, value_at
-from ledger.spec.library import default_library
+from ledger.spec.library import Library, default_library
+from ledger.spec.load import load_optimizer, load_precision, load_stack
 from ledger.spec.options import options_of
 from ledger.spec.paths import key_of, row, type_of
 from ledger.spec.plan import Plan
 from ledger.spec.stages import depth
+from ledger.spec.variants import CHANGED
 
 FOLLOWS = "data"  # the axis that takes the devices which the other degrees leave
+LOADED: Mapping[str, Callable[[str, Library], Any]] = {  # parts that a plan may write out over a named one
+    "precision": lambda name, library: load_precision(name, library=library),
+    "optimizer": lambda name, library: load_optimizer(name, library=library),
+    "stack": lambda name, library: load_stack(name, library=library),
+}
 
 
 def option(plan: Plan, path: str) -> Unknown:
@@ -31,8 +39,8 @@ def option(plan: Plan, path: str) -> Unknown:
 
 def library_part(plan: Plan, path: str) -> Unknown:
     """A part of the library by its name; a cluster keeps the number of its devices."""
-    given = getattr(plan, path).name or "inline"
-    names = (plan.reading.library if plan.reading else default_library()).names(path)
+    library = plan.reading.library if plan.reading else default_library()
+    names, given = library.names(path), _own_name(plan, path, library)
 
     def settings(value: Any) -> Settings:
         if value == given:
@@ -40,6 +48,16 @@ def library_part(plan: Plan, path: str) -> Unknown:
         return {path: {"base": value, "devices": plan.cluster.devices}} if path == "cluster" else {path: value}
 
     return _choice(path, given, [*names, *({given} - {*names})], settings)
+
+
+def _own_name(plan: Plan, path: str, library: Library) -> str:
+    """What the plan's own part goes by: by no name of the library where it has other values than that one."""
+    part = getattr(plan, path)
+    name: str = part.name or "inline"
+    load = LOADED.get(path)
+    if load is None or name not in library.names(path):
+        return name
+    return name if load(name, library) == part else f"{name}{CHANGED}"
 
 
 def degree(plan: Plan, path: str) -> Unknown:

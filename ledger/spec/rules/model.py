@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.places import Places, divisors
-from ledger.spec.plan import Model, Parallelism, Run
+from ledger.spec.plan import Accelerator, Model, Parallelism, Precision, Run, Stack
 from ledger.spec.problems import Problem
 
 
@@ -112,3 +112,32 @@ def sequences_are_longer_than_the_model(model: Model, run: Run, at: Places) -> I
     if 0 < model.max_seq_len < run.seq_len:
         message = f"seq_len = {run.seq_len}, but the model was made for {model.max_seq_len}"
         yield Problem(at("run.seq_len"), message, "rotary positions must be rescaled for it")
+
+
+READ = 8  # values of 16 bits that a matmul kernel reads at once: 16 bytes
+PADDED = 64  # to which vocabularies are padded (karpathy/nanoGPT: 50257 to 50304; Megatron-LM pads to 128)
+
+
+def heads_begin_at_whole_reads(
+    model: Model,
+    accelerator: Accelerator,
+    stack: Stack,
+    run: Run,
+    precision: Precision,
+    parallelism: Parallelism,
+    at: Places,
+) -> Iterator[Problem]:
+    """Rows of a head that begin at less than 16 bytes are multiplied by slower kernels; a compiler pads them.
+
+    Measured on an H200: 4 to 6 times as long at 2 bytes, 2.5 times at 4 and 8 (specs/evidence, h200-sxm-2026-11-27).
+    """
+    columns = model.vocab // parallelism.tensor
+    narrow = precision.compute in ("bf16", "fp16") and columns % READ
+    if not narrow or model.bare or stack.compiled or accelerator.kind != "gpu":
+        return
+    whole = PADDED * parallelism.tensor
+    padded = -(-model.vocab // whole) * whole
+    message = (
+        f"the head has {columns} columns on a device, no multiple of {READ}: its matmuls take longer than is predicted"
+    )
+    yield Problem(at("model.vocab"), message, f"pad it, as in `--set model.vocab={padded}`")

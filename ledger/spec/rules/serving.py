@@ -110,6 +110,13 @@ def engines_are_described(serve: Serve | None, stack: Stack, at: Places) -> Iter
         yield Problem(at("stack"), message, "a stack that serves, as in `stack: vllm-2025`, or leave `stack` out")
 
 
+def engines_train_nothing(serve: Serve | None, stack: Stack, at: Places) -> Iterator[Problem]:
+    """An engine has no backward pass."""
+    if serve is None and "stack.engine" in at.origins:
+        message = f"the stack {stack.name} is an engine that serves, and this plan trains"
+        yield Problem(at("stack"), message, "a stack that trains, as in `stack: pytorch-fsdp2-2025`")
+
+
 def served_formats_are_stored(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:
     """Formats of serving are stated by part; a recipe quantises what training keeps wide."""
     if serve and precision.matmul is not None:
