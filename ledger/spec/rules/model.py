@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.places import Places, divisors
-from ledger.spec.plan import Accelerator, Model, Parallelism, Precision, Run, Stack
+from ledger.spec.plan import Accelerator, Model, Parallelism, Precision, Run, Serve, Stack
 from ledger.spec.problems import Problem
 
 
@@ -118,11 +118,11 @@ READ = 8  # values of 16 bits that a matmul kernel reads at once: 16 bytes
 PADDED = 64  # to which vocabularies are padded (karpathy/nanoGPT: 50257 to 50304; Megatron-LM pads to 128)
 
 
-def heads_begin_at_whole_reads(
+def heads_begin_at_whole_reads(  # noqa: PLR0913 - a rule names the parts it reads
     model: Model,
     accelerator: Accelerator,
     stack: Stack,
-    run: Run,
+    serve: Serve | None,
     precision: Precision,
     parallelism: Parallelism,
     at: Places,
@@ -133,7 +133,7 @@ def heads_begin_at_whole_reads(
     """
     columns = model.vocab // parallelism.tensor
     narrow = precision.compute in ("bf16", "fp16") and columns % READ
-    if not narrow or model.bare or stack.compiled or accelerator.kind != "gpu":
+    if serve or not narrow or model.bare or stack.compiled or accelerator.kind != "gpu":
         return
     whole = PADDED * parallelism.tensor
     padded = -(-model.vocab // whole) * whole
