@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share, where
@@ -53,7 +53,8 @@ class UnitPass:
     """One unit in one pass of one micro-batch: device seconds, what launching costs more, transfers by their fate.
 
     `shown` are seconds of transfers that nothing hides, `hidden` those of weights, gradients and tokens beside it,
-    `tax` the compute lost there, `weights` the part of `device` that gradients of weights take.
+    `tax` the compute lost there, `weights` the part of `device` that gradients of weights take, `copied` the part of
+    `shown` that copies to the host and back take.
     """
 
     device: Amount
@@ -62,11 +63,15 @@ class UnitPass:
     tax: Amount
     weights: Amount = 0.0
     hidden: Amount = 0.0
+    copied: Amount = 0.0
 
     @property
     def seconds(self) -> Amount:
         """What the pass of this unit takes."""
         return self.device + self.launch + sum(self.shown.values()) + self.tax
+
+
+PASS_SECONDS = tuple(one.name for one in fields(UnitPass) if one.name != "shown")
 
 
 @dataclass(frozen=True)
@@ -227,7 +232,7 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     shown[HOST] = work.waited + _beside(work.copies, room + shown["data"], room - behind_unit)
     shown[HOST_SUM] = work.summed
     tax = slowed(plan) * (work.behind + behind_unit)
-    return UnitPass(work.device, launch, shown, tax, work.weights, work.behind + behind_unit)
+    return UnitPass(work.device, launch, shown, tax, work.weights, work.behind + behind_unit, shown[HOST])
 
 
 def _added_on_host(row: KernelTime, plan: Plan) -> bool:
@@ -309,7 +314,7 @@ def _taken(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
 def _free(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
     """What of it nothing else is hidden behind: a link moves one thing at a time."""
     used = {name: sum(one.hidden for (p, _), one in passes.items() if p == name) for name in PASSES}
-    waited = {name: sum(one.shown[HOST] for (p, _), one in passes.items() if p == name) for name in PASSES}
+    waited = {name: sum(one.copied for (p, _), one in passes.items() if p == name) for name in PASSES}
     return {name: maximum(0.0, taken + waited[name] - used[name]) for name, taken in _taken(passes).items()}
 
 

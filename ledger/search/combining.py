@@ -13,7 +13,7 @@ from ledger.arithmetic.values import maximum, truncate
 from ledger.books.evaluate import exact
 from ledger.books.memory.outside import HANDLES
 from ledger.books.memory.timeline import BACKWARD, Point
-from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once, update_waits
+from ledger.books.passes import PASS_SECONDS, StageTime, StepWork, UnitPass, send_waits, transfers_once, update_waits
 from ledger.books.step_sums import StepSums
 from ledger.books.time import CriticalPath, critical_path
 from ledger.model.dims import BY_NAME
@@ -167,8 +167,7 @@ class Rows:
 
     def _of_cells(self, one: UnitPass) -> UnitPass:
         shown = {kind: self.cell(seconds) for kind, seconds in one.shown.items()}
-        device, launch, tax = self.cell(one.device), self.cell(one.launch), self.cell(one.tax)
-        return UnitPass(device, launch, shown, tax, self.cell(one.weights), self.cell(one.hidden))
+        return UnitPass(shown=shown, **{name: self.cell(getattr(one, name)) for name in PASS_SECONDS})
 
     def layers(self, slots: Sequence[Slot]) -> dict[str, Array]:
         """The layers of each group, for every row; none of a group that the stages do not hold."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ledger.arithmetic.values import maximum, minimum
 from ledger.books.overlap import behind_everything
-from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
+from ledger.books.passes import PASS_SECONDS, StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape
@@ -344,14 +344,11 @@ def lumped(one: UnitPass, detailed: bool = False) -> UnitPass:
 
 def summed(parts: Sequence[tuple[Array, UnitPass]]) -> UnitPass:
     """So many passes one after the other."""
-    device = launch = tax = weights = hidden = 0.0
+    taken: dict[str, Array] = dict.fromkeys(PASS_SECONDS, 0.0)
     shown: dict[str, Array] = {}
     for count, part in parts:
-        device = device + count * part.device
-        launch = launch + count * part.launch
-        tax = tax + count * part.tax
-        weights = weights + count * part.weights
-        hidden = hidden + count * part.hidden
+        for name in PASS_SECONDS:
+            taken[name] = taken[name] + count * getattr(part, name)
         for kind, seconds in part.shown.items():
             shown[kind] = shown.get(kind, 0.0) + count * seconds
-    return UnitPass(device, launch, shown, tax, weights, hidden)
+    return UnitPass(shown=shown, **taken)
