@@ -241,9 +241,11 @@ def _added_on_host(row: KernelTime, plan: Plan) -> bool:
 
 
 def _by_way(copied: Sequence[KernelTime]) -> Iterator[tuple[str, list[KernelTime]]]:
-    """Copies by their direction: each direction of the link works by itself."""
+    """Copies by their direction, if there are any: each direction of the link works by itself."""
     for way in (DOWN, UP):
-        yield way, [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+        found = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+        if found:
+            yield way, found
 
 
 def _chained(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
@@ -253,10 +255,10 @@ def _chained(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
 
 def _beside(copies: Mapping[str, tuple[Amount, Amount]], room: Amount, left: Amount) -> Amount:
     """Of a unit's copies, what its kernels do not hide; one that is chained to a transfer has what that one leaves."""
-    waits = [0.0]
+    waits: list[Amount] = []
     for mine, chained in copies.values():
         waits += [mine - room, chained - left]
-    return maximum(*waits)
+    return maximum(0.0, *waits) if waits else 0.0
 
 
 def weights_hide(name: str, plan: Plan) -> bool:
