@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from tests.fuzz.mutants import Mutant, mutant, of_json
+from tests.fuzz.mutants import Mutant, kind_of, mutant, of_json
 from tests.fuzz.watch import Outcome, limit_memory, quiet_room, run_cold, run_warm
 
 FOUND = Path(__file__).parent / "found"
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace, tally: Tally) -> Iterator[str]:
         for number in range(options.first, options.first + options.mutants):
             if time.monotonic() > end:
                 break
-            one, cold = mutant(options.seed, number), bool(every) and number % every == 0
-            if options.kind and one.kind not in options.kind:
+            if options.kind and kind_of(options.seed, number) not in options.kind:
                 continue
+            one, cold = mutant(options.seed, number), bool(every) and number % every == 0
             outcome = (run_cold if cold else run_warm)(one, room)
             tally.count(one, outcome, cold=cold)
             if outcome.fault and tally.faults[outcome.fault] == 1:

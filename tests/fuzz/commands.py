@@ -146,8 +146,14 @@ def _import(random: Random, file: str) -> Words:
     return (file, "--plan", *devices)
 
 
+def of_change(random: Random) -> Words:
+    """What is typed behind `ci`."""
+    failing = ("--fail-on", spoilt(random, *CONDITIONS)) if random.random() < 0.3 else ()
+    return ("--format", random.choice(("md", "json", "github", "sarif", "junit")), *failing)
+
+
 # kind -> verb, how often, and what is typed.
-VERBS: Mapping[str, tuple[tuple[str, int, Typed], ...]] = {
+VERBS: Mapping[str, tuple[tuple[str, float, Typed], ...]] = {
     "plan": (
         ("check", 240, _check),
         ("show", 80, _show),
@@ -158,7 +164,9 @@ VERBS: Mapping[str, tuple[tuple[str, int, Typed], ...]] = {
         ("compare", 4, _compare),
         ("sweep", 1, _sweep),
         ("report", 6, _report),
+        ("verify", 1, plain("--layers", "1")),
     ),
+    "suite": (("verify", 1, plain("--quick")),),
     "part": (("check", 10, _check), ("show", 4, _show)),
     "file": (("check", 8, _check), ("show", 2, _show), ("list", 1, lambda random, file: (random.choice(KINDS),))),
     "serve": (
@@ -167,6 +175,7 @@ VERBS: Mapping[str, tuple[tuple[str, int, Typed], ...]] = {
         ("explain", 2, _explain),
         ("report", 1, _report),
         ("solve", 1, _solve),
+        ("verify", 0.1, plain("--layers", "1")),
     ),
     "lecture": (("check", 12, _check), ("report", 1, _report)),
     "evidence": (

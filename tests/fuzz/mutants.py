@@ -13,7 +13,7 @@ from tests.fuzz.mutations import document, mutate_bytes, mutate_table, mutate_te
 from tests.fuzz.seeds import Seed
 
 # How often each kind is mutated; the later ones are words of a command line.
-SHARE = {
+SHARE: dict[str, float] = {
     "plan": 26,
     "part": 10,
     "file": 8,
@@ -29,6 +29,9 @@ SHARE = {
     "set": 12,
     "words": 3,
     "sealed": 1,
+    "repository": 0.5,
+    "suite": 0.1,  # these two run PyTorch
+    "bench": 0.05,
 }
 
 
@@ -74,8 +77,8 @@ def _given(kept: str | dict[str, str]) -> bytes:
 
 def mutant(seed: int, number: int) -> Mutant:
     """The mutant of that number; the same on every machine."""
-    random = Random(f"{seed}/{number}")  # noqa: S311 - not for secrets
-    kind = random.choices(list(SHARE), weights=list(SHARE.values()))[0]
+    random = _dice(seed, number)
+    kind = _kind(random)
     other = {"other.yaml": seeds.seeds()["plan"][0].text.encode("utf-8")}
     if kind == "words":
         verb, words = commands.words_alone(random)
@@ -84,12 +87,32 @@ def mutant(seed: int, number: int) -> Mutant:
         return _overridden(random, other)
     if kind == "sealed":
         return Mutant(kind, "reproduce", ("sealed.json",), {"sealed.json": mutate_bytes(seeds.sealed(), random)})
+    if kind == "repository":  # of two commits: a sound plan, and the mutant in its place
+        given = random.choice(seeds.seeds()["plan"][:5])
+        files = {"base/plan.yaml": given.text.encode("utf-8"), "plan.yaml": changed(given, random)}
+        return Mutant(kind, "ci", commands.of_change(random), files)
+    if kind == "bench":
+        files = {"bench.yaml": changed(seeds.measured(), random)}
+        return Mutant(kind, "bench", (*seeds.MEASURED, "--out", "bench.yaml"), files)
     given = random.choice(seeds.seeds()[kind])
     rows = commands.VERBS[kind]
     verb, _, typed = random.choices(rows, weights=[weight for _, weight, _ in rows])[0]
     words = typed(random, given.name)
-    beside = other if "other.yaml" in words else {}
+    beside = other if "other.yaml" in words or kind == "suite" else {}
     return Mutant(kind, verb, words, {given.name: changed(given, random), **beside})
+
+
+def kind_of(seed: int, number: int) -> str:
+    """Its kind alone, without making it."""
+    return _kind(_dice(seed, number))
+
+
+def _dice(seed: int, number: int) -> Random:
+    return Random(f"{seed}/{number}")  # noqa: S311 - not for secrets
+
+
+def _kind(random: Random) -> str:
+    return random.choices(list(SHARE), weights=list(SHARE.values()))[0]
 
 
 def _overridden(random: Random, other: dict[str, bytes]) -> Mutant:

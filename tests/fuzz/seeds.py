@@ -8,6 +8,7 @@ import io
 import json
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ HOSTILE = ROOT / "tests" / "hostile"
 SUFFIX = {"tree": ".yaml", "json": ".json", "table": ".csv", "words": ".sh", "toml": ".toml"}
 LARGEST_SEED = 6_000  # bytes of a text that is mutated as it is
 FEW_ROWS = 2
+MEASURED = ("--device", "cpu", "--quick", "--only", "launch", "--seconds", "0.001")
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,14 @@ def _tables() -> list[Seed]:
     return found
 
 
+def _suites() -> list[Seed]:
+    """Two cases on the plan beside it, as a judge takes them."""
+    one_device = {"cluster.devices": 1, "parallelism.data": 1, "parallelism.tensor": 1, "parallelism.zero": 0}
+    cases = [{"case": "first", "quick": True}, {"case": "second", "set": {"recompute": "full"}}]
+    group = {"group": "Small", "plan": "./other.yaml", "set": one_device, "cases": cases}
+    return [_yaml("suite", document({"spec": "ledger/1", "suite": "A test", "groups": [group]}))]
+
+
 def _constants(file: str) -> dict[str, str]:
     """The texts that a test module states at its top, by name."""
     tree = ast.parse((ROOT / "tests" / "spec" / file).read_text("utf-8"))
@@ -214,7 +224,8 @@ def _imports() -> list[Seed]:
 def seeds() -> dict[str, list[Seed]]:
     """Every kind with its sound inputs."""
     kinds: dict[str, list[Seed]] = {}
-    for seed in (*_plans(), *_parts(), *_serving(), *_lectures(), *_evidence(), *_tables(), *_imports()):
+    made = (_plans(), _parts(), _serving(), _lectures(), _evidence(), _tables(), _suites(), _imports())
+    for seed in chain.from_iterable(made):
         kinds.setdefault(seed.kind, []).append(seed)
     return kinds
 
@@ -234,6 +245,20 @@ def pool(kind: str) -> Pool:
         trees += [read(path.read_text("utf-8"), path.name).plain() for path in files]
         trees.append({"model": "mixtral-8x7b", "accelerator": "b200", "precision": "nvfp4", "optimizer": "adafactor"})
     return pool_of(trees)
+
+
+@cache
+def measured() -> Seed:
+    """What this machine's own benchmark left, which goes on from it."""
+    from click.testing import CliRunner
+
+    from ledger.cli import main
+
+    with TemporaryDirectory() as folder:
+        out = Path(folder, "bench.yaml")
+        done = CliRunner().invoke(main, ["bench", *MEASURED, "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        return Seed("record", "words", out.read_text("utf-8"))
 
 
 @cache

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from tests.lawful import broken_laws
 
 SLOWEST = 5.0  # seconds of the processor
 SLOWER = {"solve": 20.0, "sweep": 60.0, "report": 20.0}  # of verbs that price spaces of plans, or draw pages
+SLOWER |= {"verify": 60.0, "bench": 60.0}  # PyTorch runs; it is no part of what is judged
 HARD_STOP = 90.0  # seconds of the processor after which a mutant is ended
 WEDGED = 1200.0  # seconds of the clock after which the whole run is ended, with the place where it stands
 LARGEST = 500 * 2**20  # bytes that a mutant may need
+BASE = "base/"  # before the names of files of which a repository has one version more
 ROOM = 8 * 2**30  # bytes of addresses that the process may take beyond those that it has
 DOCUMENTED = (0, 1, 2)
 NOT_FINITE = re.compile(r"(?<![\w.\-/\\])[-+]?(nan|inf|infinity)(?![\w/]| Fabric)", re.IGNORECASE)  # AMD's is a link
@@ -84,13 +87,28 @@ def prepared(mutant: Mutant, room: Path) -> None:
     """The files of a mutant, and nothing else, in its folder."""
     for path in room.iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    for name, data in mutant.files.items():
-        (room / name).write_bytes(data)
+    for name, data in sorted(mutant.files.items()):
+        base = name.startswith(BASE)
+        (room / name.removeprefix(BASE)).write_bytes(data)
+        if base:
+            _committed(room)
+    if mutant.verb == "ci":
+        _committed(room)
+
+
+def _committed(room: Path) -> None:
+    """All files of a folder as a commit of the repository in it."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "core.autocrlf=false", "-C", str(room))
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--allow-empty", "-m", "a")):
+        subprocess.run([*git, *words], check=True, capture_output=True)
 
 
 def run_warm(mutant: Mutant, room: Path) -> Outcome:
     """The verdict on a mutant that runs in this process."""
     prepared(mutant, room)
+    if mutant.verb in {"verify", "bench"}:
+        with suppress(ImportError):
+            import_module("torch")
     resident = _fresh_peak()
     started = time.process_time()
     faulthandler.dump_traceback_later(WEDGED, exit=True, file=sys.__stderr__)

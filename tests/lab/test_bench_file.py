@@ -125,6 +125,17 @@ def test_a_file_of_something_else_is_let_be(tmp_path: Path, text: str) -> None:
     assert path.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_of_other_hands_keeps_its_last_line(tmp_path: Path, end: str) -> None:
+    """Its records take several lines each: the last of them is no torn one, and what is refused is not changed."""
+    path = tmp_path / "published.yaml"
+    text = "evidence: Another\ndevice: b\nrecords:\n  - what: matmul\n    time: 1 ms\n    note: not ours" + end
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match="something else"):
+        open_evidence(path, FIELDS)
+    assert path.read_text(encoding="utf-8") == text
+
+
 def test_a_record_twice_is_refused(tmp_path: Path) -> None:
     """Two copies of one case would weigh double in every fit."""
     path = tmp_path / "device.yaml"

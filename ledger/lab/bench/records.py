@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.evidence.documents import read_document
+from ledger.evidence.documents import Document
 from ledger.evidence.microbenchmarks.records import RESULTS, identity
 from ledger.evidence.writing import RECORDS, head_text, record_line
 from ledger.lab.bench.cases import BenchResult
+from ledger.spec.bounded_files import read_bounded
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import LARGEST_TEXT, read
+from ledger.spec.sources import decode
 from ledger.whole_files import LOG, naming, replace_file
 
 LEAD, END = "  - {", "}\n"
@@ -47,9 +50,12 @@ def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -
     if not path.exists():
         replace_file(path, head_text(head).encode())
         return EvidenceFile(path, head)
-    _cut_torn_line(path)
-    file = _read(path)
+    content = _content(path)
+    whole = _whole(content)
+    file = _read(path, content[:whole])
     _check_same_device(file, head)
+    if whole < len(content):
+        _cut(path, whole)
     if retry and any("error" in record for record in file.records):
         kept = tuple(record for record in file.records if "error" not in record)
         replace_file(path, (head_text(file.head) + "".join(map(record_line, kept))).encode())
@@ -67,21 +73,30 @@ def append_record(file: EvidenceFile, measured: BenchResult) -> None:
         os.fsync(stream.fileno())
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Cuts off what was not written to its end: a last line without a line end, or one that is no record."""
-    content = path.read_bytes()
+def _content(path: Path) -> bytes:
+    """What a file holds; raises SpecError where it cannot be read."""
+    try:
+        return read_bounded(path, LARGEST_TEXT)
+    except OSError as error:
+        raise SpecError([_not_ours(path, f"cannot be read: {error.strerror or error}")]) from error
+
+
+def _whole(content: bytes) -> int:
+    """How many bytes were written to their end: without a last line that has no line end, or that is no record."""
     begun = content.find(b"\n" + RECORDS.encode())
     if begun < 0:
-        return
+        return len(content)
     whole = content.rfind(b"\n") + 1
     last = content.rfind(b"\n", 0, whole - 1) + 1
-    if last > begun + len(RECORDS) and not _is_record(content[last:whole]):
-        whole = last
-    if whole < len(content):
-        with path.open("r+b") as stream:
-            stream.truncate(whole)
-            os.fsync(stream.fileno())
-        LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
+    return last if last > begun + len(RECORDS) and not _is_record(content[last:whole]) else whole
+
+
+def _cut(path: Path, whole: int) -> None:
+    """Cuts off what was not written to its end."""
+    with naming(path), path.open("r+b") as stream:
+        stream.truncate(whole)
+        os.fsync(stream.fileno())
+    LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
 
 
 def _is_record(content: bytes) -> bool:
@@ -89,10 +104,12 @@ def _is_record(content: bytes) -> bool:
     return text.startswith(LEAD) and text.endswith(END)
 
 
-def _read(path: Path) -> EvidenceFile:
-    """The head and the records of a file; raises SpecError where it is none of ours."""
+def _read(path: Path, content: bytes) -> EvidenceFile:
+    """The head and the records of a file of that content; raises SpecError where it is none of ours."""
+    file = str(path)
     try:
-        document = read_document(path)
+        text = decode(content, file)
+        document = Document(path, text, read(text, file))
     except SpecError as error:
         raise SpecError([_not_ours(path, "is no YAML")]) from error
     if "evidence" not in document.node.fields or RECORDS not in document.text:
