@@ -73,19 +73,20 @@ def told_now_and_then(doing: str, what: str) -> Progress:
 def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
     """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
 
-    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough; where
-    weights are frozen, layouts are compiled one by one, for a short time.
+    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough, and so
+    it is where layouts are compiled one by one.
     """
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations
-    from ledger.search.shapes import trains_all
+    from ledger.search.shapes import is_priced_at_once
     from ledger.search.space import space_of
     from ledger.search.workers import WorkerError, in_processes
 
     if not may_recommend(plan):
         return None
-    seconds = 0.0 if whole and trains_all(plan) else QUICK
-    whole = whole and space_of(plan).combinations <= WHOLE
+    at_once = is_priced_at_once(plan) or plan.serve is not None
+    seconds = 0.0 if whole and at_once else QUICK
+    whole = whole and at_once and space_of(plan).combinations <= WHOLE
     with ExitStack() as stack:
         try:
             return recommendations(plan, in_processes(cores()), progress_bar(stack), whole=whole, seconds=seconds)

@@ -8,6 +8,7 @@ the compiler's own rules and evaluated over grids of sizes; here they are gather
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -19,7 +20,7 @@ from ledger.search.combining import Rows
 from ledger.search.compiled_rows import compiled_parts, is_compiled, price_compiled
 from ledger.search.facts import Array, UnsettledError
 from ledger.search.row_totals import RowTotals, detailed
-from ledger.search.shapes import Kind, Shape
+from ledger.search.shapes import Kind, Shape, is_priced_at_once
 from ledger.search.space import Space
 from ledger.search.stacks import Stack
 from ledger.search.tiles import TILE
@@ -27,6 +28,7 @@ from ledger.search.variants import Layers, Sharded, Variant, lone
 from ledger.search.world import World, world
 
 CELLS = 1 << 15  # of a stack: what is known of them is held at once
+COMPILED = 16  # of a block whose layouts are compiled one by one: a search that has little time stops between blocks
 ROWS = 1 << 16  # of a block: what is computed of them stays in the caches
 
 
@@ -35,7 +37,7 @@ class Piece:
     """A part of a space that is priced by itself: layouts whose layers are cut by the same axes, states by one ZeRO.
 
     `name` tells it from the others of its space, in the order in which they come. `cut`: which of the axes of TILE are
-    used at all.
+    used at all; `recomputes`: what of the layers is rebuilt.
     """
 
     space: Space
@@ -43,18 +45,20 @@ class Piece:
     cut: Mapping[str, bool] = field(default_factory=dict)
     zero: int = 0
     offload: Any = None
+    recomputes: tuple[Any, ...] = ()
 
 
 def pieces(space: Space) -> tuple[Piece, ...]:
-    """The pieces that make up a space."""
+    """The pieces that make up a space; smaller ones where each layout is compiled, so that they end now and then."""
     if is_compiled(space.plan):
         return tuple(Piece(part, f"{place:05}") for place, part in enumerate(compiled_parts(space)))
     values = space.values
     flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in TILE[:3])
-    kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
+    rebuilt = [values["recompute"]] if is_priced_at_once(space.plan) else [(one,) for one in values["recompute"]]
+    kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"], rebuilt)
     return tuple(
-        Piece(space, f"{place:05}", dict(zip(TILE[:3], cut, strict=True)), zero, offload)
-        for place, (cut, zero, offload) in enumerate(kinds)
+        Piece(space, f"{place:05}", dict(zip(TILE[:3], cut, strict=True)), zero, offload, recomputes)
+        for place, (cut, zero, offload, recomputes) in enumerate(kinds)
     )
 
 
@@ -68,20 +72,21 @@ def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
         stack = Stack(shared, variants)
         for kinds, listed in stack.classes():
             for rows in _rows(stack, listed):
-                yield _priced(stack, kinds, listed, rows, keys)
+                yield from _priced(stack, kinds, listed, rows, keys)
 
 
 def _priced(
     stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array], keys: Sequence[str]
-) -> Block:
-    """Some rows with their totals: put together from facts, or compiled one by one where that cannot be."""
-    try:
-        found = RowTotals(Rows(stack, kinds, listed, rows, detailed=detailed(keys)))
-        if all(one.uniform for one in stack.variants):
-            return found.block(keys)
-    except (UnsettledError, KeyError):
-        pass
-    return found.compiled(keys)
+) -> Iterator[Block]:
+    """Some rows with their totals: put together from facts, or compiled each, few a block, where that cannot be."""
+    if all(one.uniform for one in stack.variants):
+        with suppress(UnsettledError, KeyError):
+            yield RowTotals(Rows(stack, kinds, listed, rows, detailed=detailed(keys))).block(keys)
+            return
+    count = len(next(iter(rows.values()), ()))
+    for first in range(0, count, COMPILED):
+        some = {key: column[first : first + COMPILED] for key, column in rows.items()}
+        yield RowTotals(Rows(stack, kinds, listed, some, detailed=detailed(keys))).compiled(keys)
 
 
 def _variants(shared: World, piece: Piece) -> Iterator[Variant]:
@@ -117,7 +122,7 @@ def _layers(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Layer
     cut = piece.cut
     for sequence, exchange in product(values["parallelism.sequence"], values["parallelism.context_exchange"]):
         if (cut["tensor"] or sequence == "off") and cut["context"] != (exchange is None):
-            for recompute in values["recompute"]:
+            for recompute in piece.recomputes:
                 yield Layers(cut["tensor"], cut["context"], cut["expert"], sequence, exchange, recompute)
 
 

@@ -6,6 +6,7 @@ write, and held to what the pass found.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from math import isclose
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
 DEVICES, COST = "cluster.devices", "cost.run"
+AFTER = 1.5  # times the seconds of a search, after which what is still priced is not waited for
 WORTH = 0.02  # of the cost: what fewer devices must save, since the run takes so much longer on them
 TOLERANCE = 1e-9  # of figures of the pass, relative to those of the compiler
 # Keys that a quick search leaves as the plan has them: most layouts differ in these alone.
@@ -135,24 +137,26 @@ def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: flo
             of.append(number)
     ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
     found = [nothing(question) for _ in spaces]
+    until = time.time() + seconds if seconds else 0.0
     try:
-        with time_limit(seconds):
-            for done, (task, part) in enumerate(run(ordered, Job(question)), 1):
+        with time_limit(AFTER * seconds):
+            for done, (task, part) in enumerate(run(ordered, Job(question, until=until)), 1):
                 number = of[task.number]
                 found[number] = add(found[number], part, question)
                 progress(done, len(tasks), sum(one.legal for one in found))
-                if not part.complete:
+                if not part.complete and not until:
                     raise KeyboardInterrupt
     except OutOfTimeError:
         return found, False
-    return found, True
+    return found, all(one.complete for one in found)
 
 
 def _unlike(piece: Piece, plan: Plan) -> int:
     """In how many ways the layouts of a piece differ from the plan."""
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
-    return cut + (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+    others = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+    return cut + others + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
 
 
 # --- what is recommended ------------------------------------------------------------------------

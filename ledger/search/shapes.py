@@ -149,6 +149,16 @@ class Lines:
         return self.of_role[key]
 
 
+def fetches_alike(plan: Plan) -> bool:
+    """Whether ZeRO 3 gathers one layer of a group as the other: not several at once, nor modules from one queue."""
+    return plan.parallelism.wrap == 1 and plan.stack.unshard != "modules"
+
+
+def is_priced_at_once(plan: Plan) -> bool:
+    """Whether most layouts of a plan are put together from facts of one layer of each group, not compiled each."""
+    return trains_all(plan) and fetches_alike(plan) and not plan.stack.check
+
+
 def trains_all(plan: Plan) -> bool:
     """Whether every weight is trained: where one is not, the first layer may be a unit of its own."""
     return plan.train.kind == "all" and plan.train.lora is None

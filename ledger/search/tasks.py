@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ledger.search.batches import Batch, batches, text_of
+from ledger.search.blocks import Block
 from ledger.search.density import Density, Layers, density_of, summed
 from ledger.search.edits import EDIT_RANK, edit_costs
 from ledger.search.found import Found, found_in, nothing
@@ -41,28 +43,47 @@ class Task:
 class Job:
     """What is asked of every task. `counted`: keys whose values are counted. `layers`: of a density, where wanted.
 
-    `parts`: where the rows of each task are written, if anywhere.
+    `parts`: where the rows of each task are written, if anywhere. `until`: the time (s since 1970) after which a task
+    goes by what it has; 0: none.
     """
 
     question: Question
     counted: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     layers: Layers | None = None
     parts: Parts | None = None
+    until: float = 0.0
 
 
 class UnknownTotalError(ValueError):
     """A total that no layout of a plan has."""
 
 
+@dataclass
+class Deadline:
+    """A time (s since 1970, 0: none) after which no more blocks are priced; `passed` where some were not."""
+
+    until: float
+    passed: bool = False
+
+    def before(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """The blocks that are begun in time."""
+        while not self.until or time.time() < self.until:
+            block = next(blocks, None)
+            if block is None:
+                return
+            yield block
+        self.passed = True
+
+
 def run_task(task: Task, job: Job) -> Found:
-    """What a task finds. Interrupted, it returns what it had, which is not `complete`, and keeps no rows."""
-    found = nothing(job.question)
+    """What a task finds. Interrupted, or out of time, it returns what it had: not `complete`, and it keeps no rows."""
+    found, deadline = nothing(job.question), Deadline(job.until)
     densities: list[Density] = []
     writer = job.parts.writer(task) if job.parts else None
     keys = job.question.keys
     costs = edit_costs(task.space) if EDIT_RANK in keys else None
     try:
-        for batch in priced(task, [key for key in keys if key != EDIT_RANK]):
+        for batch in priced(task, [key for key in keys if key != EDIT_RANK], deadline):
             if costs:
                 batch = replace(batch, totals={**batch.totals, EDIT_RANK: costs.rank(batch)})  # noqa: PLW2901
             found = found_in(batch, task.number, job.question, task.limits, found)
@@ -72,6 +93,7 @@ def run_task(task: Task, job: Job) -> Found:
             if writer and job.parts:
                 with naming(job.parts.path(task)):
                     writer.write(batch)
+        found = replace(found, complete=not deadline.passed)
     except KeyboardInterrupt:
         found = replace(found, complete=False)
     except BaseException:
@@ -90,10 +112,11 @@ def run_task(task: Task, job: Job) -> Found:
     return found
 
 
-def priced(task: Task, keys: Sequence[str]) -> Iterator[Batch]:
+def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) -> Iterator[Batch]:
     """The legal layouts of a task that are wanted, in batches; raises UnknownTotalError."""
+    blocks = price(task.piece, keys)
     try:
-        yield from batches(price(task.piece, keys), task.space, task.data)
+        yield from batches(deadline.before(blocks) if deadline else blocks, task.space, task.data)
     except KeyError as error:
         if error.args and error.args[0] in keys:
             raise UnknownTotalError(f"no layout of this plan has the total `{error.args[0]}`") from error

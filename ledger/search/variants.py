@@ -15,7 +15,7 @@ from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.schedule import Role
 from ledger.model.units import Unit, compute_precision
 from ledger.search.facts import Array, Facts, evaluated
-from ledger.search.shapes import Kind, Lines, trains_all
+from ledger.search.shapes import Kind, Lines, fetches_alike, trains_all
 from ledger.search.space import LAYOUT, Layout, laid_out
 from ledger.search.states import (
     PointFacts,
@@ -152,7 +152,7 @@ class Variant:
         """Whether all layers of a group are alike, so that a step can be put together from facts of one of each."""
         plan, counted = self.plan, ("every", "layers", "segment")
         alike = plan.recompute.policy not in counted and not plan.parallelism.offload.layers
-        alone = (plan.parallelism.wrap == 1 and plan.stack.unshard != "modules") or self.way.zero < 3
+        alone = fetches_alike(plan) or self.way.zero < 3
         return alike and alone and trains_all(plan) and not plan.stack.check
 
     @cached_property

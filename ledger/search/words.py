@@ -29,9 +29,10 @@ def short_changes(search: Search, rows: Rows, place: int) -> str:
 
 def _differing(stated: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
     for key, value in stated.items():
-        if value is not None and any(path == key or path.startswith(f"{key}.") for path in paths):
-            name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
-            yield f"{name} {value if isinstance(value, str) else flow(value)}"
+        if not any(path == key or path.startswith(f"{key}.") for path in paths):
+            continue
+        name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
+        yield f"without {name}" if value is None else f"{name} {value if isinstance(value, str) else flow(value)}"
 
 
 def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:

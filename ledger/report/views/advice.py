@@ -85,6 +85,8 @@ def memory_advice(report: Report) -> str:
 
 def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> str:
     free = f" with {numbers.size(found.headroom)} free" if found.headroom else ""
+    if not found.legal and not found.complete:
+        return "The search of other layouts was stopped before it found one; `ledger sweep` takes its time."
     if not found.smallest or not found.fastest:
         return f"None of {numbers.integer(found.legal)} legal layouts on these devices fits{free}."
     if found.smallest.changes:
