@@ -13,6 +13,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("serve.time_per_token", "s"),
     ("serve.residence", "s"),
     ("serve.waiting", "s"),
+    ("serve.queue", "s"),
     ("serve.tokens_per_second", "token/s"),
     ("serve.requests_per_second", "requests/s"),
     ("serve.unanswered", "%"),

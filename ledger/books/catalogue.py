@@ -158,9 +158,10 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",
             ("accelerator.memory.driver",), exact=True),
     Meaning("kv_cache", "width x layers x run.micro_batch x min(run.seq_len, window) x bytes of an element; width = 2 x"
-            " kv_heads x head_dim, or kv_rank + rope_head_dim where attention is latent",
-            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write; a"
-            " layer with a window, or chunks, keeps those positions only", (*SHAPE, "model")),
+            " kv_heads x head_dim, kv_rank + rope_head_dim where attention is latent, or what is read as `key` where"
+            " that is written out; and one state of each recurrence, and what a window over tokens still reads",
+            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write,"
+            " states in theirs; a layer with a window, or chunks, keeps those positions only", (*SHAPE, "model")),
     Meaning("comm.<collective>.<axis>.bytes", "sum of the bytes one device gives to <collective> over <axis> in a step",
             "of the role that moves most; Rajbhandari et al. 2020 (data), Korthikanti et al. 2022 (tensor)",
             ("parallelism.<axis>", *SHAPE)),

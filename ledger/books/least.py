@@ -22,22 +22,26 @@ GROWS = ("time.step", "time.run", "time.calendar", "cost.run", "energy.run", "ca
 def least_totals(plan: Plan) -> Mapping[str, Amount]:
     """The totals of GROWS and HELD that a plan has, each at most what it is in any layout, legal or not.
 
-    Of a plan that keeps weights or states on the host none of HELD.
+    Of a plan that keeps weights or states on the host none of HELD; of one that serves HELD alone.
     """
-    plan = with_token_count(plan)
-    step = least_flops(plan) / (plan.cluster.devices * peak(plan))
-    found = {"time.step": step, **dict(run(plan, step, partial(checkpoint_bytes, plan)))}
-    least = {key: found[key] for key in GROWS if key in found}
+    least = {} if plan.serve else _least_of_run(with_token_count(plan))
     if {*plan.parallelism.offload.kinds} - {ACTIVATIONS}:
         return least
     held = least_state(plan) / plan.cluster.devices
     return {**least, **dict.fromkeys(HELD, held), "memory.capacity": plan.accelerator.memory}
 
 
+def _least_of_run(plan: Plan) -> dict[str, Amount]:
+    """The totals of GROWS that a plan which trains has."""
+    step = least_flops(plan) / (plan.cluster.devices * peak(plan))
+    found = {"time.step": step, **dict(run(plan, step, partial(checkpoint_bytes, plan)))}
+    return {key: found[key] for key in GROWS if key in found}
+
+
 def least_state(plan: Plan) -> float:
     """Bytes of the weights as they are stored, and of the copies and states that an optimizer has of those trained."""
     model, beside = whole(plan), state_bytes(plan)
-    trained = float(beside["master"] + beside["optimizer"])
+    trained = 0.0 if plan.serve else float(beside["master"] + beside["optimizer"])
     return sum(
         float(model.value(layers * weight.elements()))
         * (float(dtypes.DTYPES[stored_dtype(plan.precision, weight)].average) + (0 if weight.frozen else trained))

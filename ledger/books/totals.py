@@ -91,16 +91,17 @@ def caches(plan: Plan) -> Totals:
 def kv_cache(plan: Plan) -> Amount:
     """Keys, values and states of a micro-batch, as far as layers look back, in the dtype that matmuls write.
 
-    States of recurrences are in fp32, and the window of the convolution before them is not.
+    States of recurrences are in fp32, those that are written out as they say, and windows of convolutions as matmuls.
     """
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
     kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
     written = [(group.repeat, part) for group in plan.model.groups for part in group.written.values()]
-    states = sum(layers * part.states(plan.model.d_model) for layers, part in written)
+    states = sum(layers * (part.states("compute") + part.windows(plan.model.d_model)) for layers, part in written)
     seen = [(group.repeat, group.attention) for group in plan.model.groups if group.attention.recurrent]
     states += sum(layers * mixer.convolved * mixer.convolution for layers, mixer in seen)
     wide = sum(layers * mixer.heads * mixer.head_dim * mixer.state_size for layers, mixer in seen)
+    wide += sum(layers * part.states("fp32") for layers, part in written)
     each = (kept + states) * dtypes.size(dtype) + wide * dtypes.size("fp32")
     return truncate(each * plan.run.micro_batch)
 

@@ -16,6 +16,7 @@ from ledger.spec.plan import Plan, Precision
 ADAPTERS = "adapters"
 EXPERTS = "experts"
 ENDS = ("embedding", "head")  # components that are parts of a model by themselves
+EMBEDDINGS = {"embedding", "source_embedding"}  # tables, convolutions over patches and sound: none is nn.Linear
 
 
 def part_of(weight: Tensor) -> str:
@@ -27,8 +28,10 @@ def part_of(weight: Tensor) -> str:
         return ADAPTERS
     if _is_no_matrix(of, weight):
         return "norms"
-    if of.module.component in ENDS:
-        return of.module.component
+    if of.module.component in EMBEDDINGS:
+        return "embedding"
+    if of.module.component == "head":
+        return "head"
     return EXPERTS if _is_of_an_expert(weight) else "base"
 
 

@@ -152,14 +152,18 @@ class Custom:
         """Elements that a decoder keeps for each token: of every result that later tokens read as keys."""
         return sum(self._elements(self.shapes[name]) for name in {*self._keys()})
 
-    def states(self, d_model: int) -> int:
-        """Elements that a decoder keeps whatever the length is: one state of every scan, what a window still reads."""
-        scans = sum(self._elements(self.shapes[step.name]) for step in self.steps if step.kind == "scan")
+    def states(self, dtype: str) -> int:
+        """Elements that a decoder keeps whatever the length is: one state of every scan in this dtype."""
+        scans = (step for step in self.steps if step.kind == "scan" and step.dtype == dtype)
+        return sum(self._elements(self.shapes[step.name]) for step in scans)
+
+    def windows(self, d_model: int) -> int:
+        """The same of what windows over tokens still read."""
         sizes, found = {**dict(self.dims), GIVEN[2]: d_model}, 0
         for step, over in self._over_tokens():
             each = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
             found += over.dilation * (sizes[over.tap] - 1) * each
-        return scans + found
+        return found
 
     def _keys(self) -> Iterator[str]:
         for step in self.steps:

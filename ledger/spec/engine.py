@@ -40,7 +40,7 @@ class Engine:
         float,
         quantity("1", least=1e-3, greatest=1),
         "Share of device memory that it takes (`gpu_memory_utilization`, `free_gpu_memory_fraction`).",
-    ] = 0.9
+    ] = 1.0
     memory_of: Annotated[
         str,
         Choice("device", "left"),

@@ -15,6 +15,8 @@ from tests.model import plans, strategies
 from tests.sampling import law, sampled
 
 KERNELS = (("grouped_mm", 1), ("grouped_mm", 2), ("batched_mm", 1), ("eager", 1), ("dense", 1))
+STACKS = default_library().names("stack")
+TRAINING = [name for name in STACKS if "\nengine:" not in default_library().path("stack", name).read_text("utf-8")]
 SHARED: tuple[plans.Mapped, ...] = ({}, {"shared": {"d_ff": 17, "count": 1}})
 
 
@@ -81,7 +83,7 @@ def test_experts_see_tokens_alone(kernel: str, expert: int, shared: plans.Mapped
     assert misnamed({**whole, "kernels": {"experts": kernel}}) == []
 
 
-@pytest.mark.parametrize(("expert", "stack"), sampled(product((0, 2), default_library().names("stack"))))
+@pytest.mark.parametrize(("expert", "stack"), sampled(product((0, 2), TRAINING)))
 def test_every_stack_sees_tokens_alone(stack: str, expert: int) -> None:
     """Whatever a stack runs and keeps, in a dense model and in one whose experts are split."""
     model = plans.layer(plans.MIXTRAL, mlp={"experts": 8}) if expert else plans.LLAMA

@@ -129,7 +129,9 @@ def test_a_document_as_long_as_its_sequence_changes_nothing() -> None:
     """One document fills the sequence, which is said."""
     found, whole = packed({"length": "37 tokens"}), packed(None)
     assert found.totals == whole.totals
-    assert [w.message.split(":")[0] for w in found.plan.warnings] == ["`documents` has no effect"]
+    others = {warning.message for warning in whole.plan.warnings}
+    said = [warning.message for warning in found.plan.warnings if warning.message not in others]
+    assert [message.split(":")[0] for message in said] == ["`documents` has no effect"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,23 @@ def test_parameters_are_those_of_both_sides_and_one_vocabulary() -> None:
     assert t5().totals["parameters"] == VOCAB * D + encoder + decoder + 2 * BUCKETS * HEADS
 
 
+@pytest.mark.parametrize("weights", ["nf4", "int8", "int4"])
+def test_convolutions_and_tables_are_not_quantised(weights: str) -> None:
+    """bitsandbytes replaces nn.Linear alone: what an encoder of sound begins with keeps the format of embeddings."""
+    precision = {"base": "bf16-true", "weights": {"base": weights, "head": "bf16"}}
+    train = {"lora": {"rank": 4, "targets": ["q", "v"]}}
+    narrow = whisper(precision=precision, train=train)
+    wide = whisper(precision={"base": "bf16-true"}, train=train)
+    first, second = (
+        {one.cause.name: one.amount for one in found.accounts if str(one.resource) == "memory.weights"}
+        for found in (narrow, wide)
+    )
+    begins = {name for name in second if name.startswith("source_embedding/")}
+    assert len(begins) == 5
+    assert {name: first[name] for name in begins} == {name: second[name] for name in begins}
+    assert sum(first.values()) < sum(second.values())
+
+
 def test_flops_are_products_of_source_target_and_both() -> None:
     """2 FLOPs a point: keys and values of the source once a layer of the decoder, scores of each pair of tokens."""
 

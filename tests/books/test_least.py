@@ -33,6 +33,20 @@ def test_no_plan_of_the_library_is_below_its_least(name: str) -> None:
     assert all(float(least[key]) <= float(known[key]) * (1 + 1e-12) for key in least)
 
 
+@pytest.mark.parametrize("weights", ["bf16", "nf4"])
+@pytest.mark.parametrize("layout", [{"tensor": 8, "data": 1}, {"tensor": 2, "data": 4}, {"tensor": 1, "pipeline": 8}])
+def test_a_service_holds_no_less_than_its_weights(layout: dict[str, int], weights: str) -> None:
+    """Shared out over all devices, in their format: a service has no gradients, copies or states."""
+    settings = [f"parallelism.{axis}={degree}" for axis, degree in ({"data": 1} | layout).items()]
+    formats = f"precision={{base: bf16-true, weights: {{base: {weights}}}}}"
+    plan = load_plan("serve-70b", [*settings, formats])
+    known, least = totals(plan), least_totals(plan)
+    assert set(least) == {"memory.peak", "memory.reserved", "memory.capacity"}
+    assert least["memory.reserved"] <= known["memory.reserved"]
+    if weights == "bf16":
+        assert least["memory.reserved"] == pytest.approx(2 * float(known["parameters"]) / 8)
+
+
 def test_a_plan_that_offloads_states_has_no_least_memory() -> None:
     """States on the host are no part of what a device must hold."""
     least = least_totals(load_plan("8b", ["parallelism.offload=[optimizer]"]))

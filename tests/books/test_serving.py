@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ledger.books.serving.plans import as_served, one_prompt
 from ledger.books.serving.steady import Service
 from ledger.books.serving.totals import bytes_per_sequence, one_device, reads
 from ledger.books.totals import kv_cache
+from ledger.books.what_if.solve import solve
 from ledger.numbers import said
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Attention, Lengths, Serve
@@ -355,6 +357,61 @@ def test_the_most_sequences_fill_the_memory() -> None:
     assert full["memory.reserved"] <= full["memory.capacity"] < beyond["memory.reserved"]
 
 
+@pytest.mark.parametrize(("stack", "share", "most"), [("vllm-2025", 0.9, 256), ("sglang-2025", 0.88, 0)])
+def test_an_engine_takes_what_it_is_set_to(stack: str, share: float, most: int) -> None:
+    """Its share of the device's memory, and no more sequences than it decodes in a step; what is beyond is said."""
+    given = text(model="llama-2-7b", prompt="100 tokens", output="100 tokens") + f"stack: {stack}\n"
+    found = ledger.compile(given).totals
+    each = 2 * 32 * 32 * 128 * 2 * 200
+    held = share * found["memory.capacity"] - (found["memory.reserved"] - each)
+    assert found["serve.concurrency.max"] == (most or pytest.approx(held / each, rel=0.05))
+    beyond = ledger.compile(given.replace("concurrency: 1", f"concurrency: {found['serve.concurrency.max'] + 4}"))
+    assert beyond.totals["serve.excess"] == 4
+    assert f"takes {said(found['serve.concurrency.max'], '1')} of its sequences at once" in beyond.verdict.headline
+    assert [check.status for check in beyond.verdict.checks if check.name == "concurrency"] == ["fail"]
+
+
+def test_no_more_sequences_are_found_than_an_engine_takes() -> None:
+    """`fits` asks that of solve, and so does every search of layouts."""
+    plan = load_plan(text(prompt="100 tokens", output="100 tokens") + "stack: vllm-2025\n")
+    assert solve(plan, "serve.concurrency").value == 256
+
+
+def simulated(rate: float, parts: list[tuple[float, float]], seed: int = 3, count: int = 400_000) -> float:
+    """The mean wait of requests at random times for one server (Lindley's recursion); parts: (seconds, share)."""
+    random = Random(seed)  # noqa: S311 - not for secrets
+    seconds, shares = zip(*parts, strict=True)
+    wait = whole = 0.0
+    for taken in random.choices(seconds, shares, k=count):
+        whole += wait
+        wait = max(0.0, wait + taken - random.expovariate(rate))
+    return whole / count
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.5])
+@pytest.mark.parametrize(
+    ("prompt", "shares"),
+    [("8000 tokens", {1: 1.0}), ("[{length: 2000 tokens, share: 0.8}, {length: 16000 tokens, share: 0.2}]", {})],
+)
+def test_requests_at_random_wait_as_in_a_simulation(rate: float, prompt: str, shares: dict[int, float]) -> None:
+    """An engine takes one prompt after the other, in as many steps as it has chunks of 2048 tokens."""
+    given = text(prompt=prompt, model="qwen3-8b").replace("concurrency: 1", f"arrival_rate: {rate} requests/s")
+    service = ledger.compile(given).service
+    assert service is not None
+    taken = service.stated.taken
+    parts = [(4 * taken, 1.0)] if shares else [(taken, 0.8), (8 * taken, 0.2)]
+    assert service.queue == pytest.approx(simulated(rate, parts), rel=0.1)
+    found = ledger.compile(given).totals
+    loaded = found["serve.ttft"] + found["serve.waiting"] + found["serve.queue"]
+    assert found["serve.ttft.under_load"] == pytest.approx(loaded)
+
+
+def test_requests_that_are_not_all_answered_wait_ever_longer() -> None:
+    """A queue that grows has no mean, and a first token under such a load has none."""
+    found = ledger.compile(text().replace("concurrency: 1", "arrival_rate: 3000 requests/s")).totals
+    assert {"serve.queue", "serve.ttft.under_load"} & set(found) == set()
+
+
 def test_dollars_follow_from_devices_and_tokens() -> None:
     """A million output tokens cost the hours of all devices that they take."""
     found = totals(concurrency=16)
@@ -378,6 +435,7 @@ def test_stages_hold_their_layers() -> None:
         ("optimizer=adamw", "`optimizer` is of training"),
         ("parallelism.context=2", "`parallelism.context` is not modelled"),
         ("serve.prefix=9000 tokens", "serve.prefix = 9000"),
+        ("serve.speculative=200", "serve.speculative = 200 tokens a step, and an answer has 191 after its first"),
         ("run={seq_len: 8}", "it trains or it serves"),
         ("model={parameters: 7e9}", "cannot be served"),
     ],

@@ -56,8 +56,12 @@ SERVED: tuple[Meaning, ...] = (
             ("serve.weights_read", "serve.cache.read", "accelerator.bandwidth", "serve.speculative")),
     Meaning("serve.concurrency", "as stated, or serve.arrival_rate x serve.residence", "Little 1961",
             ("serve.residence",)),
-    Meaning("serve.concurrency.max", "the most sequences whose whole outputs memory holds", "the fullest role decides",
-            ("memory.capacity", "serve.cache.bytes_per_sequence")),
+    Meaning("serve.concurrency.max", "the most sequences that the engine takes at once: those whose whole outputs its"
+            " share of memory holds, and no more than it decodes in a step", "the fullest role decides",
+            ("memory.capacity", "serve.cache.bytes_per_sequence", "stack.engine.memory", "stack.engine.sequences")),
+    Meaning("serve.excess", "serve.concurrency - serve.concurrency.max, where that is more than 0", "figures of a plan"
+            " that has such are of an engine that took them all",
+            ("serve.concurrency", "serve.concurrency.max")),
     Meaning("serve.ttft", "passes of a prompt x seconds of one through all stages", "no queue, and nothing decoded"
             " beside it",
             ("serve.prompt", "serve.prefix", "serve.chunk", "flops.prefill", "precision.compute", *LAYOUT)),
@@ -65,11 +69,19 @@ SERVED: tuple[Meaning, ...] = (
             " without / serve.speculative", f"{STEADY}; {ROOF}",
             ("serve.concurrency", "serve.chunk", "serve.speculative", *LENGTHS, "serve.weights_read",
              "serve.cache.read", "precision.compute", "accelerator.bandwidth")),
-    Meaning("serve.residence", "passes of a prompt + decoded tokens x serve.time_per_token", STEADY,
+    Meaning("serve.residence", "passes of a prompt + decoded tokens x serve.time_per_token", f"from its first pass to"
+            f" its last token; {STEADY}",
             ("serve.time_per_token", *LENGTHS)),
-    Meaning("serve.waiting", "serve.residence - serve.ttft - decoded tokens x serve.time_per_token", "what the load"
-            " adds to the first token: the queue for a step's chunk, and tokens of others that are decoded beside it",
+    Meaning("serve.waiting", "serve.residence - serve.ttft - decoded tokens x serve.time_per_token", "what others in"
+            " flight add to the first token: chunks of their prompts, and their tokens that are decoded beside it",
             ("serve.residence", "serve.ttft", "serve.time_per_token", "serve.output")),
+    Meaning("serve.queue", "requests a second x mean square of the seconds of a prompt / 2 (1 - requests a second x"
+            " mean of them), of each engine", "M/G/1: requests arrive at random, and an engine takes one prompt after"
+            " the other; Pollaczek 1930, Khinchine 1932; absent where requests wait ever longer",
+            ("serve.arrival_rate", "serve.prompt", "serve.chunk", "serve.ttft")),
+    Meaning("serve.ttft.under_load", "serve.ttft + serve.waiting + serve.queue", "from a request's arrival to its first"
+            " token, the mean; a plan that keeps sequences in flight has no queue",
+            ("serve.ttft", "serve.waiting", "serve.queue")),
     Meaning("serve.tokens_per_second", "serve.concurrency / serve.residence x output tokens",
             STEADY, ("serve.concurrency", "serve.residence", "serve.output")),
     Meaning("serve.tokens_per_second_per_device", "serve.tokens_per_second / cluster.devices", "an even share",

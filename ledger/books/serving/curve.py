@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.books.serving.memory import most_sequences
+from ledger.books.serving.room import room
 from ledger.books.serving.steady import GAIN, Service, Steady
 
 MOST = 2**20
@@ -12,7 +12,7 @@ MOST = 2**20
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A steady state, and whether memory is there for whole outputs of its sequences; `stated`: the plan's own."""
+    """A steady state, and whether the engine takes its sequences at once; `stated`: the plan's own."""
 
     state: Steady
     fits: bool
@@ -21,7 +21,7 @@ class CurvePoint:
 
 def curve(service: Service) -> tuple[CurvePoint, ...]:
     """Doubling numbers of sequences, and the plan's own, up to where prompts fill every step or memory is long full."""
-    most, own = most_sequences(service.roles), service.stated.concurrency
+    most, own = room(service), service.stated.concurrency
     found, count, before = list[CurvePoint](), 1, 0.0
     while count <= MOST:
         state = service.at(count)

@@ -53,6 +53,12 @@ def mean_chunks(serve: Serve) -> Chunks:
     return Chunks(count, (serve.prompt.mean - serve.prefix) / count)
 
 
+def moments_of_chunks(serve: Serve) -> tuple[Fraction, Fraction]:
+    """The mean of the passes of a prompt, and that of their square."""
+    first = serve.prompt.average(lambda prompt: chunks(serve, prompt).count)
+    return Fraction(first), Fraction(serve.prompt.average(lambda prompt: chunks(serve, prompt).count ** 2))
+
+
 def attended_in_prompt(serve: Serve, attention: Attention, prompt: int) -> Fraction:
     """Keys that a new token of a prompt attends to, on average."""
     seen = seen_by(attention, prompt) - seen_by(attention, serve.prefix)

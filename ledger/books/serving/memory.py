@@ -160,22 +160,6 @@ def held(roles: Sequence[ServedRole], concurrency: float) -> tuple[Held, ...]:
     return tuple(Held(one, max(1, ceil(concurrency / replicas))) for one in roles)
 
 
-def most_sequences(roles: Sequence[ServedRole]) -> int:
-    """The most sequences in flight over all replicas for which memory is there; 0 where there is none for one."""
-    plan = roles[0].plan
-
-    def fits(each: int) -> bool:
-        return all(Held(one, each).reserved <= plan.accelerator.memory for one in roles)
-
-    few, many = 0, 1
-    while many < MORE and fits(many):
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if fits(middle) else (few, middle)
-    return few * plan.parallelism.data
-
-
 def cached_layers(served: ServedRole, size: Size = Tensor.bytes) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
     """Of each group of layers on a device: what a token takes in the cache of all of them, and its attention."""
     groups = {group.name: group.attention for group in served.plan.model.groups}

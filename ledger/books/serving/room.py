@@ -1,4 +1,4 @@
-"""How many sequences an engine takes at once: those that its share of memory has room for, as long as they get."""
+"""How many sequences an engine takes at once: those that memory, and its share of it, has room for at their end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ledger.books.serving.steady import Service
 
 
 def room(service: Service) -> int:
-    """The most sequences in flight over all replicas that the engine allows; 0 where there is room for none."""
+    """The most sequences in flight over all replicas whose whole outputs there is room for; 0 where for none.
+
+    No more than the engine decodes in a step (`max_num_seqs`).
+    """
     engine = service.plan.stack.engine
     few, many = 0, 1
     while many < MORE and _fits(service, many):
@@ -25,6 +28,8 @@ def _fits(service: Service, each: int) -> bool:
     engine, capacity = service.plan.stack.engine, service.plan.accelerator.memory
     for role in service.roles:
         held = Held(role, each)
+        if held.reserved > capacity:
+            return False
         cache = sum(stock.bytes for stock in held.cache(Fraction(1)).values())
         others = held.reserved - cache + held.activations * (_largest_step(service, each) - 1)
         if engine.memory_of == "left" and cache > engine.memory * (capacity - others):

@@ -3,7 +3,7 @@
 Each group of sequences that a replica's pipeline holds at once is an engine. A step of an engine decodes its sequences
 and takes one chunk of a prompt where one waits (chunked prefill, Agrawal et al. 2024, arXiv 2403.02310). Of n
 sequences in flight, each finds the n - 1 others as they are on average, in one of the K steps of its prompt or one of
-the N steps of its answer (mean value analysis, Reiser and Lavenberg 1980).
+the N steps of its answer (mean value analysis, Reiser and Lavenberg 1980). Requests that arrive at random also queue.
 """
 
 from __future__ import annotations
@@ -123,6 +123,20 @@ class Service:
         if self.serve.concurrency is not None:
             return self.at(float(self.serve.concurrency))
         return self.at(self.kept_by(self.serve.arrival_rate or 0.0))
+
+    @cached_property
+    def queue(self) -> float | None:
+        """Seconds that a request waits before its first pass where requests arrive at random; None where ever longer.
+
+        The mean wait of an M/G/1 queue (Pollaczek 1930, Khinchine 1932): an engine takes one prompt after the other,
+        each for as many steps as it has chunks. Sequences that a plan keeps in flight come one by one, and none waits.
+        """
+        if self.serve.arrival_rate is None:
+            return 0.0
+        rate = self.serve.arrival_rate / (self.replicas * self.plan.parallelism.pipeline)
+        first, second = lengths.moments_of_chunks(self.serve)
+        busy = rate * float(first) * self.stated.taken
+        return rate * float(second) * self.stated.taken**2 / (2 * (1 - busy)) if busy < 1 else None
 
     def kept_by(self, rate: float) -> float:
         """Sequences in flight where so many requests arrive in a second: concurrency = rate x residence (Little 1961).

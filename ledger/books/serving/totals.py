@@ -10,7 +10,7 @@ from math import ceil
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import of_model
 from ledger.books.evaluate import Exact
-from ledger.books.results import UNANSWERED, Number
+from ledger.books.results import EXCESS, UNANSWERED, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
 from ledger.books.serving.memory import (
@@ -20,10 +20,10 @@ from ledger.books.serving.memory import (
     held,
     held_bytes,
     kept_states,
-    most_sequences,
     serve_of,
 )
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
+from ledger.books.serving.room import room
 from ledger.books.serving.steady import Service, Steady, steady_shape
 from ledger.model.fsdp_units import OUTPUT
 from ledger.model.operations import total
@@ -35,6 +35,7 @@ from ledger.spec.plan import Parallelism, Plan
 Totals = Iterator[tuple[str, Number]]
 HOUR, MILLION = 3600, 10**6
 RATE = "serve.tokens_per_second"
+QUEUE, UNDER_LOAD = "serve.queue", "serve.ttft.under_load"
 
 
 def totals(service: Service) -> dict[str, Number]:
@@ -48,7 +49,9 @@ def totals(service: Service) -> dict[str, Number]:
     found.update(cache(service))
     found.update(read(service))
     found.update(rates(service, state))
-    found["serve.concurrency.max"] = most_sequences(service.roles)
+    most = room(service)
+    found["serve.concurrency.max"] = most
+    found[EXCESS] = max(0.0, state.concurrency - most)
     found.update(cost(plan, state))
     return found
 
@@ -153,7 +156,12 @@ def rates(service: Service, state: Steady) -> Totals:
     yield "serve.time_per_token", state.time_per_token
     yield "serve.residence", state.residence
     gaps = float(lengths.decoded(service.serve)) * state.time_per_token
-    yield "serve.waiting", max(0.0, state.residence - service.ttft - gaps)
+    waiting = max(0.0, state.residence - service.ttft - gaps)
+    yield "serve.waiting", waiting
+    if service.queue is not None:
+        if service.serve.arrival_rate is not None:
+            yield QUEUE, service.queue
+        yield UNDER_LOAD, service.ttft + waiting + service.queue
     yield RATE, state.tokens_per_second
     yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices
     answered = state.tokens_per_second / float(service.serve.output.mean)

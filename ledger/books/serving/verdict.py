@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ledger.books.results import MISSED, UNANSWERED, Check, KernelTime, Number, Verdict
+from ledger.books.results import EXCESS, MISSED, UNANSWERED, Check, KernelTime, Number, Verdict
 from ledger.books.serving.mean_step import HOST, RequestTime
 from ledger.books.serving.memory import Held
 from ledger.books.verdict import MOSTLY, expectations, headroom, standing
@@ -21,6 +21,8 @@ WORDS = {
     HOST: "the host that prepares each step",
 }
 HALF = 0.5  # of the seconds: where prompts take more, the verdict says so
+NEARLY = 1.05  # of the first token of a prompt alone, up to which that of the load is not told beside it
+FIRST, UNDER_LOAD = "serve.ttft", "serve.ttft.under_load"
 PAID = "cost.per_million_tokens"
 
 
@@ -59,19 +61,34 @@ def bottleneck(spent: RequestTime) -> str:
 def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     found = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
-    if not keeps_up(totals):
+    if beyond_engine(totals):
+        found.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
+    elif not keeps_up(totals):
         found.append("does not keep up with its requests")
     elif judged.fits:
-        first, each = said(totals["serve.ttft"], "s"), said(totals["serve.time_per_token"], "s")
-        found.append(f"first token after {first}, then one every {each}")
+        each = said(totals["serve.time_per_token"], "s")
+        found.append(f"first token after {first_token(totals)}, then one every {each}")
         found.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
     found.append(f"limited by {judged.bottleneck}")
     return "; ".join(found) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
 
 
+def first_token(totals: Mapping[str, Number]) -> str:
+    """Seconds to the first token under the plan's load, and those of a prompt alone where these are others."""
+    alone, loaded = totals[FIRST], totals.get(UNDER_LOAD)
+    if loaded is None or loaded <= NEARLY * alone:
+        return said(alone, "s")
+    return f"{said(loaded, 's')} under this load ({said(alone, 's')} alone)"
+
+
 def cost(totals: Mapping[str, Number]) -> str:
     """What a million output tokens cost, after a comma; empty where no price is known."""
     return f", {said(totals[PAID], 'USD')} a million output tokens" if PAID in totals else ""
+
+
+def beyond_engine(totals: Mapping[str, Number]) -> bool:
+    """Whether more sequences are in flight than the engine takes at once, though memory is there for them."""
+    return totals[EXCESS] > 0 and totals["memory.reserved"] <= totals["memory.capacity"]
 
 
 def keeps_up(totals: Mapping[str, Number]) -> bool:
@@ -93,7 +110,7 @@ def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -
     yield Check("state", "Weights per device", status, said(weights, "B"))
     most, asked = int(totals["serve.concurrency.max"]), float(totals["serve.concurrency"])
     status = "pass" if asked <= most else "fail"
-    detail = f"memory is there for {said(most, '1')} with whole outputs"
+    detail = f"{said(most, '1')} at once at most, with whole outputs"
     yield Check("concurrency", "Sequences in flight", status, said(asked, "1"), detail)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.names import no_total
-from ledger.books.results import MISSED, UNANSWERED, Number
+from ledger.books.results import EXCESS, MISSED, UNANSWERED, Number
 from ledger.numbers import DAY, said
 from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
@@ -92,10 +92,13 @@ def host_conditions(plan: Plan) -> tuple[Condition, ...]:
 
 
 def served_conditions(plan: Plan) -> tuple[Condition, ...]:
-    """What `fits` asks of a plan whose requests arrive: that all of them are answered."""
-    if plan.serve is None or plan.serve.arrival_rate is None:
+    """What `fits` asks of a plan that serves: that its engine takes what is in flight, and answers what arrives."""
+    if plan.serve is None:
         return ()
-    return (Condition(f"{UNANSWERED} <= {said(MISSED, '%')}", UNANSWERED, "<=", Fraction(MISSED)),)
+    at_once = Condition(f"{EXCESS} <= 0", EXCESS, "<=", Fraction(0))
+    if plan.serve.arrival_rate is None:
+        return (at_once,)
+    return at_once, Condition(f"{UNANSWERED} <= {said(MISSED, '%')}", UNANSWERED, "<=", Fraction(MISSED))
 
 
 def check_consistent(conditions: Sequence[Condition]) -> None:

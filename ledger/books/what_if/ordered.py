@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -65,12 +65,16 @@ def check_matters(trial: Trial, keys: Sequence[str]) -> None:
     ranks = {*compared(trial.sought), *(() if trial.sought.real else (0,))}
     found = [totals for totals in map(trial, ranks) if totals is not None]
     if len(found) > 1 and all(totals.get(key) == found[0].get(key) for totals in found for key in keys):
-        raise without_effect(trial.sought.path, keys)
+        moved = {key for key in found[0] if any(totals.get(key) != found[0][key] for totals in found)}
+        raise without_effect(trial.sought.path, keys, moved)
 
 
-def without_effect(path: str, keys: Sequence[str]) -> SpecError:
-    """That no value of an input changes what is asked for."""
-    return fault(path, 1, f"nothing that is asked for depends on `{path}`", f"asked for: {', '.join(sorted(keys))}")
+def without_effect(path: str, keys: Sequence[str], moved: Collection[str] = ()) -> SpecError:
+    """That no value of an input changes what is asked for; of the totals that it moves, parts of those are named."""
+    parts = sorted(key for key in moved for asked in keys if key.startswith(f"{asked}."))
+    words = f"; {', '.join(f'`{part}`' for part in parts)} depends on it" if parts else ""
+    asked = f"asked for: {', '.join(sorted(keys))}{words}"
+    return fault(path, 1, f"nothing that is asked for depends on `{path}`", asked)
 
 
 def _searched(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:

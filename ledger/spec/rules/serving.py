@@ -54,7 +54,7 @@ def served_tokens_see_each_other_by_known_kinds(serve: Serve | None, model: Mode
     for group in model.groups if serve else ():
         for part in [part for part, custom in group.written.items() if custom.mixes]:
             message = f"{part} of `{group.name}` is written out over a sequence, and this plan reads a cache"
-            yield Problem(at("serve"), message, "a kind of attention that is known, or `run:` for training")
+            yield Problem(at("serve"), message, f"a kind of {part} that is known, or `run:` for training")
 
 
 def shares_are_of_all(serve: Serve | None, at: Places) -> Iterator[Problem]:
@@ -71,6 +71,13 @@ def prompts_are_longer_than_their_prefix(serve: Serve | None, at: Places) -> Ite
     if serve and serve.prefix >= serve.prompt.shortest:
         message = f"serve.prefix = {serve.prefix} tokens, and a prompt has {serve.prompt.shortest}"
         yield Problem(at("serve.prefix"), message, f"at most `prefix: {serve.prompt.shortest - 1} tokens`")
+
+
+def steps_give_no_more_than_an_answer(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """A step gives at most what is left of an answer, however many tokens are guessed."""
+    if serve and serve.speculative > max(1.0, most := float(serve.output.mean - 1)):
+        message = f"serve.speculative = {serve.speculative:g} tokens a step, and an answer has {most:g} after its first"
+        yield Problem(at("serve.speculative"), message, f"at most `speculative: {max(1.0, most):g}`")
 
 
 def served_sequences_are_longer_than_the_model(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:

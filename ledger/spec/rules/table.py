@@ -48,6 +48,7 @@ RULES: tuple[Rule, ...] = (
     serving.shares_are_of_all,
     serving.served_tokens_see_each_other_by_known_kinds,
     serving.prompts_are_longer_than_their_prefix,
+    serving.steps_give_no_more_than_an_answer,
     serving.served_models_have_layers,
     serving.served_models_decode,
     serving.served_positions_reach,

@@ -38,7 +38,9 @@ RATES = (
     ("serve.ttft", "first token", "all passes of one prompt, no queue"),
     ("serve.time_per_token", "time per token", "mean gap between the tokens of a sequence"),
     ("serve.time_per_token.floor", "the same by bandwidth alone", "weights and cache once, at the data sheet's rate"),
-    ("serve.waiting", "waiting for the first token", "what this load adds: a queue, and tokens of others beside it"),
+    ("serve.waiting", "waiting for others", "their chunks and tokens beside those of a prompt"),
+    ("serve.queue", "waiting for the first pass", "requests arrive at random: the mean of an M/G/1 queue"),
+    ("serve.ttft.under_load", "first token under this load", "from a request's arrival"),
     ("serve.residence", "a whole answer", "first token, waiting, and each further token"),
     ("serve.tokens_per_second", "output of all sequences", "tokens of answers, prompts left out"),
     ("serve.tokens_per_second_per_device", "output a device", "an even share"),
@@ -46,7 +48,7 @@ RATES = (
     ("serve.weights_read", "weights read for a token", "one device; experts as far as tokens reach them"),
     ("serve.cache.read", "cache read for a token", "one device, all of its sequences"),
     ("serve.cache.bytes_per_sequence", "cache of a sequence", "whole model, at the end of its output"),
-    ("serve.concurrency.max", "most sequences in flight", "whose whole outputs memory holds"),
+    ("serve.concurrency.max", "most sequences in flight", "that the engine takes at once, with whole outputs"),
     ("cost.per_million_tokens", "a million output tokens", "all devices, all the time"),
 )
 PASSES = {DECODE: "decoding, the sequences in flight", PREFILL: "a chunk of a prompt, alone"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEADLINES = (
     ("memory.reserved", "memory per device"),
-    ("serve.ttft", "first token of a prompt"),
+    ("serve.ttft.under_load", "first token under this load"),
     ("serve.time_per_token", "each token after it"),
     ("serve.tokens_per_second", "output of all sequences"),
     ("serve.concurrency.max", "most sequences in flight"),
@@ -94,9 +94,9 @@ def _note(report: Report, key: str) -> str:
     if key == "memory.reserved":
         capacity = values["memory.capacity"]
         return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}, all outputs whole"
-    if key == "serve.ttft":
-        later = numbers.duration(values["serve.waiting"])
-        return f"no queue, and nothing decoded beside it; under this load {later} later"
+    if key == "serve.ttft.under_load":
+        queue = f", {numbers.duration(values['serve.queue'])} of it in a queue" if "serve.queue" in values else ""
+        return f"{numbers.duration(values['serve.ttft'])} for a prompt alone{queue}"
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
     if key == "serve.tokens_per_second":
