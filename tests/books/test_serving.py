@@ -435,6 +435,8 @@ def test_stages_hold_their_layers() -> None:
         ("optimizer=adamw", "`optimizer` is of training"),
         ("parallelism.context=2", "`parallelism.context` is not modelled"),
         ("serve.prefix=9000 tokens", "serve.prefix = 9000"),
+        ("kernels={attention: eager}", "eager attention writes scores"),
+        ("precision={base: bf16-true, compute: nvfp4}", "flash attention cannot run in nvfp4"),
         ("serve.speculative=200", "serve.speculative = 200 tokens a step, and an answer has 191 after its first"),
         ("run={seq_len: 8}", "it trains or it serves"),
         ("model={parameters: 7e9}", "cannot be served"),

@@ -28,7 +28,8 @@ SERVED: tuple[Meaning, ...] = (
     Meaning("memory.static.weights", "elements held x bytes of their formats, with scales",
             "each storage once, on the fullest device", ("parameters.per_device", "precision.weights")),
     Meaning("memory.weights", "memory.static.weights", "they are there all the time", ("memory.static.weights",), True),
-    Meaning("memory.cache", "the cache at the fullest moment", "outputs of all sequences are whole then",
+    Meaning("memory.cache", "the cache at the fullest moment", "outputs of all sequences are whole then; where"
+            " lengths are a distribution, each is as long as they are on average",
             ("serve.cache.per_device",)),
     Meaning("memory.activations", "what the largest operation of a pass reads and writes, and the stream beside it",
             "a chunk of a prompt and one token of each sequence", ("serve.chunk", "serve.concurrency")),

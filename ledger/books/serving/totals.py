@@ -34,6 +34,7 @@ from ledger.spec.plan import Parallelism, Plan
 
 Totals = Iterator[tuple[str, Number]]
 HOUR, MILLION = 3600, 10**6
+ROUNDING = 1e-9  # of a sum of seconds, below which a difference of such is none
 RATE = "serve.tokens_per_second"
 QUEUE, UNDER_LOAD = "serve.queue", "serve.ttft.under_load"
 
@@ -156,7 +157,8 @@ def rates(service: Service, state: Steady) -> Totals:
     yield "serve.time_per_token", state.time_per_token
     yield "serve.residence", state.residence
     gaps = float(lengths.decoded(service.serve)) * state.time_per_token
-    waiting = max(0.0, state.residence - service.ttft - gaps)
+    waiting = state.residence - service.ttft - gaps
+    waiting = waiting if waiting > ROUNDING * state.residence else 0.0
     yield "serve.waiting", waiting
     if service.queue is not None:
         if service.serve.arrival_rate is not None:

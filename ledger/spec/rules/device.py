@@ -9,7 +9,7 @@ from ledger.numbers import percent, said
 from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Assumptions, Kernels, Model, Precision, Stack
+from ledger.spec.plan import Accelerator, Assumptions, Kernels, Model, Precision, Serve, Stack
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import write
 
@@ -46,8 +46,8 @@ def headroom_is_a_part(accelerator: Accelerator, assumptions: Assumptions, at: P
         yield Problem(at("assumptions.headroom"), message, "a share suits any device: `headroom: 10 %`")
 
 
-def flash_runs(
-    accelerator: Accelerator, model: Model, kernels: Kernels, precision: Precision, at: Places
+def flash_runs(  # noqa: PLR0913 - the parts of a plan that decide it
+    accelerator: Accelerator, model: Model, kernels: Kernels, precision: Precision, serve: Serve | None, at: Places
 ) -> Iterator[Problem]:
     """Flash attention of a GPU has half-precision kernels up to head_dim 256."""
     if (
@@ -57,6 +57,8 @@ def flash_runs(
     ):
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
+    if serve:
+        instead = "attention over a cache multiplies in bf16, fp16 or fp8: `compute: fp8_e4m3`"
     if precision.compute not in FLASH_DTYPES:
         yield Problem(at("kernels.attention"), f"{name} attention cannot run in {precision.compute}", instead)
     for group in model.groups:

@@ -7,7 +7,7 @@ from math import isclose
 
 from ledger.spec.parts import field_rows
 from ledger.spec.places import Places
-from ledger.spec.plan import Model, Parallelism, Precision, Serve, Stack
+from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Stack
 from ledger.spec.problems import Problem
 
 TRAINING = ("optimizer", "recompute", "train", "operations")
@@ -55,6 +55,13 @@ def served_tokens_see_each_other_by_known_kinds(serve: Serve | None, model: Mode
         for part in [part for part, custom in group.written.items() if custom.mixes]:
             message = f"{part} of `{group.name}` is written out over a sequence, and this plan reads a cache"
             yield Problem(at("serve"), message, f"a kind of {part} that is known, or `run:` for training")
+
+
+def attention_over_a_cache_is_one_kernel(serve: Serve | None, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """Plain operators would write the scores of all that waits, and read them again."""
+    if serve and kernels.attention in ("eager", "math") and at.states("kernels.attention"):
+        message = f"{kernels.attention} attention writes scores, which is not modelled of a plan that serves"
+        yield Problem(at("kernels.attention"), message, "`kernels: {attention: flash}`, or leave it out")
 
 
 def shares_are_of_all(serve: Serve | None, at: Places) -> Iterator[Problem]:

@@ -47,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     serving.sequences_in_flight_are_stated_once,
     serving.shares_are_of_all,
     serving.served_tokens_see_each_other_by_known_kinds,
+    serving.attention_over_a_cache_is_one_kernel,
     serving.prompts_are_longer_than_their_prefix,
     serving.steps_give_no_more_than_an_answer,
     serving.served_models_have_layers,

@@ -131,7 +131,12 @@ FIXED: Mapping[str, ConfigField] = {
     "pruned_heads": only({}),
     "torchscript": only(False),  # true unties the output head
     "use_bidirectional_attention": only(None, False),
-    "quantization_config": only(None),
+    "quantization_config": ConfigField(
+        None,
+        FieldKind(
+            lambda given: given is None, "null; remove it, and say in a plan's `precision` what weights are stored in"
+        ),
+    ),
     "auto_map": only(None),
 }
 # Fields of every class that leave shapes, parameters and dropout as they are.
