@@ -78,8 +78,8 @@ SERVED: tuple[Meaning, ...] = (
             ("serve.residence", "serve.ttft", "serve.time_per_token", "serve.output")),
     Meaning("serve.queue", "requests a second x mean square of the seconds of a prompt / 2 (1 - requests a second x"
             " mean of them), of each engine", "M/G/1: requests arrive at random, and an engine takes one prompt after"
-            " the other; Pollaczek 1930, Khinchine 1932; absent where requests wait ever longer",
-            ("serve.arrival_rate", "serve.prompt", "serve.chunk", "serve.ttft")),
+            " the other; Pollaczek 1930, Khinchine 1932; 0 where a plan keeps sequences in flight, absent where"
+            " requests wait ever longer", ("serve", "serve.prompt", "serve.chunk", "serve.ttft")),
     Meaning("serve.ttft.under_load", "serve.ttft + serve.waiting + serve.queue", "from a request's arrival to its first"
             " token, the mean; a plan that keeps sequences in flight has no queue",
             ("serve.ttft", "serve.waiting", "serve.queue")),

@@ -161,8 +161,7 @@ def rates(service: Service, state: Steady) -> Totals:
     waiting = waiting if waiting > ROUNDING * state.residence else 0.0
     yield "serve.waiting", waiting
     if service.queue is not None:
-        if service.serve.arrival_rate is not None:
-            yield QUEUE, service.queue
+        yield QUEUE, service.queue
         yield UNDER_LOAD, service.ttft + waiting + service.queue
     yield RATE, state.tokens_per_second
     yield f"{RATE}_per_device", state.tokens_per_second / service.plan.cluster.devices

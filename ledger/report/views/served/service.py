@@ -39,7 +39,7 @@ RATES = (
     ("serve.time_per_token", "time per token", "mean gap between the tokens of a sequence"),
     ("serve.time_per_token.floor", "the same by bandwidth alone", "weights and cache once, at the data sheet's rate"),
     ("serve.waiting", "waiting for others", "their chunks and tokens beside those of a prompt"),
-    ("serve.queue", "waiting for the first pass", "requests arrive at random: the mean of an M/G/1 queue"),
+    ("serve.queue", "waiting for the first pass", "requests at random: an M/G/1 queue; none of those kept in flight"),
     ("serve.ttft.under_load", "first token under this load", "from a request's arrival"),
     ("serve.residence", "a whole answer", "first token, waiting, and each further token"),
     ("serve.tokens_per_second", "output of all sequences", "tokens of answers, prompts left out"),
