@@ -9,6 +9,7 @@ import pytest
 import ledger
 from ledger.books.results import Compiled
 from ledger.books.serving.curve import curve
+from ledger.report.charts.curve import Axis, CurvePoint, chart
 from ledger.report.html import render
 from ledger.report.views.parts import Report
 from ledger.report.views.served.service import service
@@ -47,6 +48,16 @@ def test_the_table_beside_the_curve_has_each_of_its_points(compiled: Compiled) -
     assert compiled.service is not None
     assert len(view.curve.rows) == len(curve(compiled.service))
     assert "a million tokens" in [column.title for column in view.curve.columns]
+
+
+def test_points_that_lie_on_one_another_have_one_label() -> None:
+    """Where more in flight gain nothing, their circles coincide, and their names stand together in their order."""
+    places = [CurvePoint(x, y, name) for x, y, name in [(1, 5, "1"), (9, 9, "128"), (9.01, 9, "256"), (9, 5, "512")]]
+    drawn = chart(places, Axis("s", "s"), Axis("tokens/s", "tokens/s"), "a curve", 760.0)
+    labels = re.findall(r">([\d, ]+)</text>", drawn)
+    assert "128, 256" in labels
+    assert {"1", "512"} <= set(labels)
+    assert not {"128", "256"} & set(labels)
 
 
 def test_markdown_has_the_curve(compiled: Compiled) -> None:

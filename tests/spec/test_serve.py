@@ -35,6 +35,14 @@ def test_a_step_yields_a_token_at_least() -> None:
         load_plan("serve-70b", ("serve.speculative=0.5",))
 
 
+@pytest.mark.parametrize("cache", ["int4", "nvfp4", "mxfp4"])
+def test_caches_that_nobody_timed_are_warned_of(cache: str) -> None:
+    """Their kernel brings four bits back, which takes time; of caches in a byte and more there are timings."""
+    (warning,) = load_plan("serve-70b", (f"precision.cache={cache}",)).warnings
+    assert warning.message == f"attention over a cache in {cache} was timed by nobody: it is priced as one in bf16"
+    assert load_plan("serve-70b", ("precision.cache=int8",)).warnings == ()
+
+
 def test_sequences_beyond_the_model_are_warned_of() -> None:
     """Llama 3 was made for 8192 tokens: a prompt of 8000 and 512 of output are more."""
     (warning,) = load_plan("serve-70b", ("serve.prompt=8000 tokens",)).warnings

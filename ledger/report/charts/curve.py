@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import dist
 
 from ledger import numbers
 from ledger.report.charts.labels import SMALL, Mark, place_labels
@@ -11,6 +12,7 @@ from ledger.report.charts.scatter import boxes_along
 from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
 
 RADIUS = 4.5
+Middle = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,28 @@ def chart(places: Sequence[CurvePoint], across: Axis, up: Axis, title: str, widt
     x = Scale(0.0, 1.08 * max(place.across for place in places), 64.0, width - 12.0)
     y = Scale(0.0, 1.12 * max(place.up for place in places), 28.0 + tall, 28.0)
     parts = [*_grid(x, y, across, up), path([(x(p.across), y(p.up)) for p in places], "estimate", 1.5)]
-    marks = []
-    for place in places:
-        middle = (x(place.across), y(place.up))
+    middles = [(x(place.across), y(place.up)) for place in places]
+    for place, middle in zip(places, middles, strict=True):
         colour = "estimate" if place.reached else "bound"
         parts.append(element("circle", cx=middle[0], cy=middle[1], r=RADIUS, **fill(colour)))
-        marks.append(Mark(place.label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0)))
+    marks = [
+        Mark(label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0))
+        for middle, label in _named(middles, [place.label for place in places])
+    ]
     joined = boxes_along([(x(place.across), y(place.up)) for place in places])
     parts += [text.draw() for text in place_labels(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
     return picture(width, tall + 72.0, title, parts)
+
+
+def _named(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
+    """Each point with its name; points that lie on one another have theirs together, in their order."""
+    found: list[tuple[Middle, list[str]]] = []
+    for middle, label in zip(middles, labels, strict=True):
+        if found and dist(middle, found[-1][0]) < 2 * RADIUS:
+            found[-1][1].append(label)
+        else:
+            found.append((middle, [label]))
+    return [(middle, ", ".join(names)) for middle, names in found]
 
 
 def _grid(x: Scale, y: Scale, across: Axis, up: Axis) -> list[str]:

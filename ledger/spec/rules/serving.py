@@ -12,6 +12,7 @@ from ledger.spec.problems import Problem
 
 TRAINING = ("optimizer", "recompute", "train", "operations")
 SERVED_AXES = ("data", "tensor", "pipeline", "expert", "stages", "ends")  # of `parallelism`, what serving knows
+TIMED_CACHES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8")
 WHOLE = 1e-6  # by how much shares may miss their sum of 1
 
 
@@ -115,6 +116,13 @@ def served_positions_reach(serve: Serve | None, model: Model, at: Places) -> Ite
     if 0 < model.learned_positions < longest:
         message = f"prompt and output have {longest} tokens, but the model has {model.learned_positions} positions"
         yield Problem(at("serve.prompt"), message, f"at most {model.learned_positions} tokens together")
+
+
+def caches_have_a_kernel(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:
+    """Kernels over a cache in half precision and in bytes were timed; what brings four bits back takes time too."""
+    if serve and precision.cache and precision.cache not in TIMED_CACHES:
+        message = f"attention over a cache in {precision.cache} was timed by nobody: it is priced as one in bf16"
+        yield Problem(at("precision.cache"), message, "its bytes are exact; seconds are those of fewer bytes alone")
 
 
 def engines_are_described(serve: Serve | None, stack: Stack, at: Places) -> Iterator[Problem]:

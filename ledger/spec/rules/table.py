@@ -196,6 +196,7 @@ WARNINGS: tuple[Rule, ...] = (
     model.heads_begin_at_whole_reads,
     serving.served_sequences_are_longer_than_the_model,
     serving.engines_are_described,
+    serving.caches_have_a_kernel,
     effects.kernels_find_their_parts,
     effects.counts_run_no_kernels,
     operations.losses_are_stated_whole,
