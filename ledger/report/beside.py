@@ -10,7 +10,8 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
+from weakref import finalize
 
 from ledger.processes import end_with_parent, interrupt_held
 
@@ -38,22 +39,32 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     with interrupt_held(forking):
         process.start()
     theirs.close()
-    return _awaited(ours, process, work)
+    return _Awaited(ours, process, work)
 
 
-def _awaited(ours: Connection, process: ForkProcess, work: Callable[[], Result]) -> Callable[[], Result]:
-    """Waits for what a process sends; `work` is done here where it ends without."""
+class _Awaited(Generic[Result]):
+    """Waits for what a process sends; `work` is done here where it ends without. Forgotten, it ends the process."""
 
-    def result() -> Result:
+    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[[], Result]) -> None:
+        self._ours, self._process, self._work = ours, process, work
+        self._forgotten = finalize(self, _end, ours, process)
+
+    def __call__(self) -> Result:
         try:
-            return cast(Result, ours.recv())
+            return cast(Result, self._ours.recv())
         except (EOFError, OSError):
-            return work()
+            return self._work()
         finally:
-            ours.close()
-            process.join()
+            self._forgotten.detach()
+            self._ours.close()
+            self._process.join()
 
-    return result
+
+def _end(ours: Connection, process: ForkProcess) -> None:
+    """Ends a process whose result nobody waits for; it would wait for ever to be rid of it."""
+    ours.close()
+    process.terminate()
+    process.join()
 
 
 def _send(there: Connection, work: Callable[[], Any]) -> None:
@@ -74,14 +85,24 @@ def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callabl
         process.start()
     theirs.close()
 
-    def begin(*given: Any) -> Callable[[], Result]:
-        try:
-            ours.send(given)
-        except OSError:
-            return partial(work, *given)
-        return _awaited(ours, process, partial(work, *given))
+    return _Ready(ours, process, work)
 
-    return begin
+
+class _Ready(Generic[Result]):
+    """Sends the arguments to a process that waits for them. Forgotten, it ends the process."""
+
+    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
+        self._ours, self._process, self._work = ours, process, work
+        self._forgotten = finalize(self, _end, ours, process)
+
+    def __call__(self, *given: Any) -> Callable[[], Result]:
+        work = partial(self._work, *given)
+        try:
+            self._ours.send(given)
+        except OSError:
+            return work
+        self._forgotten.detach()
+        return _Awaited(self._ours, self._process, work)
 
 
 def _answer(there: Connection, other: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:

@@ -18,8 +18,9 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,18 @@ def _committed(room: Path) -> None:
 
 
 def run_warm(mutant: Mutant, room: Path) -> Outcome:
-    """The verdict on a mutant that runs in this process."""
+    """The verdict on a mutant that runs in this process, and must leave no other behind."""
+    outcome = _run_warm(mutant, room)
+    if active_children():
+        gc.collect()
+    if (left := active_children()) and not outcome.fault:
+        outcome = replace(outcome, fault=f"{mutant.verb}: {len(left)} processes are left")
+    for process in left:
+        process.kill()
+    return outcome
+
+
+def _run_warm(mutant: Mutant, room: Path) -> Outcome:
     prepared(mutant, room)
     if mutant.verb in {"verify", "bench"}:
         with suppress(ImportError):

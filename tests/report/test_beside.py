@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from multiprocessing import active_children
 
 import pytest
 
@@ -59,6 +60,18 @@ def test_a_process_that_could_not_prepare_leaves_the_work_here() -> None:
         raise ImportError("not installed")
 
     assert ready(lambda number: (os.getpid(), number), prepare)(3)() == (os.getpid(), 3)
+
+
+@needs_fork
+def test_what_nobody_waits_for_ends() -> None:
+    """A page that is refused while its PDF is set leaves no process behind, whatever that had to say."""
+    before = set(active_children())
+    first, second = beside(lambda: bytes(5_000_000)), ready(lambda: b"", lambda: None)
+    third = ready(bytes, lambda: None)(5_000_000)
+    begun = set(active_children()) - before
+    assert len(begun) == 3
+    del first, second, third
+    assert not set(active_children()) & begun
 
 
 def test_one_core_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
