@@ -30,6 +30,7 @@ READ: dict[str, str] = {
     "model/strides.py: cut": "parts of a dim, as authors of questions write them: `0:2`",
     "books/names.py: under": "accounts and totals as users type them, whole or their beginning",
     "books/notation.py: _rank": "sympy's symbols, which keep nothing but a name",
+    "books/what_if/ordered.py: without_effect": "keys of totals as users type them, whole or the beginning of others",
     "books/meanings.py: re": "keys of totals as users type them, held against the table of meanings",
     "books/meanings.py: known": "paths of a plan, as the table of meanings and `--set` write them",
     "books/plan_quantities.py: re": "totals of transfers as authors of questions write them",

@@ -61,10 +61,10 @@ def bottleneck(spent: RequestTime) -> str:
 def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     found = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
-    if beyond_engine(totals):
-        found.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
-    elif not keeps_up(totals):
+    if not keeps_up(totals):
         found.append("does not keep up with its requests")
+    elif beyond_engine(totals):
+        found.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
     elif judged.fits:
         each = said(totals["serve.time_per_token"], "s")
         found.append(f"first token after {first_token(totals)}, then one every {each}")
@@ -92,8 +92,8 @@ def beyond_engine(totals: Mapping[str, Number]) -> bool:
 
 
 def keeps_up(totals: Mapping[str, Number]) -> bool:
-    """Whether the requests that arrive are answered as fast as they come."""
-    return totals.get(UNANSWERED, 0) <= MISSED
+    """Whether requests that arrive are answered as fast as they come, by the sequences that an engine takes at once."""
+    return UNANSWERED not in totals or (totals[UNANSWERED] <= MISSED and not beyond_engine(totals))
 
 
 def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
