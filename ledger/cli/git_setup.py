@@ -22,17 +22,18 @@ def command(patterns: tuple[str, ...]) -> None:
     Writes the driver `ledger` to the configuration of this repository, and names it in .gitattributes for files that
     match PATTERN (without any: *.yaml). Who clones the repository runs it once. What is there already is left.
     """
-    from ledger.spec.git import ask_git
+    from ledger.spec.git import ask_git, one_line
     from ledger.whole_files import replace_file
 
-    top = Path(ask_git(["rev-parse", "--show-toplevel"]).decode().rstrip("\n"))
+    if spoilt := [pattern for pattern in patterns if not pattern.isprintable() or not pattern.strip()]:
+        raise click.UsageError(f"{spoilt[0]!a} is no pattern of {ATTRIBUTES}: a line of its own has one")
+    path = Path(one_line(["rev-parse", "--show-toplevel"])) / ATTRIBUTES
+    text = attributes(path)
     for key, value in ((DRIVER, f"{program()} git-text"), HUNKS):
-        known = ask_git(["config", "--local", "--default", "", "--get", key], top).decode().rstrip("\n")
+        known = ask_git(["config", "--local", "--default", "", "--get", key], path.parent).decode().rstrip("\n")
         if known != value:
-            ask_git(["config", "--local", key, value], top)
+            ask_git(["config", "--local", key, value], path.parent)
         click.echo(f"{'left' if known == value else 'set'}: git config {key} {shlex.quote(value)}")
-    path = top / ATTRIBUTES
-    text = path.read_text("utf-8") if path.exists() else ""
     wanted = [f"{pattern} diff=ledger" for pattern in patterns or ("*.yaml",)]
     missing = [line for line in wanted if line not in text.splitlines()]
     if missing:
@@ -40,6 +41,16 @@ def command(patterns: tuple[str, ...]) -> None:
         replace_file(path, (ended + "".join(f"{line}\n" for line in missing)).encode())
     for line in wanted:
         click.echo(f"{'added' if line in missing else 'left'}: {ATTRIBUTES}: {line}")
+
+
+def attributes(path: Path) -> str:
+    """What stands in the file of attributes; raises SpecError where it is no text file of the repository's own."""
+    from ledger.spec.problems import Location, Problem, SpecError
+    from ledger.spec.sources import from_file
+
+    if path.is_symlink():
+        raise SpecError([Problem(Location(str(path)), "a link: git reads no attributes through one", "make it a file")])
+    return from_file(path).text if path.exists() else ""
 
 
 def program() -> str:

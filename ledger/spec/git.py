@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -15,7 +16,12 @@ LINK, MODULE = "120000", "160000"  # modes of symbolic links and of other reposi
 LONGEST_LINKS = 40  # that one path may follow, as Linux has it
 SHORT_COMMIT = 12  # digits that tell a commit from others
 LARGEST_BLOB = 2_000_000  # bytes of a file that are read, twice what a text may have
+BATCH = 32_000_000  # bytes of files that are asked for at once
+LONGEST_PATH = 4096  # bytes, as Linux has it; of a link too
 SLOWEST = 60  # seconds that git may take
+# A repository's own configuration starts no program, and what a partial clone lacks is not fetched.
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never")
+ENVIRONMENT = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 RENAMED = ("diff", "--no-ext-diff", "--name-status", "-z", "-M", "--diff-filter=R")
 FROM_THE_TOP = "REV:path reads `path` at the git revision REV; a path in a folder starts at the repository's top"
 OUTSIDE = "of a revision, only files of its repository can be read"
@@ -50,6 +56,8 @@ class Revision:
     def resolve(self, path: str) -> str:
         """The path of a file from the top, without `..` and links; raises SpecError for one that leads outside."""
         typed, listing = path, _listing(self.top, self.tree)
+        if len(path) > LONGEST_PATH:
+            raise SpecError([Problem(Location(self.name), "a path that is longer than any")])
         path = normpath(path)
         for _ in range(LONGEST_LINKS):
             if path.startswith(("../", "/")):
@@ -58,6 +66,8 @@ class Revision:
             if link is None:
                 return path
             target = _blob(self.top, listing[link][1]).decode(errors="replace")
+            if len(target) + len(path) > LONGEST_PATH:
+                raise SpecError([Problem(Location(self.file(typed)), "a link that is longer than any path")])
             path = normpath(join(str(PurePosixPath(link).parent), target, path[len(link) + 1 :]))
         raise SpecError([Problem(Location(self.file(typed)), "links that lead to each other")])
 
@@ -69,9 +79,27 @@ class Revision:
         return _blob(self.top, blob)
 
     def contents(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """The bytes of many files, asked for at once; links and other repositories are passed over."""
+        """The bytes of many files, asked for together; links, other repositories and what is too large are left out."""
         listing = _listing(self.top, self.tree)
         wanted = [(path, listing[path][1]) for path in paths if listing[path][0] not in {LINK, MODULE}]
+        batch: list[tuple[str, str]] = []
+        held = 0
+        for (path, blob), size in zip(wanted, _sizes(self.top, [blob for _, blob in wanted]), strict=True):
+            if size is None:
+                message = f"git lacks the content of this file at {self.name}, or it is damaged"
+                raise SpecError(
+                    [Problem(Location(self.file(path)), message, "in a partial clone: `git fetch --refetch`")]
+                )
+            if size <= LARGEST_BLOB:
+                batch.append((path, blob))
+                held += size
+            if held > BATCH:
+                yield from self._batch(batch)
+                batch, held = [], 0
+        yield from self._batch(batch)
+
+    def _batch(self, wanted: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+        """Some of them, in their order."""
         answer = ask_git(["cat-file", "--batch"], self.top, "".join(f"{blob}\n" for _, blob in wanted).encode())
         position = 0
         for path, _ in wanted:
@@ -88,14 +116,19 @@ class Revision:
 
 def open_revision(name: str) -> Revision:
     """The revision that git knows by a name, of the repository around the current folder; raises SpecError."""
-    command = ["rev-parse", "--show-toplevel", "--show-prefix", "--verify", "--end-of-options", f"{name}^{{tree}}"]
     try:
-        top, prefix, tree = ask_git(command).decode(errors="replace").splitlines()
+        tree = ask_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}"]).decode().strip()
+        top, prefix = (one_line(["rev-parse", asked]) for asked in ("--show-toplevel", "--show-prefix"))
     except SpecError as error:
         help_text = "`git log` has the revisions; a shallow clone lacks most of them (`git fetch --unshallow`)"
         message = f"git knows no revision {name!r} here: {error.problems[0].message.removeprefix('git: ')}"
         raise SpecError([Problem(Location(name), message, help_text)]) from error
     return Revision(name, Path(top), tree, prefix)
+
+
+def one_line(command: Iterable[str]) -> str:
+    """What git prints without its line end: a path, whatever bytes it has."""
+    return os.fsdecode(ask_git(command).removesuffix(b"\n"))
 
 
 def merge_base(one: str, other: str) -> str:
@@ -105,10 +138,12 @@ def merge_base(one: str, other: str) -> str:
 
 def ask_git(command: Iterable[str], folder: Path | None = None, given: bytes = b"") -> bytes:
     """What git prints; raises SpecError with its own words where it fails."""
-    words = ["git", *command]
-    where = Location(" ".join(words[:2]))
+    words = [*GIT, *command]
+    where = Location(f"git {words[len(GIT)]}")
     try:
-        done = subprocess.run(words, cwd=folder, input=given, capture_output=True, check=False, timeout=SLOWEST)  # noqa: S603 - git, not a shell
+        done = subprocess.run(  # noqa: S603 - git, not a shell
+            words, cwd=folder, input=given, capture_output=True, check=False, timeout=SLOWEST, env=environment()
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise SpecError([Problem(where, f"git could not be asked: {error}")]) from error
     if done.returncode:
@@ -117,11 +152,16 @@ def ask_git(command: Iterable[str], folder: Path | None = None, given: bytes = b
     return done.stdout
 
 
+def environment() -> dict[str, str]:
+    """That of git: nothing is fetched, locked or asked for."""
+    return {**os.environ, **ENVIRONMENT}
+
+
 def folder_moves(old: Path, new: Path) -> Mapping[str, str]:
     """New path -> old path of the files that git takes for renamed between two folders; none where there is no git."""
-    words = ["git", *RENAMED, "--no-index", str(old), str(new)]
+    words = [*GIT, *RENAMED, "--no-index", str(old), str(new)]
     try:
-        done = subprocess.run(words, capture_output=True, check=False, timeout=SLOWEST)  # noqa: S603 - git, not a shell
+        done = subprocess.run(words, capture_output=True, check=False, timeout=SLOWEST, env=environment())  # noqa: S603 - git, not a shell
     except (OSError, subprocess.TimeoutExpired):
         return {}
     names = done.stdout.decode(errors="replace").split("\0")
@@ -142,13 +182,21 @@ def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
 @cache
 def _blob(top: Path, blob: str) -> bytes:
     """The content of a file, cut off where it is longer than any text that is read."""
-    command = ["git", "cat-file", "blob", blob]
-    with subprocess.Popen(command, cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:  # noqa: S603 - git, not a shell
+    command = ["cat-file", "blob", blob]
+    with subprocess.Popen(  # noqa: S603 - git, not a shell
+        [*GIT, *command], cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
+    ) as git:
         content = git.stdout.read(LARGEST_BLOB) if git.stdout else b""
         if len(content) == LARGEST_BLOB:
             git.kill()
             return content
-    return ask_git(command[1:], top) if git.returncode else content
+    return ask_git(command, top) if git.returncode else content
+
+
+def _sizes(top: Path, blobs: Sequence[str]) -> Iterator[int | None]:
+    """Bytes of each of these objects; None of one that git has not."""
+    answer = ask_git(["cat-file", "--batch-check=%(objectsize)"], top, "".join(f"{one}\n" for one in blobs).encode())
+    yield from (int(line) if line.isdigit() else None for line in answer.decode().splitlines())
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ledger.report.seals.seal import Revision
+from ledger.spec.bounded_files import read_bounded
+from ledger.spec.git import GIT, LARGEST_BLOB, LINK, environment
 
 SECONDS = 30.0  # for git to answer
-# The same answer whatever the user's language and settings, and nothing written.
-ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+PLAIN = {"LC_ALL": "C"}  # the same answer whatever the user's language
 HEAD = "HEAD"
+SHA1 = 40  # digits of an object's name
 
 
 def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") -> Revision | None:
@@ -25,17 +28,33 @@ def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") 
         return None
     date = _git(top, "log", "-1", "--no-show-signature", "--format=%cI", commit)
     authors = _git(top, "log", "--no-show-signature", "--reverse", "--format=%aN", commit, "--", plan)
-    # A file that is ignored is not as the commit has it either.
-    changed = "" if revision else _git(top, "status", "--porcelain", "--ignored=matching", "--", *files)
-    return Revision(commit, date, bool(changed), tuple(dict.fromkeys(authors.splitlines())))
+    changed = not revision and _changed(top, commit, sorted({*files}))
+    return Revision(commit, date, changed, tuple(dict.fromkeys(authors.splitlines())))
+
+
+def _changed(top: Path, commit: str, files: Sequence[str]) -> bool:
+    """Whether a file is not as the commit has it, but for line ends: hashed here, since `git status` runs filters."""
+    rows = _git(top, "ls-tree", "-z", commit, "--", *files).split("\0")
+    known = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
+    return any(name not in known or not _as_committed(top / name, *known[name]) for name in files)
+
+
+def _as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
+    try:
+        content = os.fsencode(path.readlink()) if mode == LINK else read_bounded(path, LARGEST_BLOB)
+    except OSError:
+        return False
+    kind = hashlib.sha1 if len(blob) == SHA1 else hashlib.sha256
+    written = (content, content.replace(b"\r\n", b"\n"))
+    return any(kind(b"blob %d\0" % len(one) + one).hexdigest() == blob for one in written)
 
 
 def _git(top: Path, *arguments: str) -> str:
     """What git prints; nothing where it fails or is not installed."""
-    command = ["git", "--literal-pathspecs", "-C", str(top), *arguments]
+    command = [*GIT, "--literal-pathspecs", "-C", str(top), *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - git, not a shell
-            command, capture_output=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}
+            command, capture_output=True, check=False, timeout=SECONDS, env={**environment(), **PLAIN}
         )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""

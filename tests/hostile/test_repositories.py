@@ -1,0 +1,175 @@
+"""Repositories that somebody else made: nothing of theirs is run, followed without end, or read without bounds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ledger.cli import main
+from ledger.report.seals.revisions import revision_of
+from ledger.spec.git import LARGEST_BLOB, LONGEST_PATH
+from tests.fuzz.seeds import seeds
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = seeds()["plan"][0].text
+MEASURED = """
+import resource, sys
+from ledger.cli import main
+try:
+    main(["ci"], prog_name="ledger")
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+CHANGED = PLAN.replace('"seq_len": 256', '"seq_len": 128')
+
+
+def ledger(*words: str) -> Result:
+    """What the command line says."""
+    return CliRunner().invoke(main, words, prog_name="ledger")
+
+
+def git(*words: str, given: bytes = b"") -> str:
+    """What git prints in the current folder."""
+    named = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *named, *words], check=True, capture_output=True, input=given).stdout.decode().strip()
+
+
+def commit(text: str) -> None:
+    """All files, with the plan as this text."""
+    Path("plan.yaml").write_text(text, "utf-8")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository as working directory."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "-q")
+    return folder
+
+
+def test_its_configuration_runs_nothing(here: Path, tmp_path: Path) -> None:
+    """A monitor of files, a hook and a filter are programs that git starts where a configuration names them."""
+    commit(PLAN)
+    commit(CHANGED)
+    seen = tmp_path / "seen"
+    git("config", "core.fsmonitor", f"touch {seen}; false")
+    git("config", "filter.x.clean", f"touch {seen}; cat")
+    git("config", "diff.x.textconv", f"touch {seen}; cat")
+    git("config", "diff.external", f"touch {seen}")
+    Path(".gitattributes").write_text("*.yaml filter=x diff=x\n")
+    os.utime("plan.yaml", (1, 1))
+    for words in (
+        ("report", "plan.yaml", "--no-search", "--format", "md", "--out", str(tmp_path / "out")),
+        ("ci",),
+        ("diff", "HEAD~1:plan.yaml", "plan.yaml"),
+    ):
+        assert ledger(*words).exit_code == 0
+        assert not seen.exists(), words
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_file_is_changed_where_its_text_is(here: Path, ends: str) -> None:
+    """Line ends are a matter of the checkout; a file that git does not have is no part of the commit."""
+    commit(PLAN)
+    Path("plan.yaml").write_text(PLAN, "utf-8", newline=ends)
+    found = revision_of(here, "plan.yaml", ["plan.yaml"])
+    assert found is not None
+    assert not found.changed
+    Path("other.yaml").write_text("x: 1\n")
+    assert getattr(revision_of(here, "plan.yaml", ["plan.yaml", "other.yaml"]), "changed")  # noqa: B009
+    Path("plan.yaml").write_text(CHANGED, "utf-8", newline=ends)
+    assert getattr(revision_of(here, "plan.yaml", ["plan.yaml"]), "changed")  # noqa: B009
+
+
+def test_large_files_are_not_read(here: Path) -> None:
+    """A file beyond any spec is not asked for, and others not all at once."""
+    for number in range(4):
+        Path(f"large{number}.yaml").write_bytes(b"#" + bytes([65 + number]) * 60 * LARGEST_BLOB)
+    commit(PLAN)
+    commit(CHANGED)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "plan.yaml" in done.stdout
+    assert int(done.stderr.splitlines()[-1]) < 300_000  # kB
+
+
+def test_a_link_longer_than_any_path_is_refused(here: Path) -> None:
+    """Linux knows none; each step of it would be looked up."""
+    commit(PLAN)
+    long = git("hash-object", "-w", "--stdin", given=b"x/" * LONGEST_PATH)
+    tree = git("mktree", "--missing", given=f"120000 blob {long}\tlink.yaml\n".encode())
+    made = git("commit-tree", tree, "-m", "x")
+    result = ledger("show", f"{made}:link.yaml")
+    assert result.exit_code == 2
+    assert "longer than any path" in result.stderr
+    assert "longer than any" in ledger("show", f"HEAD:{'x/' * LONGEST_PATH}a.yaml").stderr
+
+
+def test_a_file_whose_content_is_not_there_is_named(here: Path) -> None:
+    """As in a partial clone, whose content is not fetched by the way, and in a damaged one."""
+    Path("other.yaml").write_text("x: 1\n")
+    commit(PLAN)
+    commit(CHANGED)
+    blob = git("rev-parse", "HEAD:other.yaml")
+    (here / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    result = ledger("ci")
+    assert result.exit_code == 2
+    assert "HEAD~1:other.yaml" in result.stderr
+    assert "lacks the content" in result.stderr
+
+
+@pytest.mark.parametrize("name", [b"new\nline", b"bad\xff"])
+def test_a_folder_may_have_any_name(
+    name: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What git prints of it is a path, whatever bytes it has."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "-q")
+    commit(PLAN)
+    commit(CHANGED)
+    result = ledger("ci")
+    assert result.exit_code == 0, result.stderr
+    assert ledger("git-setup").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.symlink_to("/etc/hostname"), "a link"),
+        (lambda path: path.write_bytes(b"caf\xe9 text\n"), "not UTF-8"),
+        (os.mkfifo, "not a file"),
+    ],
+)
+def test_attributes_are_a_text_file(here: Path, make: Callable[[Path], None], said: str) -> None:
+    """Anything else is refused before something is written, to the configuration or to the file."""
+    commit(PLAN)
+    make(Path(".gitattributes"))
+    result = ledger("git-setup")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "ledger" not in (here / ".git" / "config").read_text("utf-8")
+
+
+def test_a_pattern_is_one_line(here: Path) -> None:
+    """Another line would be an attribute of its own."""
+    assert ledger("git-setup", "*.yaml\n* filter=evil").exit_code == 2
+    assert not Path(".gitattributes").exists()
