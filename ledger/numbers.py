@@ -167,12 +167,12 @@ def days(value: Number) -> str:
     """Days to a tenth: `143.9 days`; what nobody waits for in powers of ten."""
     if magnitude(value) >= LONGEST_DAYS:
         return scientific(value, "days")
-    return f"{grouped(exact(value).quantize(Decimal('0.1')))}{THIN}days"
+    return f"{grouped(exact(value).quantize(Decimal('0.1'), context=ALL_DIGITS))}{THIN}days"
 
 
 def percent(value: Number) -> str:
     """A share, to a tenth of a per cent: `41.2 %`."""
-    return f"{grouped((exact(value) * 100).quantize(Decimal('0.1')))}{THIN}%"
+    return f"{grouped((exact(value) * 100).quantize(Decimal('0.1'), context=ALL_DIGITS))}{THIN}%"
 
 
 def tick_percent(value: Number) -> str:
@@ -182,7 +182,7 @@ def tick_percent(value: Number) -> str:
 
 def shift(value: Number) -> str:
     """A small relative change, to a hundredth of a per cent: `−0.31 %`."""
-    return signed(f"{grouped((exact(value) * 100).quantize(Decimal('0.01')))}{THIN}%")
+    return signed(f"{grouped((exact(value) * 100).quantize(Decimal('0.01'), context=ALL_DIGITS))}{THIN}%")
 
 
 def change(value: Number) -> str:
@@ -194,9 +194,9 @@ def money(value: Number) -> str:
     """US dollars: `$9.8 M` to a tenth, thousands and dollars whole, prices below 100 to the cent."""
     for factor, name in ((10**9, "B"), (10**6, "M")):
         if magnitude(value) >= factor:
-            return f"${grouped((exact(value) / factor).quantize(Decimal('0.1')))}{THIN}{name}"
+            return f"${grouped((exact(value) / factor).quantize(Decimal('0.1'), context=ALL_DIGITS))}{THIN}{name}"
     cents = Decimal(1) if magnitude(value) >= 100 else Decimal("0.01")
-    return f"${grouped(exact(value).quantize(cents))}"
+    return f"${grouped(exact(value).quantize(cents, context=ALL_DIGITS))}"
 
 
 def brief_money(value: Number) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ledger.report.seals.seal import Compiler
 
 DIFFERENT = 1
+BEYOND = 10**9  # times a total, beyond which a change is not told as a share
 
 
 @click.command(name="reproduce")
@@ -59,11 +61,14 @@ def _print(again: Reproduction) -> None:
 
 
 def _lines(again: Reproduction) -> Iterator[str]:
-    from ledger.report.seals.reproduction import DIFFERS, SAME, UNCOMPARED
+    from ledger.report.seals.reproduction import DIFFERS, SAME, UNCOMPARED, WORDS
 
     count = len(again.seal.totals)
     if again.same:
-        page = "and every word" if again.page == SAME else "the page was printed by another compiler: not compared"
+        page = {
+            SAME: "and every word",
+            WORDS: "and every word; how the pages look was not compared, since other bytes are set here",
+        }.get(again.page, "the page was printed by another compiler: not compared")
         yield f"same: {count} totals, accounts, {page}"
     if again.totals:
         yield f"differs: {len(again.totals)} of {count} totals"
@@ -99,5 +104,5 @@ def _rows(changed: Iterable[TotalChange]) -> Iterator[list[str]]:
 
     for one in changed:
         texts = ["–" if value is None else numbers.written(value, unit_of(one.key)) for value in (one.sealed, one.now)]
-        relative = numbers.shift(one.now / one.sealed - 1) if one.sealed and one.now is not None else ""
-        yield [one.key, *texts, relative]
+        relative = Fraction(one.now) / Fraction(one.sealed) - 1 if one.sealed and one.now is not None else None
+        yield [one.key, *texts, "" if relative is None or abs(relative) > BEYOND else numbers.shift(relative)]

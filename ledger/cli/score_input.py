@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from time import monotonic
 
 import click
 
 from ledger.cli.garbage import UNTOUCHED
+from ledger.cli.progress import TOLD_EVERY
 from ledger.evidence.documents import Evidence, read_document, read_evidence
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun
 from ledger.evidence.tables import TableRow, read_table
@@ -176,10 +178,15 @@ def _known(wanted: str, sources: Mapping[str, str], path: Path) -> None:
 
 
 def _with_progress(rows: Iterable[ScoreRow], total: int) -> Iterator[ScoreRow]:
+    told = monotonic()
     for count, row in enumerate(rows, 1):
         yield row
-        if sys.stderr.isatty() and (count % EVERY == 0 or count == total):
-            click.echo(f"\r{count} of {total} rows", err=True, nl=count == total)
+        if sys.stderr.isatty():
+            if count % EVERY == 0 or count == total:
+                click.echo(f"\r{count} of {total} rows", err=True, nl=count == total)
+        elif monotonic() - told > TOLD_EVERY:
+            told = monotonic()
+            click.echo(f"{count} of {total} rows", err=True)
 
 
 def _predicted(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> Iterator[ScoreRow]:

@@ -137,14 +137,14 @@ def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: flo
             of.append(number)
     ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
     found = [nothing(question) for _ in spaces]
-    until = time.time() + seconds if seconds else 0.0
+    until = time.monotonic() + seconds if seconds else 0.0
     try:
         with time_limit(AFTER * seconds):
             for done, (task, part) in enumerate(run(ordered, Job(question, until=until)), 1):
                 number = of[task.number]
                 found[number] = add(found[number], part, question)
                 progress(done, len(tasks), sum(one.legal for one in found))
-                if not part.complete and not until:
+                if not part.complete and (not until or time.monotonic() < until):
                     raise KeyboardInterrupt
     except OutOfTimeError:
         return found, False

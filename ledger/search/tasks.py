@@ -43,8 +43,8 @@ class Task:
 class Job:
     """What is asked of every task. `counted`: keys whose values are counted. `layers`: of a density, where wanted.
 
-    `parts`: where the rows of each task are written, if anywhere. `until`: the time (s since 1970) after which a task
-    goes by what it has; 0: none.
+    `parts`: where the rows of each task are written, if anywhere. `until`: the time (s of time.monotonic) after which a
+    task goes by what it has; 0: none.
     """
 
     question: Question
@@ -60,14 +60,14 @@ class UnknownTotalError(ValueError):
 
 @dataclass
 class Deadline:
-    """A time (s since 1970, 0: none) after which no more blocks are priced; `passed` where some were not."""
+    """A time (s of time.monotonic, 0: none) after which no more blocks are priced; `passed` where some were not."""
 
     until: float
     passed: bool = False
 
     def before(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """The blocks that are begun in time."""
-        while not self.until or time.time() < self.until:
+        while not self.until or time.monotonic() < self.until:
             block = next(blocks, None)
             if block is None:
                 return

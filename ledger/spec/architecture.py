@@ -37,6 +37,7 @@ FOREIGN_PARTS = (
     "head_input_scale",
     "positions_each",
 )
+MOST_LAYERS = 2_000  # of a model, ten times those of any that was trained: time grows with them
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 NEEDED_OF_PARTS = Needed(unless=KeyStated("block"))  # of a layer that is not written out whole
@@ -73,7 +74,7 @@ class Group:
     """`repeat` equal layers."""
 
     name: Annotated[str, At("group"), String(pattern=LOWER_NAME), "The group's name, first part of its accounts."]
-    repeat: Annotated[int, Size(most=100_000), "Layers in the group."]
+    repeat: Annotated[int, Size(most=MOST_LAYERS), "Layers in the group."]
     attention: Annotated[Attention, "Sizes and kind of attention.", NEEDED_OF_PARTS] = field(default_factory=Attention)
     mlp: Annotated[MLP, "The feed-forward part.", NEEDED_OF_PARTS] = NO_MLP
     block: Annotated[Custom | None, PartOf(Block), Block.spec.meaning] = None

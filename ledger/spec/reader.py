@@ -18,11 +18,12 @@ Scalar = bool | int | float | str | None
 LARGEST_TEXT = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
 DEEPEST_NESTING = 40
 MOST_VALUES = 50_000  # of a document; the longest real one has a thirtieth of them
+LONGEST_KEY = 1000  # letters
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Also of direction, without width at the start of a file, and the tags that nobody sees.
 CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 BREAKS = re.compile("[\t\n\u2028\u2029]")
 BLOCKS = (">", "|")  # styles of a text below its key, which ends in a line break unless `-` follows
@@ -231,6 +232,9 @@ class _Composer:
         self.refuse_indirection(event, where)
         self.refuse_controls(event.value, where)
         self.refuse_breaks(event.value, where)
+        if len(event.value) > LONGEST_KEY:
+            self.refuse("a key longer than any name", where, "a key is one word")
+            return None
         if event.value == "<<" and event.implicit[0]:
             self.refuse("a merge key", where, "`base: NAME` takes a named part and overrides single values")
             return None

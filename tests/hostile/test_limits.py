@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 import ledger
 from ledger.cli.own_mistakes import OWN_MISTAKE
+from ledger.spec.architecture import MOST_LAYERS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.kinds import KINDS, TYPES
 from ledger.spec.overrides import MOST_SETTINGS
@@ -25,6 +27,7 @@ from ledger.spec.reader import LARGEST_TEXT, as_node
 from ledger.spec.structures import Row, Sourced
 from ledger.spec.values import Integer, Number, Quantity, Size
 from tests.fuzz.mutants import Mutant
+from tests.fuzz.mutations import document
 from tests.fuzz.seeds import seeds
 from tests.fuzz.watch import quiet_room, run_warm
 
@@ -95,6 +98,9 @@ MEGABYTES: dict[str, tuple[Sequence[str], bytes]] = {
     "shell.sh": (["import"], filled("A=1\n", "A=$A$A\n", "--num-layers $A\n")),
     "job.toml": (["import", "--plan"], filled("[model]\nname = 'llama3'\n", "key_# = 1\n")),
     "digits.toml": (["import", "--plan"], filled("[model]\nname = 'llama3'\nsize = ", "9")),
+    "dotted.toml": (["import", "--plan"], filled("a", ".a", " = 1\n")),
+    "key.yaml": (["check"], PLAN.encode() + b"? " + b"k" * MILLION + b"\n: 1\n"),
+    "values.json": (["reproduce"], filled('{"seal": [', "[],", "[]]}")),
     "report.json": (["reproduce"], filled('{"seal": "', "eJw", '"}')),
 }
 
@@ -106,6 +112,21 @@ def test_a_megabyte_of_anything_is_answered_in_seconds(room: Path, name: str) ->
     outcome = run_warm(Mutant("megabyte", words[0], (*words[1:], name), {name: data}), room)
     assert len(data) > LARGEST_TEXT // 2
     assert (outcome.fault, outcome.code) == ("", 2), outcome.detail
+
+
+@pytest.mark.parametrize("verb", ["show", "check"])
+def test_as_many_layers_as_a_model_may_have_are_answered_in_seconds(room: Path, verb: str) -> None:
+    """The greatest number is answered as any other plan, and one more is refused, in one group or several."""
+    files = {"plan.yaml": PLAN.replace('"repeat": 4', f'"repeat": {MOST_LAYERS}').encode()}
+    outcome = run_warm(Mutant("layers", verb, ("plan.yaml",), files), room)
+    assert (outcome.fault, outcome.code) == ("", 0), outcome.detail
+    groups = [{"group": f"g{number}", "repeat": MOST_LAYERS // 2} for number in range(3)]
+    for layers in ([{"group": "decoder", "repeat": MOST_LAYERS + 1}], groups):
+        (layer,) = yaml.safe_load(PLAN)["model"]["layers"]
+        tree = yaml.safe_load(PLAN)
+        tree["model"]["layers"] = [{**layer, **one} for one in layers]
+        outcome = run_warm(Mutant("layers", verb, ("plan.yaml",), {"plan.yaml": document(tree).encode()}), room)
+        assert (outcome.fault, outcome.code) == ("", 2), outcome.detail
 
 
 READERS = (

@@ -211,7 +211,7 @@ def test_layouts_that_are_compiled_one_by_one_come_in_pieces_that_end(monkeypatc
     assert every == sorted(str(block.layout(row)) for block in apart for row in range(len(block)))
     times = iter([0.0, 0.0, 2.0])  # as it is looked at before each block
     monkeypatch.setattr(pricing, "COMPILED", 1)
-    monkeypatch.setattr(tasks.time, "time", lambda: next(times))
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: next(times))
     found = run_task(Task(0, pieces(space)[0], space, {}, ()), Job(Question(), until=1.0))
     assert not found.complete
     assert found.legal == 2

@@ -170,6 +170,7 @@ def test_what_the_plan_of_a_file_breaks_is_told(tmp_path: Path) -> None:
         (JOB + "[optimizer]\nimplementation = 'apex'\n", "`optimizer.implementation` is `apex`", 9),
         ("model = 3\n", "no model of the library is torchtitan's `` of flavor ``", 1),
         ("[model\n", "not valid TOML", 1),
+        (JOB + "a" + ".a" * 200 + " = 1\n", "a key of more parts than any setting", 8),
     ],
 )
 def test_a_value_that_no_job_can_have_is_a_problem(tmp_path: Path, text: str, said: str, line: int) -> None:

@@ -12,7 +12,7 @@ NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 
 
 def same_page(kind: str, old: bytes, new: bytes) -> bool:
-    """Whether two files of a format say the same: all of the text, of a PDF that of its pages and its attachments."""
+    """Whether two files of a format say the same: all of the text, of a PDF that of its pages, not how they look."""
     if old == new:
         return True
     if kind == "pdf":

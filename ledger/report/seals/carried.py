@@ -14,7 +14,9 @@ from ledger.report.seals.seal import Seal
 from ledger.spec.bounded_files import read_bounded
 from ledger.spec.problems import Location, Problem, SpecError
 
-LARGEST_REPORT = 256_000_000  # bytes
+LARGEST_REPORT = 64_000_000  # bytes
+MOST_VALUES = 1_000_000  # of JSON; a report has some ten thousand
+DEFLATED = (None, "/FlateDecode", ["/FlateDecode"])  # how attachments of a report are packed
 OPENING, CLOSING = b'<script type="application/json" id="seal">', b"</script>"
 CARRIERS = "the HTML, PDF and JSON of a report carry what it was made from; Markdown names the files only"
 
@@ -56,11 +58,11 @@ def _of_html(content: bytes) -> Any:
         raise NoSealError("it has no seal")
     if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
         raise NoSealError("it is not as a report is written")
-    return json.loads(block)
+    return _parsed(block)
 
 
 def _of_json(content: bytes) -> Any:
-    record = json.loads(content)
+    record = _parsed(content)
     if not isinstance(record, Mapping) or "seal" not in record:
         raise NoSealError("it has no seal")
     return record["seal"]
@@ -70,10 +72,17 @@ def _of_pdf(content: bytes) -> Any:
     attached = pdf_attachments(content)
     if SEAL not in attached:
         raise NoSealError("it has no seal attached")
-    record = json.loads(attached[SEAL])
+    record = _parsed(attached[SEAL])
     for one in record["files"]:
         one["text"] = attached[f"{SEALED}{one['name']}"].decode()
     return record
+
+
+def _parsed(content: bytes) -> Any:
+    """The values of a text of JSON; NoSealError where it has far more of them than any report."""
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
+        raise NoSealError(f"it has more than {MOST_VALUES} values")
+    return json.loads(content)
 
 
 def pdf_attachments(content: bytes) -> dict[str, bytes]:
@@ -84,6 +93,8 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     size = 0
     try:
         for one in PdfReader(BytesIO(content)).attachment_list:
+            if not _is_deflated(one.pdf_object["/EF"]):
+                break
             text = bytes(one.content)
             size += len(text)
             if one.name in found or size > LARGEST_REPORT:
@@ -93,7 +104,12 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
             return found
     except Exception as error:  # whatever a damaged file makes the library raise
         raise ValueError(str(error) or type(error).__name__) from error
-    raise NoSealError("its attachments are too large, or two have one name")
+    raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
+
+
+def _is_deflated(packed: Any) -> bool:
+    """Whether each form of an attachment is packed as a report packs it: other packings unfold beyond bounds."""
+    return all(packed[form].get_object().get("/Filter") in DEFLATED for form in packed)
 
 
 READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _of_html, "pdf": _of_pdf, "json": _of_json}

@@ -11,6 +11,7 @@ from ledger.report.seals.seal import SCHEMA, Compiler, Revision, Seal, SealedFil
 from ledger.spec.problems import Location, Problem, SpecError
 
 MOST_FILES = 4_000
+MOST_LISTED = 20_000  # totals, and layouts that a page draws
 LARGEST_FILE = 4_000_000  # characters; a spec is at most 1 MB, a table of published runs some 100 kB
 LARGEST_SEAL = 64_000_000  # characters of all files
 LONGEST_NAME = 400
@@ -38,6 +39,9 @@ def _seal(record: Any) -> Seal:
     if not isinstance(record, Mapping) or record.get("schema") != SCHEMA:
         raise BrokenSealError(f"it is no `{SCHEMA}`")
     files = tuple(_files(record["files"]))
+    for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
+        if count > MOST_LISTED:
+            raise BrokenSealError(f"it has {count} {name}")
     names = {one.name for one in files}
     revision = record["revision"]
     seal = Seal(

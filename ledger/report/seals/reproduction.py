@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "ledger-reproduce/1"
 SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
+WORDS = "same words"  # of a PDF, which may show something else: what covers a word, a picture, a font
 # What a record that is none of recommendations makes raise, where it is read and where it is printed.
 NOT_RECOMMENDATIONS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 Totals = Mapping[str, int | float]
@@ -82,7 +83,7 @@ def reproduce(path: Path) -> Reproduction:
         page = UNCOMPARED if totals else _page(path, content, compiled, seal, found)
         layouts = tuple(_other_layouts(plan, found)) if found else ()
     here = installed_compiler()
-    books = SAME if record_digest(record) == seal.books or page == SAME else DIFFERS
+    books = SAME if record_digest(record) == seal.books or page in (SAME, WORDS) else DIFFERS
     if page == DIFFERS and here.program != seal.compiler.program:
         page = UNCOMPARED
     again = Reproduction(kind, seal, here, totals, layouts, books, page, tuple(_other_files(seal)))
@@ -148,7 +149,9 @@ def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Rec
         if found is None:
             raise
         raise _damaged(path) from error  # recommendations that lack what a page prints of them
-    return SAME if same_page(kind, content, now) else DIFFERS
+    if not same_page(kind, content, now):
+        return DIFFERS
+    return WORDS if kind == "pdf" and content != now else SAME
 
 
 def _other_layouts(plan: Plan, found: Recommendations) -> Iterator[str]:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ledger.spec.architecture import MOST_LAYERS
 from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Accelerator, Model, Parallelism, Precision, Run, Serve, Stack
 from ledger.spec.problems import Problem
+
+
+def layers_are_not_too_many(model: Model, at: Places) -> Iterator[Problem]:
+    """All groups together have no more layers than one group may have."""
+    layers = sum(group.repeat for group in model.groups)
+    if layers > MOST_LAYERS:
+        yield Problem(at("model.layers"), f"the model has {layers} layers", f"at most {MOST_LAYERS} in all groups")
 
 
 def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:

@@ -100,6 +100,7 @@ RULES: tuple[Rule, ...] = (
     context.exchange_needs_a_fused_kernel,
     context.rings_see_everything,
     context.heads_split_over_context,
+    model.layers_are_not_too_many,
     model.heads_share_keys,
     model.rotary_is_even,
     model.groups_have_names_of_their_own,

@@ -14,14 +14,15 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 from pypdf import PdfWriter
+from pypdf.generic import ArrayObject, NameObject, StreamObject
 
 import ledger
 from ledger.cli import main
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.seals import opening, reproduction
 from ledger.report.seals.alike import same_text
-from ledger.report.seals.carried import CLOSING, OPENING
-from ledger.report.seals.reading import read_seal
+from ledger.report.seals.carried import CLOSING, MOST_VALUES, OPENING
+from ledger.report.seals.reading import MOST_LISTED, read_seal
 from ledger.report.seals.seal import record_digest
 from ledger.spec.library import installed_specs
 from ledger.spec.problems import SpecError
@@ -107,6 +108,65 @@ def test_a_number_changed_on_the_page_is_found(written: dict[str, Path], tmp_pat
     result = reproduce(path)
     assert result.exit_code == 1
     assert "does not say what is printed from its seal" in result.stdout
+
+
+def test_a_page_that_is_painted_over_is_not_called_the_same(written: dict[str, Path], tmp_path: Path) -> None:
+    """The words are all there; what lies over them is not compared, which is said."""
+    writer = PdfWriter(clone_from=written["pdf"])
+    page, over = writer.pages[0], StreamObject()
+    over.set_data(b"q 1 1 1 rg 0 0 2000 2000 re f Q")
+    given = page.raw_get("/Contents").get_object()
+    listed = given if isinstance(given, ArrayObject) else [page.raw_get("/Contents")]
+    page[NameObject("/Contents")] = ArrayObject([*listed, writer._add_object(over)])
+    path = tmp_path / "painted.pdf"
+    writer.write(path)
+    result = reproduce(path)
+    assert result.exit_code == 0
+    assert "how the pages look was not compared" in result.stdout
+    assert json.loads(reproduce(path, "--json").stdout)["page"] == "same words"
+
+
+@pytest.mark.parametrize("filters", ["/ASCII85Decode", "/LZWDecode"])
+def test_attachments_that_unfold_beyond_bounds_are_refused(
+    written: dict[str, Path], tmp_path: Path, filters: str
+) -> None:
+    """A report packs its attachments in one way; others make gigabytes of megabytes."""
+    writer = PdfWriter(clone_from=written["pdf"])
+    made = writer.add_attachment("seal.json", b"{}")
+    packed = StreamObject()
+    packed.set_data(b"z" * 1000 + b"~>")
+    packed[NameObject("/Filter")] = NameObject(filters)
+    made.pdf_object["/EF"][NameObject("/F")] = writer._add_object(packed)  # type: ignore[index]
+    path = tmp_path / "packed.pdf"
+    writer.write(path)
+    result = reproduce(path)
+    assert result.exit_code == 2
+    assert "packed as no report packs them" in result.stderr
+
+
+def test_a_record_of_far_too_many_values_is_not_read(tmp_path: Path) -> None:
+    """Each empty list is two letters of a file, and some hundred bytes of memory."""
+    path = tmp_path / "many.json"
+    path.write_bytes(b'{"seal": [' + b"[]," * MOST_VALUES + b"[]]}")
+    result = reproduce(path)
+    assert result.exit_code == 2
+    assert f"more than {MOST_VALUES} values" in result.stderr
+
+
+@pytest.mark.parametrize("value", [1e-320, -1e59, 5e-324])
+def test_totals_beyond_reason_are_told(record: Record, with_seal: Callable[[Record], Path], value: float) -> None:
+    """Whatever numbers a seal holds, they differ from those of its files, and are printed."""
+    result = reproduce(with_seal({**record, "totals": dict.fromkeys(record["totals"], value)}))
+    assert result.exit_code == 1
+    assert "differs" in result.stdout
+
+
+def test_a_seal_has_no_more_totals_than_a_plan(record: Record, with_seal: Callable[[Record], Path]) -> None:
+    """Nor more layouts than a page draws."""
+    many = {**record["totals"], **{f"x.{number}": 1 for number in range(MOST_LISTED)}}
+    result = reproduce(with_seal({**record, "totals": many}))
+    assert result.exit_code == 2
+    assert "totals" in result.stderr
 
 
 def test_a_changed_library_is_named_with_what_it_moves(

@@ -14,6 +14,8 @@ from ledger.spec.reader import LONGEST_INTEGER
 # Sections in which torchtitan has had the degrees of its mesh, the latest first.
 MESH = ("parallelism", "experimental", "training")
 LARGEST = 10**15
+DEEPEST = 100  # dots of a key
+NO_KEY = re.compile(r"[^\w.\-\s\"']+")
 DIGITS = re.compile(rf"[0-9_]{{{LONGEST_INTEGER + 1},}}")
 
 
@@ -73,6 +75,9 @@ def read_job(text: str, file: str) -> TorchtitanJob:
         before = text[: digits.start()]
         where = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise SpecError([Problem(where, "a number beyond reason", "no size of a training run is that large")])
+    for number, line in enumerate(text.splitlines(), 1):
+        if any(part.count(".") > DEEPEST for part in NO_KEY.split(line)):
+            raise SpecError([Problem(Location(file, number), "a key of more parts than any setting", "name a section")])
     try:
         return TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
