@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NONE = DASH.text
 FIGURES = (
     *("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second"),
-    *("serve.ttft", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
+    *("serve.ttft.under_load", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
 )
 TOLD = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
 TITLES = {**dict(HEADLINES), **dict(of_verdict.HEADLINES), "energy.run": "energy of the run"}
