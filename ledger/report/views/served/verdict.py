@@ -95,7 +95,7 @@ def _note(report: Report, key: str) -> str:
         capacity = values["memory.capacity"]
         return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}, all outputs whole"
     if key == "serve.ttft.under_load":
-        queue = f", {numbers.duration(values['serve.queue'])} of it in a queue" if values["serve.queue"] else ""
+        queue = f", and {numbers.duration(values['serve.queue'])} in a queue" if values["serve.queue"] else ""
         return f"{numbers.duration(values['serve.ttft'])} for a prompt alone{queue}"
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
