@@ -15,13 +15,14 @@ from ledger.model.sinks import sinks
 from ledger.model.tape import Tape
 from ledger.model.tensors import BUFFER, Tensor
 from ledger.spec.kernel_classes import ATTENTION, COPY, DECODE, FORWARD, NO_KERNEL, KernelClass
+from ledger.spec.kernel_families import BYTE_CACHES
 from ledger.spec.plan import Attention
 
 CORE = "core"  # region of what each sequence does by itself: no product joins sequences here
 NAME = "attention/core"
 ENTRY = "attention/cache.entry"  # what a pass writes to the cache
 KERNELS = {"flash3": "flash3", "cudnn": "cudnn", "cudnn_grouped": "cudnn", "triton": "triton", "efficient": "efficient"}
-FP8, EIGHT_BITS = "_fp8", ("fp8_e4m3", "fp8_e5m2", "int8")  # of kernels over a cache in a byte an element
+FP8 = "_fp8"  # of kernels over a cache in a byte an element
 SCORES = "batch seq heads width, batch key heads width -> batch heads seq key"
 CONTEXT = "batch heads seq key, batch key heads values -> batch seq heads values"
 
@@ -80,7 +81,7 @@ def attended(
     variant = KERNELS.get(tape.kernels.attention, "flash")
     kernel = KernelClass(ATTENTION, variant, FORWARD)
     if cache_of(tape).decodes:
-        narrow = FP8 if cache_of(tape).dtype in EIGHT_BITS else ""
+        narrow = FP8 if cache_of(tape).dtype in BYTE_CACHES else ""
         kernel = KernelClass(ATTENTION, f"{tape.stack.engine.decode_attention or variant}{narrow}", DECODE)
     return CachedAttention(NAME, kernel, reads, (result,), parts=parts)
 

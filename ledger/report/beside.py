@@ -42,12 +42,16 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     return _Awaited(ours, process, work)
 
 
-class _Awaited(Generic[Result]):
-    """Waits for what a process sends; `work` is done here where it ends without. Forgotten, it ends the process."""
+class _Begun(Generic[Result]):
+    """A process that was begun, and its `work`, which is done here where it ends without; forgotten, it is ended."""
 
-    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[[], Result]) -> None:
+    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
         self._ours, self._process, self._work = ours, process, work
         self._forgotten = finalize(self, _end, ours, process)
+
+
+class _Awaited(_Begun[Result]):
+    """Waits for what a process sends."""
 
     def __call__(self) -> Result:
         try:
@@ -88,12 +92,8 @@ def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callabl
     return _Ready(ours, process, work)
 
 
-class _Ready(Generic[Result]):
-    """Sends the arguments to a process that waits for them. Forgotten, it ends the process."""
-
-    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
-        self._ours, self._process, self._work = ours, process, work
-        self._forgotten = finalize(self, _end, ours, process)
+class _Ready(_Begun[Result]):
+    """Sends its arguments to a process that waits for them."""
 
     def __call__(self, *given: Any) -> Callable[[], Result]:
         work = partial(self._work, *given)

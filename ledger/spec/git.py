@@ -79,7 +79,7 @@ class Revision:
         return _blob(self.top, blob)
 
     def contents(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """The bytes of many files, asked for together; links, other repositories and what is too large are left out."""
+        """The bytes of many files, asked for together; of those beyond LARGEST_BLOB the beginning; no links."""
         listing = _listing(self.top, self.tree)
         wanted = [(path, listing[path][1]) for path in paths if listing[path][0] not in {LINK, MODULE}]
         batch: list[tuple[str, str]] = []
@@ -90,7 +90,9 @@ class Revision:
                 raise SpecError(
                     [Problem(Location(self.file(path)), message, "in a partial clone: `git fetch --refetch`")]
                 )
-            if size <= LARGEST_BLOB:
+            if size > LARGEST_BLOB:
+                yield path, _beginning(self.top, blob)
+            else:
                 batch.append((path, blob))
                 held += size
             if held > BATCH:
@@ -181,6 +183,11 @@ def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
 
 @cache
 def _blob(top: Path, blob: str) -> bytes:
+    """The content of a file, kept: what is read once is read again, by the plans that name it."""
+    return _beginning(top, blob)
+
+
+def _beginning(top: Path, blob: str) -> bytes:
     """The content of a file, cut off where it is longer than any text that is read."""
     command = ["cat-file", "blob", blob]
     with subprocess.Popen(  # noqa: S603 - git, not a shell

@@ -38,6 +38,7 @@ STREAMS = (
     *("dropout", "embedding", "rotary", "optimizer"),
 )
 CACHED = ("flash", "flash3", "masked", "cudnn", "triton", "efficient")  # attention over a cache, also in fp8
+BYTE_CACHES = ("fp8_e4m3", "fp8_e5m2", "int8")  # formats of a cache whose kernels were timed, beside wider ones
 STORED_FORMATS = ("int8_weights", "int4_weights")  # of weights that a product reads as they are stored, and widens
 # Products of one row, for which libraries have kernels of their own: the class of each, by number format, and back.
 ROW_FORMATS: Mapping[str, str] = {name: f"{name}_row" for name in ("bf16", "fp16")}

@@ -59,6 +59,15 @@ def test_no_more_requests_fit_than_are_answered(command_line: Callable[..., Resu
     assert "does not keep up" in checked[1].stdout
 
 
+def test_a_first_token_alone_depends_on_no_load(command_line: Callable[..., Result]) -> None:
+    """The question is refused with the total that is meant, and that is solved for."""
+    asked = ("solve", PLAN, "--for", "serve.concurrency", "--subject-to")
+    refused = command_line(*asked, "serve.ttft <= 500 ms")
+    assert refused.exit_code == 2
+    assert "`serve.ttft.under_load` depends on it" in refused.stderr
+    assert command_line(*asked, "serve.ttft.under_load <= 500 ms").exit_code == 0
+
+
 def test_layouts_and_loads_are_solved_together(command_line: Callable[..., Result]) -> None:
     """Every degree with its largest load: the best keeps both conditions, and replicas are what the degree leaves."""
     conditions = ("--subject-to", "fits", "--subject-to", "serve.time_per_token <= 40 ms")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -107,6 +108,17 @@ def test_large_files_are_not_read(here: Path) -> None:
     )
     assert "plan.yaml" in done.stdout
     assert int(done.stderr.splitlines()[-1]) < 300_000  # kB
+
+
+def test_a_plan_that_is_too_large_is_not_taken_for_one_that_is_gone(here: Path) -> None:
+    """It is there, and refused for its size."""
+    commit(PLAN)
+    commit(PLAN + "# " + "x" * 2 * LARGEST_BLOB)
+    result = ledger("ci", "--json")
+    assert result.exit_code == 2
+    (change,) = json.loads(result.stdout)["changes"]
+    assert change["change"] == "does not compile"
+    assert [one["message"] for one in change["problems"]] == ["more than 1 MB of text"]
 
 
 def test_a_link_longer_than_any_path_is_refused(here: Path) -> None:

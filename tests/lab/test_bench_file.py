@@ -136,6 +136,14 @@ def test_a_file_of_other_hands_keeps_its_last_line(tmp_path: Path, end: str) -> 
     assert path.read_text(encoding="utf-8") == text
 
 
+def test_an_empty_file_is_begun(tmp_path: Path) -> None:
+    """As `mktemp` makes one."""
+    path = tmp_path / "device.yaml"
+    path.touch()
+    open_evidence(path, FIELDS)
+    assert path.read_text(encoding="utf-8") == head_text(FIELDS)
+
+
 def test_a_record_twice_is_refused(tmp_path: Path) -> None:
     """Two copies of one case would weigh double in every fit."""
     path = tmp_path / "device.yaml"

@@ -15,6 +15,7 @@ from ledger.search.batches import batches
 from ledger.search.contract import sweep_record
 from ledger.search.sweep import Asked, Search, prepare, sweep
 from ledger.search.tasks import Job, Task
+from ledger.search.words import OWN, short_changes
 from ledger.search.workers import Done, in_processes, in_this_process
 from tests.search.synthetic import price_of
 
@@ -150,6 +151,16 @@ def test_several_plans_are_searched_and_their_changes_are_complete() -> None:
         assert row["changes"]["run.seq_len"] == 1024
         for key, value in row["totals"].items():
             assert float(totals[key]) == pytest.approx(value, rel=1e-12)
+
+
+def test_a_layout_that_takes_a_key_away_is_not_the_plan_itself() -> None:
+    """States that come back from the host are a change, though no key is stated of it."""
+    few = [text for text in FEW if not text.startswith("parallelism.offload")]
+    search = prepare(Asked(SPEC, ("parallelism.offload=[optimizer]",), (*few, "parallelism.offload=null,[optimizer]")))
+    best = sweep(search, in_this_process).found.best
+    labels = [short_changes(search, best, place) for place in range(len(best))]
+    assert labels.count(OWN) <= 1
+    assert any("without offload" in label for label in labels)
 
 
 PINNED = ("tensor=1", "pipeline=1", "context=1", "offload=null", "replicate=1")

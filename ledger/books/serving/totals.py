@@ -10,7 +10,7 @@ from math import ceil
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import of_model
 from ledger.books.evaluate import Exact
-from ledger.books.results import EXCESS, UNANSWERED, Number
+from ledger.books.results import EXCESS, QUEUE, UNANSWERED, UNDER_LOAD, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
 from ledger.books.serving.memory import (
@@ -36,7 +36,6 @@ Totals = Iterator[tuple[str, Number]]
 HOUR, MILLION = 3600, 10**6
 ROUNDING = 1e-9  # of a sum of seconds, below which a difference of such is none
 RATE = "serve.tokens_per_second"
-QUEUE, UNDER_LOAD = "serve.queue", "serve.ttft.under_load"
 
 
 def totals(service: Service) -> dict[str, Number]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ledger.books.results import EXCESS, MISSED, UNANSWERED, Check, KernelTime, Number, Verdict
+from ledger.books.results import EXCESS, MISSED, UNANSWERED, UNDER_LOAD, Check, KernelTime, Number, Verdict
 from ledger.books.serving.mean_step import HOST, RequestTime
 from ledger.books.serving.memory import Held
 from ledger.books.verdict import MOSTLY, expectations, headroom, standing
@@ -22,7 +22,6 @@ WORDS = {
 }
 HALF = 0.5  # of the seconds: where prompts take more, the verdict says so
 NEARLY = 1.05  # of the first token of a prompt alone, up to which that of the load is not told beside it
-FIRST, UNDER_LOAD = "serve.ttft", "serve.ttft.under_load"
 PAID = "cost.per_million_tokens"
 
 
@@ -75,10 +74,12 @@ def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
 
 def first_token(totals: Mapping[str, Number]) -> str:
     """Seconds to the first token under the plan's load, and those of a prompt alone where these are others."""
-    alone, loaded = totals[FIRST], totals.get(UNDER_LOAD)
-    if loaded is None or loaded <= NEARLY * alone:
+    alone = totals["serve.ttft"]
+    if UNDER_LOAD not in totals:  # at the edge of what is answered
+        return f"an ever longer wait under this load ({said(alone, 's')} alone)"
+    if totals[UNDER_LOAD] <= NEARLY * alone:
         return said(alone, "s")
-    return f"{said(loaded, 's')} under this load ({said(alone, 's')} alone)"
+    return f"{said(totals[UNDER_LOAD], 's')} under this load ({said(alone, 's')} alone)"
 
 
 def cost(totals: Mapping[str, Number]) -> str:

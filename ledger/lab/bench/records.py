@@ -43,11 +43,11 @@ class EvidenceFile:
 
 
 def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -> EvidenceFile:
-    """The file at a path, begun where there is none, else mended and gone on with.
+    """The file at a path, begun where there is none or an empty one, else mended and gone on with.
 
     `retry` leaves out the cases that could not run. Raises SpecError for a file that is of something else.
     """
-    if not path.exists():
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
         replace_file(path, head_text(head).encode())
         return EvidenceFile(path, head)
     content = _content(path)

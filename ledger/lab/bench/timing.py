@@ -18,7 +18,7 @@ CPU_SAMPLE = 200e-6  # a sample much longer than the clock's resolution and the 
 CUDA_SAMPLE = 2e-3  # many launches between two events, whose resolution is half a microsecond
 EVENTS, GRAPH = "device events", "device events, CUDA graph"
 SHORT = 100e-6  # operations that may end before the host has sent the next are replayed from a graph
-EXCESS = 5  # samples the host may be ahead of the device
+QUEUED = 5  # samples the host may be ahead of the device
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def time_on_cuda(work: TimedWork, seconds: float, fewest: int = FEWEST) -> Timin
     until = time.perf_counter() + seconds
     while len(samples) < fewest or (time.perf_counter() < until and len(samples) < MOST):
         begun = time.perf_counter()
-        samples += [(begun, seconds_of_piece / inner) for seconds_of_piece in _event_seconds([piece] * EXCESS)]
+        samples += [(begun, seconds_of_piece / inner) for seconds_of_piece in _event_seconds([piece] * QUEUED)]
     counted = samples[len(samples) // 2 :] if len(samples) >= 2 * fewest else samples
     timing = quartiles([value for _, value in counted], timer)
     return replace(timing, begin=counted[0][0], end=time.perf_counter()).divided(work.operations)

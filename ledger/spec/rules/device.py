@@ -56,11 +56,10 @@ def flash_runs(  # noqa: PLR0913 - the parts of a plan that decide it
         or accelerator.kind == "cpu"
     ):
         return
-    name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
-    if serve:
-        instead = "attention over a cache multiplies in bf16, fp16 or fp8: `compute: fp8_e4m3`"
+    name, instead = kernels.attention, "`kernels: {attention: efficient}`" + ("" if serve else " or `math`")
     if precision.compute not in FLASH_DTYPES:
-        yield Problem(at("kernels.attention"), f"{name} attention cannot run in {precision.compute}", instead)
+        help_text = "attention over a cache multiplies in bf16, fp16 or fp8: `compute: fp8_e4m3`" if serve else instead
+        yield Problem(at("kernels.attention"), f"{name} attention cannot run in {precision.compute}", help_text)
     for group in model.groups:
         if group.attention.head_dim > FLASH_HEAD_DIM and not group.attention.recurrent:
             message = f"{name} attention cannot run with head_dim = {group.attention.head_dim}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 
+from ledger.spec.kernel_families import BYTE_CACHES
 from ledger.spec.parts import field_rows
 from ledger.spec.places import Places
 from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Stack
@@ -12,7 +13,7 @@ from ledger.spec.problems import Problem
 
 TRAINING = ("optimizer", "recompute", "train", "operations")
 SERVED_AXES = ("data", "tensor", "pipeline", "expert", "stages", "ends")  # of `parallelism`, what serving knows
-TIMED_CACHES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8")
+WIDE_CACHES = ("fp32", "fp16", "bf16")
 WHOLE = 1e-6  # by how much shares may miss their sum of 1
 
 
@@ -120,7 +121,7 @@ def served_positions_reach(serve: Serve | None, model: Model, at: Places) -> Ite
 
 def caches_have_a_kernel(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:
     """Kernels over a cache in half precision and in bytes were timed; what brings four bits back takes time too."""
-    if serve and precision.cache and precision.cache not in TIMED_CACHES:
+    if serve and precision.cache and precision.cache not in (*WIDE_CACHES, *BYTE_CACHES):
         message = f"attention over a cache in {precision.cache} was timed by nobody: it is priced as one in bf16"
         yield Problem(at("precision.cache"), message, "its bytes are exact; seconds are those of fewer bytes alone")
 
