@@ -20,6 +20,7 @@ from ledger.spec.problems import SpecError
 
 BAD_INPUT = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a disk says that takes no more
+SHOWN = 40  # characters of a text on both sides of one that no file can have
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 # Verbs -> what people type for them.
 TYPED: Mapping[tuple[str, ...], str] = {
@@ -103,7 +104,8 @@ class Verbs(click.Group):
             tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
         except UnicodeEncodeError as error:  # a name that no file can have
-            shown = error.object.encode("ascii", "backslashreplace").decode()
+            about = error.object[max(error.start - SHOWN, 0) : error.end + SHOWN]
+            shown = about.encode("ascii", "backslashreplace").decode()
             click.echo(f"error: `{shown}` is not text that a file could be called by", err=True)
             ctx.exit(BAD_INPUT)
         except BrokenPipeError:

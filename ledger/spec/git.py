@@ -58,14 +58,14 @@ class Revision:
         typed, listing = path, _listing(self.top, self.tree)
         if len(path) > LONGEST_PATH:
             raise SpecError([Problem(Location(self.name), "a path that is longer than any")])
-        path = normpath(path)
+        path = readable(os.fsencode(normpath(path)))
         for _ in range(LONGEST_LINKS):
             if path.startswith(("../", "/")):
                 raise SpecError([Problem(Location(self.file(typed)), "the path leads out of the repository", OUTSIDE)])
             link = next((one for one in _prefixes(path) if listing.get(one, ("", ""))[0] == LINK), None)
             if link is None:
                 return path
-            target = _blob(self.top, listing[link][1]).decode(errors="replace")
+            target = readable(_blob(self.top, listing[link][1]))
             if len(target) + len(path) > LONGEST_PATH:
                 raise SpecError([Problem(Location(self.file(typed)), "a link that is longer than any path")])
             path = normpath(join(str(PurePosixPath(link).parent), target, path[len(link) + 1 :]))
@@ -112,7 +112,7 @@ class Revision:
 
     def moves(self, later: Revision) -> Mapping[str, str]:
         """New path -> old path of the files that git takes for renamed between this revision and a later one."""
-        words = ask_git([*RENAMED, self.tree, later.tree], self.top).decode(errors="replace").split("\0")
+        words = readable(ask_git([*RENAMED, self.tree, later.tree], self.top)).split("\0")
         return {new: old for _, old, new in zip(words[::3], words[1::3], words[2::3], strict=False)}
 
 
@@ -131,6 +131,11 @@ def open_revision(name: str) -> Revision:
 def one_line(command: Iterable[str]) -> str:
     """What git prints without its line end: a path, whatever bytes it has."""
     return os.fsdecode(ask_git(command).removesuffix(b"\n"))
+
+
+def readable(name: bytes) -> str:
+    r"""A path as text; bytes that are not UTF-8 are spelt out, as `\xff`, so that names stay apart."""
+    return name.decode(errors="backslashreplace")
 
 
 def merge_base(one: str, other: str) -> str:
@@ -175,10 +180,15 @@ def folder_moves(old: Path, new: Path) -> Mapping[str, str]:
 
 @cache
 def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
-    """Path -> mode and object, of every file of a tree."""
-    rows = ask_git(["ls-tree", "-r", "-z", tree], top).decode(errors="replace").split("\0")
-    parts = (row.partition("\t") for row in rows if row)
-    return {path: (entry.split()[0], entry.split()[2]) for entry, _, path in parts}
+    """Path -> mode and object, of every file of a tree; raises SpecError for two paths that are written alike."""
+    rows = readable(ask_git(["ls-tree", "-r", "-z", tree], top)).split("\0")
+    files: dict[str, tuple[str, str]] = {}
+    for entry, _, path in (row.partition("\t") for row in rows if row):
+        if path in files:
+            message = "two files of this name: one has bytes that are not UTF-8, one has them spelt out"
+            raise SpecError([Problem(Location(f"{tree[:SHORT_COMMIT]}:{path}"), message, "rename one of them")])
+        files[path] = (entry.split()[0], entry.split()[2])
+    return files
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from posixpath import join, normpath
 from typing import Protocol
 
 from ledger.spec.bounded_files import read_bounded
-from ledger.spec.git import Revision, folder_moves, merge_base, open_revision
+from ledger.spec.git import Revision, folder_moves, merge_base, open_revision, readable
 from ledger.spec.library import SUFFIXES, Library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT, read_again
@@ -82,8 +83,10 @@ class RevisionTree:
         """A path that was typed in the current folder, from the repository's top."""
         path, top = Path(typed), self.revision.top.resolve()
         if path.is_absolute() and path.resolve().is_relative_to(top):
-            return path.resolve().relative_to(top).as_posix()
-        return normpath(join(self.revision.prefix, typed))
+            inner = path.resolve().relative_to(top).as_posix()
+        else:
+            inner = normpath(join(self.revision.prefix, typed))
+        return readable(os.fsencode(inner))
 
 
 @dataclass(frozen=True)

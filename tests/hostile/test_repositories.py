@@ -164,6 +164,38 @@ def test_a_folder_may_have_any_name(
     assert ledger("git-setup").exit_code == 0
 
 
+@pytest.mark.usefixtures("here")
+def test_names_that_are_not_utf_8_stay_apart() -> None:
+    """Each plan has a row of its own, and is read by the bytes of its name; two that are written alike are refused."""
+    names = [os.fsdecode(name) for name in (b"x\xff.yaml", b"x\xfe.yaml")]
+    for name in names:
+        Path(name).write_text(PLAN, "utf-8")
+    commit(PLAN)
+    for name in names:
+        Path(name).write_text(CHANGED, "utf-8")
+    commit(CHANGED)
+    found = json.loads(ledger("ci", "--format", "json").stdout)
+    assert {one["path"] for one in found["changes"]} == {"plan.yaml", r"x\xfe.yaml", r"x\xff.yaml"}
+    assert ledger("check", f"HEAD:{names[0]}").exit_code == 0
+    Path(r"x\xff.yaml").write_text(PLAN, "utf-8")
+    commit(PLAN)
+    result = ledger("ci")
+    assert result.exit_code == 2
+    assert "two files of this name" in result.stderr
+
+
+def test_a_path_that_is_not_utf_8_is_refused_in_a_line(here: Path) -> None:
+    """A report names its files, and is text: before, a page of them ended on standard error instead."""
+    name = os.fsdecode(b"x\xff.yaml")
+    for path in (name, "plan.yaml"):
+        Path(path).write_text(PLAN, "utf-8")
+    for words in (["show", name], ["compare", name, "plan.yaml"], ["report", name, "--no-search", "--out", str(here)]):
+        result = ledger(*words)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(r"x\xff.yaml:1:1: a path that is not UTF-8 text")
+        assert len(result.stderr) < 200
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
