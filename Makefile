@@ -2,7 +2,6 @@
 VENV ?= .venv
 SPEC ?= specs/70b.yaml
 TESTS ?= tests
-WORKERS ?= auto
 PAGES ?= reports/*.html
 THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -13,7 +12,7 @@ runnable := $(VENV)/.report
 testable := $(VENV)/.test
 schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
-workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+workers := --numprocesses $(or $(WORKERS),auto) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
 .PHONY: help report lecture test test-long fuzz laws test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
 

@@ -19,6 +19,7 @@ BRIEF_MONEY = ((10**9, "B"), (10**6, "M"), (10**3, "k"), (1, ""))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
 ALL_DIGITS = Context(prec=1000)  # of the largest number that a plan may state
+QUOTIENT = Context(prec=40)
 WRITTEN_OUT = 10**30  # from here on a number has its power of ten
 COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 31_557_600
@@ -29,9 +30,9 @@ Number = int | Fraction | float
 
 
 def exact(value: Number) -> Decimal:
-    """The value to 40 digits; integers beyond 2**53 stay whole."""
+    """The value, every digit of an integer or a float; of fractions without an end 40 digits."""
     if isinstance(value, Fraction):
-        return Decimal(value.numerator) / Decimal(value.denominator)
+        return QUOTIENT.divide(Decimal(value.numerator), Decimal(value.denominator))
     return Decimal(value)
 
 
@@ -48,7 +49,7 @@ def plain(value: Number | Decimal, digits: int = 3) -> str:
     if abs(number) >= WRITTEN_OUT:
         return scientific(number, digits=digits)
     decimals = digits - 1 - rounded(number, digits).adjusted()
-    return grouped(number.quantize(Decimal(1).scaleb(-max(decimals, 0)), rounding=ROUND_HALF_EVEN))
+    return grouped(number.quantize(Decimal(1).scaleb(-max(decimals, 0)), ROUND_HALF_EVEN, ALL_DIGITS))
 
 
 def rounded(value: Decimal, digits: int) -> Decimal:
@@ -192,8 +193,8 @@ def change(value: Number) -> str:
 
 def money(value: Number) -> str:
     """US dollars: `$9.8 M` to a tenth, thousands and dollars whole, prices below 100 to the cent."""
-    for factor, name in ((10**9, "B"), (10**6, "M")):
-        if magnitude(value) >= factor:
+    for factor, name, half in ((10**9, "B", 50_000), (10**6, "M", Decimal("0.5"))):
+        if magnitude(value) >= factor - half:  # what else would be rounded up to a thousand of the step before
             return f"${grouped((exact(value) / factor).quantize(Decimal('0.1'), context=ALL_DIGITS))}{THIN}{name}"
     cents = Decimal(1) if magnitude(value) >= 100 else Decimal("0.01")
     return f"${grouped(exact(value).quantize(cents, context=ALL_DIGITS))}"

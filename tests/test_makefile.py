@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,16 @@ def test_an_environment_that_was_left_half_made_is_made_anew(clone: Path) -> Non
     told = after.communicate()[0]
     assert after.returncode == 0, told
     assert asked(clone, "-m venv ") == 2
+
+
+@pytest.mark.parametrize(("words", "workers"), [((), "-n auto"), (("WORKERS=2",), "-n 2 --workers 2")])
+def test_workers_are_as_many_as_is_said(words: tuple[str, ...], workers: str) -> None:
+    """Tests take every core by themselves; a benchmark counts its own, and has no word for that."""
+    done = subprocess.run(
+        ["make", "-n", "test", "bench-sweep", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = re.findall(r"--(?:numprocesses|workers) \S+", done.stdout)
+    assert " ".join(found).replace("--numprocesses", "-n") == workers
 
 
 def test_without_the_command_flock_python_takes_turns(clone: Path, tmp_path: Path) -> None:

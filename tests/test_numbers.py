@@ -34,6 +34,9 @@ T = "\u202f"
         (0.41234, "%", f"41.2{T}%"),
         (9_840_000, "USD", f"$9.8{T}M"),
         (842_123.4, "USD", f"$842{T}123"),
+        (999_990_000, "USD", f"$1.0{T}B"),
+        (999_940_000, "USD", f"$999.9{T}M"),
+        (999_999.7, "USD", f"$1.0{T}M"),
         (2.5, "USD", "$2.50"),
         (70_553_706_496, "1", f"70.6{T}billion"),
         (1024, "1", f"1{T}024"),
@@ -55,6 +58,13 @@ def test_every_digit_of_a_large_integer_survives() -> None:
     assert numbers.integer(16**30 - 1).replace(T, "") == str(16**30 - 1)
     assert numbers.machine(2**60 + 1) == str(2**60 + 1)
     assert numbers.machine(Fraction(2**61, 2)) == str(2**60)
+
+
+def test_a_number_of_any_size_is_written() -> None:
+    """Digits beyond those that decimal arithmetic keeps by itself (28) are digits too."""
+    assert numbers.plain(3 * 10**28) == f"30{T}000{T}000{T}000{T}000{T}000{T}000{T}000{T}000{T}000"
+    assert numbers.plain(3 * 10**30) == "3.00×10³⁰"
+    assert str(numbers.exact(Fraction(2, 3))) == f"0.{'6' * 39}7"
 
 
 def test_signs_are_true_minuses_and_pluses() -> None:

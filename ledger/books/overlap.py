@@ -244,11 +244,6 @@ def behind_everything(overlap: Overlap) -> tuple[str, ...]:
     return tuple(rule.kind for rule in in_force(overlap) if rule.covers is _everything)
 
 
-def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
-    """Whether some kernel of its own unit may run beside a transfer of a layer."""
-    return any(_picks(rule, row, name, plan) for rule in in_force(plan.stack.overlap))
-
-
 def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether a rule is about this transfer."""
     if rule.moved is None or not rule.moved(row, name):

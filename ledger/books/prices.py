@@ -108,7 +108,7 @@ class Work:
 class KernelPrice:
     """Seconds of one occurrence; `floor` and `compute` are by data sheet.
 
-    `bound` is compute, memory, network or host memory.
+    `bound` is compute, memory, network, host memory or NVMe.
     """
 
     seconds: Amount
@@ -261,6 +261,11 @@ def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPri
     return KernelPrice(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
 
 
+def devices_of_a_host(cluster: Cluster) -> Amount:
+    """How many devices of a plan share one host."""
+    return minimum(cluster.devices, cluster.devices_per_node)
+
+
 def host_work(plan: Plan, payload: Amount) -> KernelPrice:
     """The price of bytes that a host reads and writes in its own memory for a device: its share of the bandwidth.
 
@@ -268,7 +273,7 @@ def host_work(plan: Plan, payload: Amount) -> KernelPrice:
     """
     if plan.host is None:
         return KernelPrice(0.0, 0.0, "host memory", UNCALIBRATED_ERROR, calibrated=False)
-    floor = payload * minimum(plan.cluster.devices, plan.cluster.devices_per_node) / plan.host.bandwidth
+    floor = payload * devices_of_a_host(plan.cluster) / plan.host.bandwidth
     return KernelPrice(floor / plan.host.efficiency, floor, "host memory", UNCALIBRATED_ERROR, calibrated=False)
 
 
@@ -280,7 +285,7 @@ def drive_work(plan: Plan, direction: str, payload: Amount) -> KernelPrice:
     if plan.host is None or plan.host.nvme is None:
         raise TypeError("an optimizer on drives, and a host without any")
     rate = plan.host.nvme.read if direction == "read" else plan.host.nvme.write
-    seconds = payload * minimum(plan.cluster.devices, plan.cluster.devices_per_node) / rate
+    seconds = payload * devices_of_a_host(plan.cluster) / rate
     return KernelPrice(seconds, seconds, "NVMe", UNCALIBRATED_ERROR, calibrated=False)
 
 

@@ -9,7 +9,6 @@ from ledger.arithmetic.values import (
     divide,
     largest,
     largest_of,
-    minimum,
     of_item,
     parts_of,
     real,
@@ -22,7 +21,7 @@ from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
-from ledger.books.prices import curve, host_work
+from ledger.books.prices import curve, devices_of_a_host, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
 from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, SWAPPED, TRAFFIC, UNIFIED
@@ -115,7 +114,7 @@ def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
 
 def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
-    neighbours = minimum(plan.cluster.devices, plan.cluster.devices_per_node)
+    neighbours = devices_of_a_host(plan.cluster)
 
     def most(name: str) -> Amount:
         return largest_of(mine.get(name, 0) for mine in spent)

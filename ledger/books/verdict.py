@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf, isclose
+from math import inf
 
 from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
@@ -23,6 +23,7 @@ MOSTLY, BARELY = 0.10, 0.90
 NEAR = 0.9  # of the assumed utilisation, below which a person should look
 MFU = "Expected MFU against the assumed one"
 NO_NAPKIN = "a weight of a block meets each image at many places, and 6ND counts it once a token"
+STATE = tuple(f"memory.static.{part}" for part in ("weights", "master", "gradients", "optimizer"))
 ASTRAY = 1.5  # times the napkin's length of the run, or as small a part of it, from where a person should look
 
 
@@ -129,7 +130,7 @@ def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult
     room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
     detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
     yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
-    state = sum(float(totals[f"memory.static.{part}"]) for part in ("weights", "master", "gradients", "optimizer"))
+    state = sum(float(totals[name]) for name in STATE)
     yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), said(state, "B"))
     kept = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
@@ -298,10 +299,12 @@ BASE: Mapping[str, str] = {"parameters": "parameters.base", "parameters.active":
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """The plan's own assertions, and those of its model."""
     read = [(BASE[one.key] if one.of_model and BASE.get(one.key) in totals else one.key, one) for one in plan.expect]
-    for key, wanted in {(key, wanted.value): (key, wanted) for key, wanted in read}.values():
+    for key, wanted in {(key, one.value, one.tolerance): (key, one) for key, one in read}.values():
         found = totals.get(key)
         holds = found is not None and (
-            isclose(found, wanted.value, rel_tol=wanted.tolerance) if wanted.tolerance else found == wanted.value
+            abs(found - wanted.value) <= wanted.tolerance * abs(wanted.value)
+            if wanted.tolerance
+            else found == wanted.value
         )
         unit = unit_of(key)
         figure = "not reported for this plan" if found is None else _in_full(found, unit)

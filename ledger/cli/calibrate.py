@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.options import json_option
+from ledger.spec.bounded_files import YAML
 
 if TYPE_CHECKING:
     from ledger.evidence.documents import Evidence
     from ledger.lab.calibration.calibrate import FittedDevice
 
-SPECS, PAGES = (".yaml", ".yml"), (".html", ".htm")
+PAGES = (".html", ".htm")
 
 
 @click.command()
@@ -32,7 +33,7 @@ def command(
     states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file; --html
     FILE.html draws predicted against measured. --table and --json take files of several devices.
     """
-    for flag, path, what, suffixes in (("--out", out, "the spec", SPECS), ("--html", html, "the page", PAGES)):
+    for flag, path, what, suffixes in (("--out", out, "the spec", YAML), ("--html", html, "the page", PAGES)):
         if path is not None and path.suffix not in suffixes:
             raise click.UsageError(f"{flag} is {what}: {path.with_suffix(suffixes[0])}")
     from ledger.lab.calibration.calibrate import fit_all, read_all

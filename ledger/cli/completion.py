@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from ledger.spec.bounded_files import YAML
+
 PATIENCE = 1.0  # seconds that somebody who pressed a key is kept waiting
-YAML = (".yaml", ".yml")
 MOST_LAYERS = 8  # of values that count layers
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -59,14 +59,16 @@ def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides
 
 def is_range(typed: str) -> bool:
     """Whether a text is a range of revisions, and neither a path nor `REV:path`."""
-    return ".." in typed and ":" not in typed and not {"../", "/.."} & {typed[i : i + 3] for i in range(len(typed))}
+    from ledger.spec.sources import exists
+
+    return ".." in typed and not any(part in typed for part in (":", "../", "/..")) and not exists(typed)
 
 
 def trees(specs: Texts) -> tuple[Tree, Tree] | None:
     """The two trees that a range or two folders name; None where it is two plans."""
     from ledger.spec.trees import FolderTree, range_trees
 
-    if is_range(specs[0]) and not Path(specs[0]).exists():
+    if is_range(specs[0]):
         return range_trees(specs[0])
     if len(specs) == 2 and all(Path(spec).is_dir() for spec in specs):
         return FolderTree(Path(specs[0])), FolderTree(Path(specs[1]))

@@ -30,6 +30,7 @@ from ledger.lab.score.predictions import (
 from ledger.lab.score.rows import Score, ScoreRow
 from ledger.lab.score.serving_facts import SERVING_COLUMNS, is_served
 from ledger.processes import interrupt_held, process_pool
+from ledger.spec.bounded_files import YAML
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
@@ -109,7 +110,7 @@ class RunFile:
         """What to do about a device that is none of the library's, as one's own is; None where there are prices."""
         plan = self.evidence.node.fields["plan"].fields
         device = plan.get("accelerator")
-        if device is None or not isinstance(device.value, str) or device.value.endswith((".yaml", ".yml")):
+        if device is None or not isinstance(device.value, str) or device.value.endswith(YAML):
             return None
         stated = any(override.startswith("accelerator") for override in overrides)
         if stated or default_library().spelt("accelerator", device.value):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.tables import amount, print_table
-from ledger.numbers import change, integer, plain
+from ledger.numbers import THIN, change, integer, plain
 from ledger.search.contract import totals
 from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.words import misses, short_changes
@@ -34,13 +34,13 @@ def summary(swept: Swept) -> str:
     ]
     if search.question.conditions:
         counts.append(f"{_count(found.meeting)} meet the conditions")
-    rate = plain(found.legal / swept.seconds).replace("\u202f", " ") if swept.seconds else MISSING
+    rate = plain(found.legal / swept.seconds).replace(THIN, " ") if swept.seconds else MISSING
     partial = "" if swept.complete else "interrupted, so only a part: "
     return f"{partial}{', '.join(counts)}; {swept.seconds:.1f} s, {rate} a second"
 
 
 def _count(number: int) -> str:
-    return integer(number).replace("\u202f", " ")
+    return integer(number).replace(THIN, " ")
 
 
 def print_top(swept: Swept) -> None:
@@ -71,7 +71,7 @@ def print_rows(search: Search, rows: Rows, *, first: bool) -> None:
     for place in range(len(rows)):
         found = totals(search, rows, place)
         by = found[objective] / own[objective] - 1 if own.get(objective) and objective in found else None
-        against = MISSING if by is None else change(by).replace("\u202f", " ")
+        against = MISSING if by is None else change(by).replace(THIN, " ")
         lines.append((str(place + 1), short_changes(search, rows, place), *_cells(found, keys), against))
     heads = ("", CHANGES, *keys, AGAINST)
     print_table(heads, lines, right=("", *keys, AGAINST))

@@ -9,7 +9,7 @@ from ledger.model.dtypes import DTYPES
 from ledger.spec.faults import Faults, Written
 from ledger.spec.named_parts import LibraryName
 from ledger.spec.problems import Location
-from ledger.spec.structures import ListOf, Made, MappingOf, Row
+from ledger.spec.structures import ListOf, Made, Row
 from ledger.spec.values import Integer, KeyOf, Label, String
 
 
@@ -44,7 +44,6 @@ COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
 FORMAT = KeyOf(DTYPES)
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
 TEXTS = ListOf(String())
-LISTS = MappingOf(TEXTS, 1)
 PLAN = LibraryName(kind="plan")
 A_PLAN = "A plan of the library, or a path relative to this file."
 SET = Row("set", TEXTS, "`key=value`, as `--set` takes them.", "set")

@@ -74,9 +74,8 @@ def evidence_files(plan: Plan) -> tuple[Path, ...]:
 def _evidence_files(plan: Plan) -> Iterator[Path]:
     names = _names(plan.accelerator)
     for path in default_library().files("evidence"):
-        text = read_bounded(path, LARGEST_TEXT).decode(
-            errors="replace"
-        )  # most files name another device, and are not read
+        # Most files name another device, and need not be read as YAML.
+        text = read_bounded(path, LARGEST_TEXT).decode(errors="replace")
         if any(name in text for name in names) and is_about(device_of(path), plan.accelerator):
             yield path
     for name in dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration):

@@ -109,13 +109,13 @@ def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
     mesh = plan.parallelism
     if experts_per_layer(plan) and not run.experts:
         yield "routes tokens to experts"
-    if mesh.tensor > 1 == run.tensor:
+    if mesh.tensor > 1 and run.tensor == 1:
         yield "splits tensors over devices"
-    if mesh.context > 1 == run.context:
+    if mesh.context > 1 and run.context == 1:
         yield "splits sequences over devices"
-    if mesh.pipeline > 1 == run.pipeline:
+    if mesh.pipeline > 1 and run.pipeline == 1:
         yield "runs as a pipeline"
-    if mesh.zero == 3 != run.zero:
+    if mesh.zero == 3 and run.zero != 3:
         yield "shards its weights"
     if run.dtype != plan.precision.multiplies:
         yield f"multiplies in {plan.precision.multiplies}"

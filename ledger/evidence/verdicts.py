@@ -18,7 +18,7 @@ class Tolerance:
 
 
 EXACT = Tolerance("exact")
-ROUNDING = Tolerance("512 B rounding")
+ROUNDING = Tolerance("512 B rounding")  # none: both count in the blocks of PyTorch's allocator, of 512 B
 HALF_PERCENT = Tolerance("0.5 %", 0.005)
 TOLERANCES = {tolerance.title: tolerance for tolerance in (EXACT, ROUNDING, HALF_PERCENT)}
 

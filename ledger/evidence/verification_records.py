@@ -95,9 +95,8 @@ def nearest_file(plan: Plan, where: Path | None = None) -> Path | None:
     """The file of the nearest record."""
     same_model = None
     for path in sorted(where.glob(PATTERN)) if where else default_library().files("evidence", f"{FOLDER}/{PATTERN}"):
-        text = read_bounded(path, LARGEST_TEXT).decode(
-            errors="replace"
-        )  # most files name neither, and need not be read as YAML
+        # Most files name neither, and need not be read as YAML.
+        text = read_bounded(path, LARGEST_TEXT).decode(errors="replace")
         if plan.judged_digest and plan.judged_digest in text:
             return path
         if same_model is None and plan.model.title in text and read(path).model == plan.model.title:
@@ -107,4 +106,4 @@ def nearest_file(plan: Plan, where: Path | None = None) -> Path | None:
 
 def every(where: Path) -> Iterator[Verification]:
     """Every record, by name."""
-    return (read(path) for path in sorted(where.glob("*.yaml")))
+    return (read(path) for path in sorted(where.glob(PATTERN)))

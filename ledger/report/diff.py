@@ -69,8 +69,8 @@ class TotalChange:
 
     @property
     def joint(self) -> Number:
-        """What the causes do together beyond what each does alone."""
-        return (self.by or 0) - sum(cause.alone for cause in self.causes)
+        """What of the change no cause makes: the change less the mean of what each does first and last."""
+        return (self.by or 0) - sum(cause.mean for cause in self.causes)
 
     def __neg__(self) -> TotalChange:
         return TotalChange(self.key, self.new, self.old, tuple(-cause for cause in self.causes))

@@ -164,13 +164,8 @@ def amounts_by_cause(output: TotalChange) -> Iterator[str]:
     for cause in output.causes:
         yield f"{' with '.join(cause.inputs)} {change_text(cause.mean, unit)}"
     largest = max(abs(float(cause.mean)) for cause in output.causes)
-    if abs(float(joint := jointly(output))) > BARELY * largest:
-        yield f"jointly {change_text(joint, unit)}"
-
-
-def jointly(output: TotalChange) -> Number:
-    """What of a change no input makes alone: the change less the mean of what each does first and last."""
-    return (output.by or 0) - sum(cause.mean for cause in output.causes)
+    if abs(float(output.joint)) > BARELY * largest:
+        yield f"jointly {change_text(output.joint, unit)}"
 
 
 def share_of_change(part: Number, output: TotalChange) -> float:
@@ -227,7 +222,12 @@ def output_record(output: TotalChange) -> dict[str, Any]:
 
 def cause_record(cause: Attribution) -> dict[str, Any]:
     """What inputs did to a total."""
-    return {"inputs": list(cause.inputs), "alone": json_number(cause.alone), "last": json_number(cause.last)}
+    return {
+        "inputs": list(cause.inputs),
+        "alone": json_number(cause.alone),
+        "last": json_number(cause.last),
+        "mean": json_number(cause.mean),
+    }
 
 
 def input_record(change: Change) -> dict[str, Any]:

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ledger.books.verdict import host_holds, shortfall
+from ledger.books.verdict import STATE, host_holds, shortfall
 from ledger.books.what_if.conditions import WRITTEN, Condition, condition
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
     from ledger.spec.plan import Plan
-
-
-STATE = tuple(f"memory.static.{part}" for part in ("weights", "master", "gradients", "optimizer"))
 
 
 @dataclass(frozen=True)

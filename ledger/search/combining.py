@@ -223,7 +223,7 @@ class Rows:
             peak = np.maximum(peak, held)
         library = HANDLES * self.plan.accelerator.matmul_workspace
         held = peak + library + workspace
-        pool = np.floor(held * self.plan.stack.fragmentation + 1e-3) - held
+        pool = np.floor(held * self.plan.stack.fragmentation + 1e-3) - held  # what rounding lost must not lose a byte
         return Memory(peak, held + pool + self.plan.stack.context, moment, moments)
 
     def workspace(self, point: Point) -> Array:
@@ -307,14 +307,17 @@ FLYING = tuple(BY_NAME[name].letter for name in ("in_flight", "waiting"))
 
 def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:
     """Transfers once a step: these, and so many others."""
-    longest = np.where(times > 0, other.longest, 0.0) if np.ndim(times) else other.longest
+
+    def if_any(value: Array) -> Array:
+        return np.where(times > 0, value, 0) if np.ndim(times) else value
+
     return StepWork(
         one.reduced + times * other.reduced,
-        maximum(one.longest, longest),
+        maximum(one.longest, if_any(other.longest)),
         one.gathered + times * other.gathered,
         one.down + times * other.down,
-        maximum(one.longest_down, other.longest_down),
+        maximum(one.longest_down, if_any(other.longest_down)),
         one.up + times * other.up,
         one.update + times * other.update,
-        np.logical_or(one.late, other.late),
+        np.logical_or(one.late, if_any(other.late)),
     )

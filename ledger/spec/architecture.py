@@ -259,11 +259,6 @@ class Model:
         return tuple(group for group in self.groups if group.encodes_source)
 
     @property
-    def crossed_layers(self) -> int:
-        """Layers that attend to what the encoder gives."""
-        return sum(group.repeat for group in self.groups if group.cross_attention)
-
-    @property
     def encodes(self) -> bool:
         """Whether tokens see those after them, so that no token is made from a cache of those before it."""
         later = (part.sees_later for group in self.groups for part in group.written.values())

@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+YAML = (".yaml", ".yml")  # how files of specs are called
 PIPED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell hands over: `ledger check <(make-plan)`
 NO_FILE = "a device or a pipe, not a file; `-` reads what is piped in"
 

@@ -12,7 +12,7 @@ from ledger.spec.structures import quantity
 # Kernels that are told where documents begin, and run no scores between two of them (FlashAttention's `cu_seqlens`,
 # cuDNN's `thd` layout in Transformer Engine, torch.nn.attention.varlen). Those that write scores out mask them.
 TOLD_BOUNDS = ("flash", "flash_repeated", "flash3", "varlen", "cudnn", "cudnn_grouped")
-MASKED = ("math", "eager", "fused_softmax")
+WRITES_SCORES = ("math", "eager", "fused_softmax")
 
 
 @dataclass(frozen=True)

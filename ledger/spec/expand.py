@@ -226,6 +226,9 @@ def assume_fabric(whole: Expanded, source: Source, library: Library) -> Expanded
         default = resolve(Node(DEFAULT_FABRIC, cluster.where), "cluster", source, library)
     except SpecError as error:
         return whole.failing("cluster", error)
+    if not {"source", "scaleout"} <= default.node.fields.keys():
+        message = f"no network is stated, and `{DEFAULT_FABRIC}`, of which it would be, states none with its source"
+        return whole.failing("cluster", SpecError([Problem(cluster.where, message, "`scaleout: 400 Gb/s`")]))
     publication = default.node.fields["source"]
     note = f"assumed, since the plan does not state it: as of {DEFAULT_FABRIC} ({publication.value})"
     assumed = default.node.fields["scaleout"].within({"source": Node(note, publication.where)}, {})

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
+from ledger.spec.bounded_files import YAML
 from ledger.spec.faults import shortened
 from ledger.spec.git import Revision
 from ledger.spec.installed import DATA, data_folder
@@ -19,7 +20,6 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, from_file, from_revision
 
-SUFFIXES = (".yaml", ".yml")  # of names that are paths
 OWN_FOLDER = "specs"  # a library of one's own, in the working directory or beside a plan
 FOLDERS: Mapping[str, str] = {
     "plan": ".",
@@ -130,7 +130,7 @@ class Library:
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
-        if name.endswith(SUFFIXES) and name not in self.names(kind):
+        if name.endswith(YAML) and name not in self.names(kind):
             return self._relative(name, where, beside)
         there = self.at(beside.revision)
         shelf = there if (spelt := there.spelt(kind, name)) else self

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
+from ledger.spec.bounded_files import YAML
 from ledger.spec.device_parts import for_its_device
 from ledger.spec.expand import (
     PRICE,
@@ -266,7 +267,7 @@ def _part(given: str | Path, kind: str, library: Library) -> ResolvedPart:
     """A part by name or by path, on its own."""
     path = Path(given)
     beside = Source(str(given), "", path.stem)
-    if path.suffix in {".yaml", ".yml"} or isinstance(given, Path):
+    if path.suffix in YAML or isinstance(given, Path):
         beside = open_source(given)
         try:
             part = resolve(read(beside.text, beside.file), kind, beside, library)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec import load
+from ledger.spec.bounded_files import YAML
 from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.parts import PartOf, ValuesOf
 from ledger.spec.plan import Plan
@@ -92,7 +93,7 @@ class Reader:
         """The plan of a name with overrides; each is read once."""
         key = (named.name, *changes)
         if key not in self.plans:
-            is_path = named.name.endswith((".yaml", ".yml"))
+            is_path = named.name.endswith(YAML)
             path = str(self.folder / named.name) if is_path else named.name
             self.plans[key] = located(lambda name: load.load_plan(name, changes), replace(named, name=path))
         return self.plans[key]

@@ -228,8 +228,3 @@ class Plan:
         sold = self.accelerator.host
         alike = sold is not None and sold.devices == self.cluster.devices_per_node
         return self.cluster.host or (sold if alike else None)
-
-    @property
-    def host_devices(self) -> int:
-        """How many devices of the plan share one host."""
-        return min(self.cluster.devices, self.cluster.devices_per_node)

@@ -73,10 +73,7 @@ def measured(value: Value, unit: str) -> Quantity:
 
 def alike(one: Quantity, other: Quantity) -> bool:
     """Whether two quantities have the same unit, what is only counted (tokens, parameters) left out."""
-    found = (
-        {name: power for name, power in each.powers.items() if power and name not in COUNTED} for each in (one, other)
-    )
-    return next(found) == next(found)
+    return _uncounted(one.powers) == _uncounted(other.powers)
 
 
 Lookup = Callable[[str], Quantity]  # raises KeyError
@@ -94,12 +91,12 @@ class Names:
 
 def evaluate(text: str, names: Names) -> Quantity:
     """The quantity that an expression gives; raises ExpressionError, which says what may be written instead."""
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of more than {LONGEST} characters", FORMS)
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"`{text}` is no expression", FORMS) from error
-    if len(text) > LONGEST:
-        raise ExpressionError(f"an expression of more than {LONGEST} characters", FORMS)
     return _Evaluator(text, names).value(tree.body)
 
 
@@ -113,7 +110,7 @@ class _Evaluator:
     def value(self, node: ast.expr) -> Quantity:
         match node:
             case ast.Constant(value=int() | float() | str() as constant) if not isinstance(constant, bool):
-                return Quantity(constant if isinstance(constant, str) else Fraction(str(constant)))
+                return Quantity(constant if isinstance(constant, str) else Fraction(str(self.bounded(constant))))
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 return self.named(self.path(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -157,7 +154,7 @@ class _Evaluator:
 
     def alike(self, left: Quantity, right: Quantity) -> None:
         """ExpressionError for quantities of two units."""
-        if 0 not in (left.value, right.value) and _counts(left.powers) != _counts(right.powers):
+        if 0 not in (left.value, right.value) and _uncounted(left.powers) != _uncounted(right.powers):
             raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
 
     def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
@@ -188,16 +185,22 @@ class _Evaluator:
         if name in self.names.functions:
             terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
             added: Fraction | float = sum((term.number for term in terms), Fraction(0))
-            return Quantity(added, terms[0].powers if terms else {})
+            return Quantity(self.bounded(added), terms[0].powers if terms else {})
         given = [self.value(one) for one in inputs]
         if name in CHOSEN:
             return CHOSEN[name](given)
         if name in ROUNDED and len(given) == 1:
             return Quantity(Fraction(ROUNDED[name](given[0].number)), given[0].powers)
         if name == "sqrt" and len(given) == 1 and given[0].number >= 0:
-            halves: Powers = {unit: power // 2 for unit, power in given[0].powers.items() if power % 2 == 0}
-            return Quantity(math.sqrt(given[0].number), halves)
+            return self.root(given[0])
         raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(given)} such values", FORMS)
+
+    def root(self, square: Quantity) -> Quantity:
+        """The root of a number; of its unit too, which is a square but for what is only counted."""
+        if any(power % 2 for power in _uncounted(square.powers).values()):
+            raise ExpressionError(f"`{self.text}` takes the root of {square.unit}", "a plain number, or a squared unit")
+        halves = {unit: power // 2 for unit, power in square.powers.items() if power % 2 == 0}
+        return Quantity(math.sqrt(square.number), halves)
 
     def bounded(self, value: Fraction | float) -> Fraction | float:
         if not -LARGEST <= value <= LARGEST:
@@ -205,5 +208,5 @@ class _Evaluator:
         return value
 
 
-def _counts(powers: Powers) -> Powers:
+def _uncounted(powers: Powers) -> Powers:
     return {name: power for name, power in powers.items() if power and name not in COUNTED}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from ledger.spec.bounded_files import read_bounded
+from ledger.spec.bounded_files import YAML, read_bounded
 from ledger.spec.git import Revision, open_revision, readable
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
@@ -68,7 +68,7 @@ def from_file(path: Path, typed: str = "") -> Source:
 
 
 def _named(path: str) -> str:
-    """A path as text, whatever the locale; raises SpecError where it is none: reports are text, and name their files."""
+    """A path as text, whatever the locale; raises SpecError where it is none: a report is text, and names its files."""
     name = os.fsencode(path)
     try:
         return name.decode()
@@ -121,7 +121,7 @@ def _offered(folder: Path) -> str:
 def _near_files(path: Path) -> str:
     def siblings() -> Iterator[str]:
         if path.parent.is_dir():
-            yield from (str(other) for other in path.parent.iterdir() if other.suffix in {".yaml", ".yml"})
+            yield from (str(other) for other in path.parent.iterdir() if other.suffix in YAML)
 
     found = nearest(str(path), sorted(siblings()))
     return found if found.startswith("did") else "`ledger list` names what the library holds"

@@ -11,9 +11,9 @@ from pathlib import Path
 from posixpath import join, normpath
 from typing import Protocol
 
-from ledger.spec.bounded_files import read_bounded
+from ledger.spec.bounded_files import YAML, read_bounded
 from ledger.spec.git import Revision, folder_moves, merge_base, open_revision, readable
-from ledger.spec.library import SUFFIXES, Library
+from ledger.spec.library import Library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT, read_again
 from ledger.spec.sources import Source, from_file, from_revision
@@ -60,7 +60,7 @@ class RevisionTree:
 
     def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`."""
-        paths = [path for path in self.revision.paths if path.endswith(SUFFIXES) and chosen(path)]
+        paths = [path for path in self.revision.paths if path.endswith(YAML) and chosen(path)]
         return self.revision.contents(paths)
 
     def source(self, path: str) -> Source:
@@ -105,7 +105,7 @@ class FolderTree:
         for path in sorted(self.folder.rglob("*")):
             inner = path.relative_to(self.folder)
             hidden = any(part.startswith(".") for part in inner.parts)
-            if path.suffix in SUFFIXES and path.is_file() and not hidden and chosen(inner.as_posix()):
+            if path.suffix in YAML and path.is_file() and not hidden and chosen(inner.as_posix()):
                 yield inner.as_posix(), read_bounded(path, LARGEST_TEXT)
 
     def source(self, path: str) -> Source:

@@ -49,8 +49,9 @@ class String(ValueType):
         return text
 
 
-DAY = "^(19|20)[0-9]{2}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$"
-YEAR = DAY.replace("{2}-", "{2}(-", 1).replace("?$", "?)?$")  # or a year alone
+MONTH_AND_DAY = "-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?"
+DAY = f"^(19|20)[0-9]{{2}}{MONTH_AND_DAY}$"
+YEAR = f"^(19|20)[0-9]{{2}}({MONTH_AND_DAY})?$"  # or a year alone
 
 
 @dataclass(frozen=True)

@@ -93,3 +93,14 @@ def test_a_path_with_dots_is_no_range(command_line: CommandLine) -> None:
     assert "git" in command_line("diff", "HEAD:../nosuch.yaml", "gpt2").stderr
     assert "two plans or two folders" in command_line("diff", "gpt2").stderr
     assert "git" in command_line("diff", "main..nosuch").stderr
+
+
+def test_folders_above_are_no_range(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither `..` nor a folder of a name with two dots."""
+    plans("above", one=GPT2)
+    plans("above/v1..v2", one=GPT2)
+    monkeypatch.chdir("above")
+    assert command_line("diff", "v1..v2", "v1..v2").exit_code == 0
+    monkeypatch.chdir("v1..v2")
+    result = command_line("diff", "..", ".")
+    assert (result.exit_code, "deleted" in result.stdout) == (0, True)

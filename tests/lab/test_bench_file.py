@@ -18,6 +18,7 @@ from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.writing import head_text, record_line
 from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
+from ledger.lab.bench.processes import read_answer
 from ledger.lab.bench.records import append_record, open_evidence
 from ledger.lab.bench.table import suite
 from ledger.spec.problems import SpecError
@@ -193,3 +194,13 @@ def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path, comman
     cases = suite(DeviceLimits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ONLY)
     assert _identities(path) == Counter(identity(case.record) for case in cases)
     assert len(read_evidence(path).microbenchmarks) == len(cases)
+
+
+def test_half_an_answer_is_not_waited_for() -> None:
+    """The time is over even where a line has begun; a whole line is read to its end, and what follows stays."""
+    script = "import sys, time; print('note'); print('{\"a\": 1}'); print('{', end='', flush=True); time.sleep(30)"
+    with subprocess.Popen([sys.executable, "-u", "-c", script], bufsize=0, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert read_answer(process.stdout, 30.0) == {"a": 1}
+        assert read_answer(process.stdout, 0.2) is None
+        process.kill()

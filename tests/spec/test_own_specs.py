@@ -100,3 +100,12 @@ def test_a_library_with_a_home_reads_nothing_outside_it(tmp_path: Path) -> None:
             with pytest.raises(SpecError, match="not among the files of the seal"):
                 library.sealed(outside)
     assert default_library() is not library
+
+
+def test_a_network_that_would_be_assumed_may_be_ones_own(here: Path) -> None:
+    """Where it states none, the plan is told to."""
+    path = here / "specs" / "clusters" / "h100-400g.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("spec: ledger/1\ncluster: mine\nsource: a test\ndevices: 64\n", "utf-8")
+    with pytest.raises(SpecError, match="no network is stated, and `h100-400g`"):
+        load_plan("8b", ["cluster={devices: 64, devices_per_node: 8}"])

@@ -18,6 +18,7 @@ from ledger.model.operations import ZERO, total
 from ledger.model.program import Program
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Plan
+from ledger.spec.stack import Stack
 
 HANDLES = 2  # the thread of forward and autograd's own, each with a handle of its library
 LIBRARY = "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp: a workspace for each handle, never freed"
@@ -34,8 +35,8 @@ def outside(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Outside, ...]:
     found = (
         Outside("workspaces of the matmul library", library, LIBRARY),
         Outside("workspaces of attention's backward", attention, ATTENTION),
-        Outside("pool of the allocator", pool, _source(plan, FRAGMENTATION)),
-        Outside("context, libraries and communicators", context, _source(plan, CONTEXT)),
+        Outside("pool of the allocator", pool, stated_at(plan, FRAGMENTATION)),
+        Outside("context, libraries and communicators", context, stated_at(plan, CONTEXT)),
     )
     return tuple(part for part in found if part.bytes)
 
@@ -57,7 +58,12 @@ def _amounts(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Amount, Amount
     at_moments = [truncate(book.value(workspace(book.program, point))) for point in book.line.points]
     attention = pick(peak.moment, at_moments)
     held = peak.bytes + library + attention
-    return library, attention, truncate(held * plan.stack.fragmentation) - held, plan.stack.context
+    return library, attention, pool(held, plan.stack), plan.stack.context
+
+
+def pool(held: Amount, stack: Stack) -> Amount:
+    """Bytes that the allocator has reserved beyond those that it was asked for."""
+    return truncate(held * stack.fragmentation) - held
 
 
 def workspace(program: Program, point: Point) -> sympy.Expr:
@@ -108,7 +114,7 @@ def _padded(tensor: Tensor, name: str, tile: int) -> Tensor:
     return Tensor(f"{name}.sum", (batch, rows, heads, wide), "fp32", split=tensor.split)
 
 
-def _source(plan: Plan, path: str) -> str:
-    """Where the stack's figure is from."""
+def stated_at(plan: Plan, path: str) -> str:
+    """The key of a figure of the stack, and where the figure is from."""
     origin = plan.origins.get(path)
     return f"{path}: {origin.source}" if origin and origin.source else path

@@ -10,10 +10,11 @@ from ledger.books.evaluate import Value
 from ledger.books.kernels import KernelCall, kernel_calls, price_call
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
-from ledger.books.serving.units import limited
+from ledger.books.serving.units import group_of, limited
 from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
+from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.engine import Engine
 from ledger.spec.kernel_classes import ATTENTION as FAMILY
 from ledger.spec.kernel_classes import (
@@ -31,7 +32,7 @@ from ledger.spec.kernel_classes import (
     KernelClass,
 )
 from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS, ROW_FORMATS, STORED_FORMATS
-from ledger.spec.plan import Group, Plan
+from ledger.spec.plan import Plan
 from ledger.spec.precision import STORED_ONLY
 
 # Products that read one tensor, and that a stack may run as one, by what it joins (`stack.projections`).
@@ -39,7 +40,6 @@ ATTENTION, GATED = ("attention/q", "attention/k", "attention/v"), ("mlp/gate", "
 JOINED: Mapping[str, tuple[tuple[str, ...], ...]] = {"attention": (ATTENTION,), "joined": (ATTENTION, GATED)}
 
 
-UNFUSED = ("eager", "math", "fused_softmax")  # kernels of attention that write scores to memory
 WIDE = 2.0  # bytes of a weight that was written out wide
 SINGLE = 4.0  # bytes of fp32
 HALF = "fp16"
@@ -136,7 +136,7 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
 
     What kernels between the products move of each score is the engine's (`score_bytes`).
     """
-    fused = plan.stack.kernels.attention not in UNFUSED or plan.kernels.attention not in UNFUSED
+    fused = not {plan.stack.kernels.attention, plan.kernels.attention} <= {*WRITES_SCORES}
     if fused or call.when == DECODE or call.work is None or call.work.kind.family != FAMILY:
         yield call
         return
@@ -221,8 +221,3 @@ def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
 def is_cached_attention(kind: object) -> bool:
     """Whether a kernel is attention of new tokens over what waits."""
     return isinstance(kind, KernelClass) and kind.family == FAMILY and kind.pass_ == DECODE
-
-
-def group_of(call: KernelCall, plan: Plan) -> Group:
-    """The group of layers that a call belongs to."""
-    return next((group for group in plan.model.groups if group.name == call.cause.unit), plan.model.groups[0])

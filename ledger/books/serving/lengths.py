@@ -33,13 +33,6 @@ def _triangle(tokens: Tokens) -> Fraction:
     return Fraction(tokens) * (tokens + 1) / 2
 
 
-def read_by(attention: Attention, before: Tokens, new: Tokens) -> Tokens:
-    """Tokens whose keys a pass over `new` tokens reads that follow `before` others."""
-    if attention.chunk:
-        return before % attention.chunk + new
-    return min(before, attention.window - 1 if attention.window else before) + new
-
-
 def chunks(serve: Serve, prompt: int) -> Chunks:
     """The passes of one prompt, whose shared prefix is there."""
     new = prompt - serve.prefix

@@ -11,7 +11,7 @@ from math import ceil
 import sympy
 
 from ledger.books.evaluate import Value
-from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY
+from ledger.books.memory.outside import CONTEXT, FRAGMENTATION, LIBRARY, pool, stated_at
 from ledger.books.results import Moment, Outside
 from ledger.books.serving import lengths
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
@@ -128,11 +128,12 @@ class Held:
     def outside(self) -> tuple[Outside, ...]:
         """What lies beside the tensors: a workspace of the matmul library, the allocator's pool, the driver's own."""
         library, stack = self.plan.accelerator.matmul_workspace, self.plan.stack
-        pool = int((self.peak.total + library) * (stack.fragmentation - 1))
         found = (
             Outside("workspace of the matmul library", library, LIBRARY),
-            Outside("pool of the allocator", pool, FRAGMENTATION),
-            Outside("context, libraries and communicators", stack.context, CONTEXT),
+            Outside(
+                "pool of the allocator", pool(self.peak.total + library, stack), stated_at(self.plan, FRAGMENTATION)
+            ),
+            Outside("context, libraries and communicators", stack.context, stated_at(self.plan, CONTEXT)),
         )
         return tuple(part for part in found if part.bytes)
 

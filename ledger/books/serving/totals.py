@@ -30,10 +30,11 @@ from ledger.model.operations import total
 from ledger.model.schedule import whole_role
 from ledger.model.tensors import BUFFER
 from ledger.model.units import Unit
+from ledger.numbers import HOUR
 from ledger.spec.plan import Parallelism, Plan
 
 Totals = Iterator[tuple[str, Number]]
-HOUR, MILLION = 3600, 10**6
+MILLION = 10**6
 ROUNDING = 1e-9  # of a sum of seconds, below which a difference of such is none
 RATE = "serve.tokens_per_second"
 

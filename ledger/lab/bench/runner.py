@@ -103,13 +103,13 @@ class Worker:
         """The next answer; None where the worker is gone, or gives none in time."""
         return read_answer(self.process.stdout, seconds) if self.process.stdout else None
 
-    def failure(self) -> str:
-        """How it ended, in words: the last error it printed, or the signal; it is killed where it still runs."""
+    def failure(self, seconds: float) -> str:
+        """How it ended, in words: the last error it printed, or the signal; killed where it gave no answer in time."""
         try:
             code = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return f"no answer in {CASE_TIMEOUT:.0f} s"
+            return f"no answer in {seconds:.0f} s"
         if code == -9:
             return "the process was killed (signal 9), as a machine out of memory does"
         self.errors.seek(0)
@@ -123,7 +123,7 @@ class Worker:
         self.send(asdict(self.settings))
         answer = self.receive(START_TIMEOUT)
         if answer is None:
-            raise DeviceError(f"the device cannot be used: {self.failure()}")
+            raise DeviceError(f"the device cannot be used: {self.failure(START_TIMEOUT)}")
         if "no_device" in answer:
             raise DeviceError(answer["no_device"])
         facts = answer["device"]
@@ -194,7 +194,7 @@ def _run_cases(
         if answer is None and begun < done:
             break
         if answer is None:
-            measured = BenchResult(todo[done], {"error": worker.failure()})
+            measured = BenchResult(todo[done], {"error": worker.failure(CASE_TIMEOUT)})
         elif "begun" in answer:
             begun = answer["begun"]
             yield todo[begun], None

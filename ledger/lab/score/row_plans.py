@@ -17,6 +17,7 @@ from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout
 from ledger.lab.score.row_models import row_model
 from ledger.lab.score.software import SkippedError, Software, software_of
 from ledger.lab.score.spelled import UnknownWordError, meaning
+from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan, plan_source
 from ledger.spec.near import nearest
@@ -56,7 +57,6 @@ UNPRICED_DEVICES = {
     "B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"
 }
 OPTIMIZER = "optimizer"
-UNFUSED = ("eager", "fused_softmax", "math")  # kernels of attention that write scores to memory
 SET_BEFORE = ("model", "accelerator", "precision")  # paths that a plan is built with, so that others may go below them
 
 
@@ -240,7 +240,7 @@ class RowParts:
     def attention(self) -> dict[str, str]:
         """The kernel of attention's core, where the row says of FlashAttention what is not so of the stack's own."""
         flash, defaults = self.row.flash_attention, self.software.stack.defaults
-        if flash is None or flash is (self.software.stack.kernels.attention not in UNFUSED):
+        if flash is None or flash is (self.software.stack.kernels.attention not in WRITES_SCORES):
             return {}
         return {"kernels.attention": "flash" if flash else defaults.unfused or "math"}
 

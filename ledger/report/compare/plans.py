@@ -20,8 +20,8 @@ from ledger.report.movements import BYTES, DOLLARS, RUN_SECONDS, Measure, Moveme
 from ledger.report.pull_request.comparison import flips
 from ledger.report.pull_request.pairs import plan_labels
 from ledger.report.pull_request.plan_changes import Flip
+from ledger.spec.bounded_files import YAML
 from ledger.spec.inputs import Change, changes
-from ledger.spec.library import SUFFIXES
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import read_overrides
 from ledger.spec.paths import part_of
@@ -152,7 +152,7 @@ def with_search(plans: Sequence[ComparedPlan], search: Search) -> tuple[Compared
 
 def unique_labels(specs: Sequence[str]) -> tuple[str, ...]:
     """What each plan is called: the name of its file, with folders where two share it, else as it was typed."""
-    paths = ["stdin.yaml" if spec == "-" else spec if spec.endswith(SUFFIXES) else f"{spec}.yaml" for spec in specs]
+    paths = ["stdin.yaml" if spec == "-" else spec if spec.endswith(YAML) else f"{spec}.yaml" for spec in specs]
     labels = plan_labels(paths)
     found = tuple(labels[path] for path in paths)
     return found if len({*found}) == len(found) else tuple(specs)

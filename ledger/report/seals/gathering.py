@@ -13,6 +13,7 @@ from ledger.evidence.files import files_of_evidence
 from ledger.report.live_choices import others
 from ledger.report.seals.revisions import revision_of
 from ledger.report.seals.seal import Revision, Seal, SealedFile, installed_compiler
+from ledger.spec.bounded_files import YAML
 from ledger.spec.library import OWN_FOLDER, Library, using
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
@@ -146,7 +147,7 @@ def _paths(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, st
     """Each path that names a file, with the file that it is written in (none: typed with the command), and its name."""
     for beside, word, found in library.noted:
         name = names.of_source(found)
-        if word.endswith((".yaml", ".yml")):
+        if word.endswith(YAML):
             yield (names.of_source(beside) if beside.file else "", word), name
 
 

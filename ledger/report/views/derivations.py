@@ -10,6 +10,7 @@ from ledger import numbers
 from ledger.evidence import verification_records as records
 from ledger.evidence.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHIN, worst
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
+from ledger.spec.bounded_files import YAML
 
 if TYPE_CHECKING:
     from ledger.evidence.verdicts import ComparedFigure
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNCHECKED: "warn"}
-SPECS = (".yaml", ".yml")
 PRINTED = 14  # rows on paper: counts and peaks; transfers are in the page
 COLUMNS = (
     *(Column("figure", "code"), *columns("number", "predicted", "found", "error")),
@@ -65,7 +65,7 @@ def _plan_as_typed(plan: Plan) -> str:
     """The plan as a command can name it: the file it was read from, else what it is called."""
     stated = plan.origins.get("plan")
     file = stated.where.file if stated else ""
-    return file if file.endswith(SPECS) else plan.name
+    return file if file.endswith(YAML) else plan.name
 
 
 def _sentence(record: Verification, subject: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.documents import MASKED, TOLD_BOUNDS
+from ledger.spec.documents import TOLD_BOUNDS, WRITES_SCORES
 from ledger.spec.places import Places
 from ledger.spec.plan import Kernels, Model, Parallelism, Run
 from ledger.spec.problems import Problem
@@ -31,9 +31,9 @@ def documents_have_a_kernel(
     """Attention that stays within documents is told their bounds, or masks its scores."""
     if run.documents is None:
         return
-    if kernels.attention not in (*TOLD_BOUNDS, *MASKED):
+    if kernels.attention not in (*TOLD_BOUNDS, *WRITES_SCORES):
         message = f"{kernels.attention} attention knows no bounds of documents"
-        yield Problem(at(DOCUMENTS), message, f"`kernels.attention` of {', '.join((*TOLD_BOUNDS, *MASKED))}")
+        yield Problem(at(DOCUMENTS), message, f"`kernels.attention` of {', '.join((*TOLD_BOUNDS, *WRITES_SCORES))}")
     if parallelism.context > 1:
         message = f"packed documents with context = {parallelism.context}: how they are cut is not modelled"
         yield Problem(at(DOCUMENTS), message, "`context: 1`, or leave `documents` out")
