@@ -7,8 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from ledger.cli import VERBS
+from ledger.cli import VERBS, main
 from ledger.model.dims import LETTERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,9 +30,26 @@ def test_links_lead_to_files(document: str) -> None:
 
 
 def test_the_readme_lists_the_verbs() -> None:
-    """The table of the command line has each verb, and no other."""
+    """The table of the command line has each verb, and no other; so has that of their options."""
+    for document in ("README.md", "docs/commands.md"):
+        text = (ROOT / document).read_text(encoding="utf-8")
+        assert re.findall(r"^\| `ledger ([\w-]+)", text, re.MULTILINE) == list(VERBS)
+
+
+def test_the_readme_prints_what_the_program_prints() -> None:
+    """Each command of a console in README.md, run now."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `ledger ([\w-]+)", readme, re.MULTILINE) == list(VERBS)
+    consoles = re.findall(r"```console\n\$ ledger ([^\n]*)\n(.*?)```", readme, re.DOTALL)
+    assert consoles
+    for words, printed in consoles:
+        assert CliRunner().invoke(main, words.split(), prog_name="ledger").output == printed
+
+
+def test_the_commands_with_a_schema_are_named() -> None:
+    """Of what `--json` prints; the row of `ledger schema` has them all."""
+    (row,) = re.findall(r"^\| `ledger schema.*", (ROOT / "docs" / "commands.md").read_text("utf-8"), re.MULTILINE)
+    named = set(re.findall(r"`(\w+)`", row.partition("`--json` prints")[2]))
+    assert named == {path.name.partition(".")[0] for path in (ROOT / "ledger" / "cli" / "schemas").glob("*.json")}
 
 
 def test_every_dependency_is_accounted_for() -> None:
