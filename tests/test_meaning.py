@@ -20,9 +20,9 @@ NAMES = {"name", "account"}
 # The functions that read a text, each with whose text it is; `module: re` where a module has patterns for it.
 READ: dict[str, str] = {
     "books/memory/module_gathering.py: _of": "paths of modules, whose hooks gather weights",
-    "books/module_fetches.py: _reversed": "paths of modules, whose hooks gather weights",
-    "books/module_fetches.py: module_of": "paths of modules, whose hooks gather weights",
-    "books/module_fetches.py: modules": "paths of modules, whose hooks gather weights",
+    "books/module_order.py: _reversed": "paths of modules, whose hooks gather weights",
+    "books/module_order.py: module_of": "paths of modules, whose hooks gather weights",
+    "books/module_order.py: modules": "paths of modules, whose hooks gather weights",
     "model/dims.py: listed": "einsums and lists of dims, as models and authors of components write them",
     "model/einsums.py: re": "einsums, as authors of questions write them",
     "model/einsums.py: parse": "einsums, as authors of questions write them",

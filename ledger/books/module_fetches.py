@@ -9,49 +9,27 @@ no closed form says it, and so it is run through.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import sympy
 
 from ledger.books.buckets import written_weights
 from ledger.books.evaluate import Value
+from ledger.books.fetch_queue import FetchQueue
+from ledger.books.gradient_buckets import FilledBuckets, ModuleWeight
+from ledger.books.module_order import BACKWARD, END, FORWARD, Key, ModuleOrder, module_of
 from ledger.model.exchanges import Exchanged, sent
-from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
-from ledger.model.operations import Operation
+from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
 from ledger.model.program import Program
 from ledger.model.sharding import exchange
-from ledger.model.tensors import Tensor, sized
+from ledger.model.tensors import sized
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
-FORWARD, BACKWARD = "forward", "backward"
 AT_THE_END = ""  # where no gradient is left that finds the buffer full
-END = -1  # the layer of what is no layer
-Key = tuple[str, int]  # a weight and its layer
-
-
-@dataclass(frozen=True)
-class ModuleWeight:
-    """A weight of one layer: elements, and with the padding that makes them equal shares."""
-
-    unit: str
-    elements: int
-    padded: int
-
-
-@dataclass(frozen=True)
-class Visit:
-    """A module that runs in a pass; one that has no weights of its own still fetches ahead. `again`: it is rebuilt."""
-
-    phase: str
-    unit: str
-    layer: int
-    module: str
-    weights: tuple[Key, ...] = ()
-    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,24 +73,25 @@ class ModuleFetches:
     layers: tuple[str, ...]  # the unit of each
 
     @cached_property
+    def order(self) -> ModuleOrder:
+        """The modules of the step."""
+        return ModuleOrder(self.program, self.layers)
+
+    @property
     def units(self) -> Mapping[str, Unit]:
         """The units of the device by the names that layers have in `layers`."""
-        return {unit.name: unit for unit in self.program.units}
+        return self.order.units
 
     @cached_property
     def weights(self) -> Mapping[Key, ModuleWeight]:
         """Sizes of every weight of every layer; a tied one is there once."""
         sharding, found = self.program.sharding, dict[Key, ModuleWeight]()
         for unit in self.program.units:
-            for layer in self.places(unit.name):
+            for layer in self.order.places(unit.name):
                 for weight in unit.weights:
                     elements, padded = (int(self.value(each)) for each in (weight.elements(), sharding.padded(weight)))
                     found.setdefault((weight.name, layer), ModuleWeight(unit.name, elements, padded))
         return found
-
-    def places(self, unit: str) -> Sequence[int]:
-        """The layers that are of a unit."""
-        return (END,) if unit in ENDS else [place for place, name in enumerate(self.layers) if name == unit]
 
     @property
     def small(self) -> Iterator[tuple[Key, ModuleWeight]]:
@@ -130,97 +109,12 @@ class ModuleFetches:
         """Bytes of an element that is reduced."""
         return int(self.value(sized(self.plan.precision.reduction, sympy.Integer(1))))
 
-    # --- the order of modules ---
-
-    def events(self) -> Iterator[tuple[bool, Visit]]:
-        """Modules as they begin (true) and end."""
-        yield from self._forward()
-        yield from self._backward()
-
-    def _forward(self) -> Iterator[tuple[bool, Visit]]:
-        if INPUT in self.units:
-            for name in ("", "model"):
-                yield True, Visit(FORWARD, INPUT, END, name)
-            yield from self._run(FORWARD, INPUT, END)
-            if any(tensor.role == "table" for op in self._operations() for tensor in op.inputs):
-                yield True, Visit(FORWARD, INPUT, END, "rotary")
-        for place, name in enumerate(self.layers):
-            yield True, Visit(FORWARD, name, place, "layer")
-            yield from self._run(FORWARD, name, place)
-        if OUTPUT in self.units:
-            yield from self._run(FORWARD, OUTPUT, END)
-
-    def _operations(self) -> Iterator[Operation]:
-        return (op for unit in self.program.units for op in unit.forward)
-
-    def _run(self, phase: str, unit: str, layer: int, *, again: bool = False) -> Iterator[tuple[bool, Visit]]:
-        """The modules of a unit in order; of a rebuilt one the last never ends, since rebuilding stops there."""
-        operations = self.units[unit].kept.again if again else self.units[unit].forward
-        found = [Visit(phase, unit, layer, *module, again) for module in self.modules(operations, layer)]
-        for visit in found:
-            yield True, visit
-            if visit.weights and not (again and visit is found[-1]):
-                yield False, visit
-
-    def _backward(self) -> Iterator[tuple[bool, Visit]]:
-        if OUTPUT in self.units:
-            yield True, Visit(BACKWARD, OUTPUT, END, "")
-            for place, visit in enumerate(self._reversed(OUTPUT, END)):
-                if place == 1:
-                    yield True, Visit(BACKWARD, OUTPUT, END, "model")
-                yield True, visit
-                yield False, visit
-        for place, name in reversed(tuple(enumerate(self.layers))):
-            yield True, Visit(BACKWARD, name, place, "layer")
-            visits = tuple(self._reversed(name, place))
-            first = next((index for index, visit in enumerate(visits) if visit.weights), 0)
-            for index, visit in enumerate(visits):
-                yield True, visit
-                if index == first and self.units[name].kept.again:
-                    yield True, Visit(BACKWARD, name, place, "layer", again=True)
-                    yield from self._run(BACKWARD, name, place, again=True)
-                if visit.weights:
-                    yield False, visit
-        if INPUT in self.units:
-            for visit in self._reversed(INPUT, END):
-                yield True, visit
-
-    def _reversed(self, unit: str, layer: int) -> Iterator[Visit]:
-        """The modules of a unit as backward visits them: what holds others begins before them."""
-        found = list(self.modules(self.units[unit].forward, layer))
-        holding = {name for name, weights in found if not weights and "/" not in name}
-        begun: set[str] = set()
-        for name, weights in reversed([each for each in found if each[0] not in holding]):
-            part = name.split("/")[0]
-            if part in holding - begun:
-                begun.add(part)
-                yield Visit(BACKWARD, unit, layer, part)
-            yield Visit(BACKWARD, unit, layer, name, weights)
-
-    def modules(self, operations: Iterable[Operation], layer: int) -> Iterator[tuple[str, tuple[Key, ...]]]:
-        """Modules by the weights that operations read, with the activation's, and the parts that hold several."""
-        found: dict[str, dict[str, None]] = {}
-        for operation in operations:
-            for tensor in weights_of(operation):
-                found.setdefault(module_of(tensor.name), {})[tensor.name] = None
-            if operation.name.endswith("/activation"):
-                found.setdefault(operation.name, {})
-        parts = Counter(name.split("/")[0] for name in found)
-        begun: set[str] = set()
-        for name, weights in found.items():
-            part = name.split("/")[0]
-            if parts[part] > 1 and part not in begun and layer != END:
-                begun.add(part)
-                yield part, ()
-            yield name, tuple((weight, layer) for weight in weights)
-
-    # --- what is gathered when ---
-
     @cached_property
-    def run(self) -> FetchRun:
+    def run(self) -> FetchQueue:
         """The queue, run through."""
-        events = tuple(self.events())
-        run = FetchRun(self, [visit for begins, visit in events if begins])
+        events = tuple(self.order.events())
+        begun = [visit for begins, visit in events if begins]
+        run = FetchQueue(begun, self.weights, frozenset(dict(self.small)), self.plan.stack, self.bytes_each)
         for begins, visit in events:
             run.begin(visit) if begins else run.end(visit)
         return run
@@ -258,7 +152,7 @@ class ModuleFetches:
     @cached_property
     def filled(self) -> FilledBuckets:
         """The buckets of a micro-batch's gradients."""
-        found = FilledBuckets(self)
+        found = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
         for unit, layer in self._visited_backward():
             for weight in written_weights(self.units[unit]):
                 if (weight.name, layer) not in found.seen and not self._comes_again(unit, weight.name):
@@ -310,163 +204,3 @@ def _counted(
         moved = exchange(collective, "data", sympy.Integer(amount), per_step=per_step)
         name = f"{moved.name} of {weights}" + (f" ({number})" if number > 1 else "")
         yield unit, sympy.Integer(count), phase, replace(moved, name=name)
-
-
-def weights_of(operation: Operation) -> Iterator[Tensor]:
-    """The weights that an operation reads."""
-    return (tensor for tensor in operation.inputs if tensor.role == "weight")
-
-
-def module_of(weight: str) -> str:
-    """The module of a weight: all but the last part of its name."""
-    return weight.rpartition(".")[0]
-
-
-@dataclass
-class FilledBuckets:
-    """Gradients that are copied into a buffer, and reduced out of a copy of it before the first that does not fit.
-
-    One that is larger than the buffer waits as it is, and is reduced by itself, without a copy where it needs no
-    padding (deepspeed/runtime/zero/stage3.py, coalesced_collectives.py).
-    """
-
-    fetches: ModuleFetches
-    reduced: list[tuple[Key, ...]] = field(default_factory=list)
-    copies: dict[Key, list[int]] = field(default_factory=dict)  # by the gradient that finds no room
-    larger: dict[Key, int] = field(default_factory=dict)
-    waiting: dict[Key, int] = field(default_factory=dict)  # of a larger one, by the gradient that comes next
-    bucket: list[Key] = field(default_factory=list)
-    seen: dict[Key, None] = field(default_factory=dict)
-    rest: Key = ("", END)  # the last gradient of all, after which what is left in the buffer is reduced
-
-    def add(self, key: Key) -> None:
-        """The gradient of a weight is there."""
-        weights, most = self.fetches.weights, self.fetches.plan.stack.reduction_buffer
-        if self.bucket and sum(weights[each].elements for each in (*self.bucket, key)) > most:
-            if self.bucket[-1] in self.larger:
-                self.waiting[key] = self.larger[self.bucket[-1]]
-            self._reduce(key)
-        if weights[key].elements > most:
-            self.larger[key] = self.fetches.reduced_each * weights[key].elements
-        self.bucket.append(key)
-        self.seen[key] = None
-
-    def finish(self) -> None:
-        """What the buffer still has when backward is over is reduced."""
-        if self.bucket:
-            self.rest = self.bucket[-1]
-            self._reduce(self.rest)
-
-    def _reduce(self, at: Key) -> None:
-        weights = [self.fetches.weights[key] for key in self.bucket]
-        copied = len(weights) > 1 or weights[0].padded > weights[0].elements
-        elements = sum(weight.padded for weight in weights) if copied else 0
-        self.copies.setdefault(at, []).append(self.fetches.reduced_each * elements)
-        self.reduced.append(tuple(self.bucket))
-        self.bucket.clear()
-
-
-@dataclass
-class FetchRun:
-    """The state of the queue: weights that are there, and those in the buffer of a call that somebody still waits for.
-
-    `live`: elements that are there; `buffers`: of calls of several weights, how many of each nobody has asked for yet.
-    """
-
-    fetches: ModuleFetches
-    order: Sequence[Visit]
-    step: int = 0
-    live: int = 0
-    there: set[Key] = field(default_factory=set)
-    joined: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
-    buffers: dict[tuple[Key, ...], int] = field(default_factory=dict)
-    arriving: set[tuple[Key, ...]] = field(default_factory=set)  # calls that no module has waited for
-    last: dict[Key, int] = field(default_factory=dict)  # the latest step that the queue has fetched a weight for
-    queue: deque[tuple[Key, int]] = field(default_factory=deque)
-    gathers: list[tuple[str, tuple[Key, ...]]] = field(default_factory=list)
-    held: dict[Visit, tuple[int, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        weights = self.fetches.weights
-        self.small = {key for key, _ in self.fetches.small}
-        self.queue.extend((key, step) for step, visit in enumerate(self.order) for key in visit.weights)
-        self.uses: dict[Key, deque[int]] = {}
-        self.before = [0]  # elements of all modules before one
-        for step, visit in enumerate(self.order):
-            for key in visit.weights:
-                self.uses.setdefault(key, deque()).append(step)
-            self.before.append(self.before[-1] + sum(weights[key].elements for key in visit.weights))
-        self.place = {key: place for place, key in enumerate(weights)}
-
-    def begin(self, visit: Visit) -> None:
-        """Gathers what the module needs and is not there, waits for it, then gathers what comes next."""
-        self._gather(visit.phase, [key for key in visit.weights if key not in self.there and key not in self.small])
-        for key in visit.weights:
-            self._wait(key)
-        wanted = sum(self.last.get(key, -1) < self.step for key in visit.weights)
-        passed: set[Key] = set()
-        while self.queue and len(passed) < wanted:
-            key, step = self.queue.popleft()
-            self.last[key] = step
-            passed.add(key)
-        self._ahead(visit.phase)
-        self.step += 1
-        self.held[visit] = (self.bytes(), self.bytes())
-
-    def _wait(self, key: Key) -> None:
-        """All weights of its call are copied out; the buffer goes when each has been waited for."""
-        called = self.joined.pop(key, None)
-        if called:
-            self.arriving.discard(called)
-            self.buffers[called] -= 1
-            if not self.buffers[called]:
-                del self.buffers[called]
-
-    def _ahead(self, phase: str) -> None:
-        stack, weights = self.fetches.plan.stack, self.fetches.weights
-        most, fetched = min(stack.live_parameters - self.live, stack.prefetch), 0
-        found: dict[Key, None] = {}
-        while self.queue and fetched < most:
-            key, step = self.queue.popleft()
-            self.last[key] = max(self.last.get(key, -1), step)
-            if key not in self.there and key not in self.small and key not in found:
-                found[key] = None
-                fetched += weights[key].elements
-        self._gather(phase, found)
-
-    def _gather(self, phase: str, keys: Iterable[Key]) -> None:
-        called = tuple(sorted(keys, key=self.place.__getitem__))
-        if called:
-            self.gathers.append((phase, called))
-            self.there.update(called)
-            self.live += self._elements(called)
-            if len(called) > 1:
-                self.joined.update(dict.fromkeys(called, called))
-                self.buffers[called] = len(called)
-                self.arriving.add(called)
-
-    def end(self, visit: Visit) -> None:
-        """Lets go what the queue has not passed over for a later module, and no module needs soon."""
-        inside = self.bytes()
-        going = [key for key in visit.weights if key in self.there and not self._stays(key)]
-        self.there.difference_update(going)
-        self.live -= self._elements(going)
-        self.held[visit] = (inside, self.bytes())
-
-    def _stays(self, key: Key) -> bool:
-        uses = self.uses[key]
-        while uses and uses[0] < self.step:
-            uses.popleft()
-        distance = self.fetches.plan.stack.reuse_distance
-        soon = bool(uses) and self.before[uses[0]] - self.before[self.step] < distance
-        return soon or self.last.get(key, -1) > self.step
-
-    def _elements(self, keys: Iterable[Key]) -> int:
-        return sum(self.fetches.weights[key].elements for key in keys)
-
-    def bytes(self) -> int:
-        """Bytes of whole weights, and of calls' buffers that any of theirs still waits in."""
-        weights = self.fetches.weights
-        buffers = sum(weights[key].padded for called in self.buffers for key in called)
-        arriving = sum(self._elements(called) for called in self.arriving)
-        return self.fetches.bytes_each * (self.live - arriving + buffers)
