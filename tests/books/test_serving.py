@@ -458,8 +458,15 @@ def test_what_chunks_of_a_prompt_read_is_the_sum_over_them(
     serve = Serve(prompt=Lengths.alike(prompt), output=Lengths.alike(2), concurrency=1, prefix=prefix, chunk=chunk)
     passes = lengths.chunks(serve, prompt)
     starts = [prefix + index * passes.size for index in range(int(passes.count))]
-    read = sum(lengths.read_by(attention, start, passes.size) for start in starts)
+    read = sum(_read_after(start, attention) + passes.size for start in starts)
     assert lengths.read_in_prompt(serve, attention, prompt) == read / passes.count
+
+
+def _read_after(before: Fraction | int, attention: Attention) -> Fraction | int:
+    """Of so many tokens, those whose keys a pass that follows them reads."""
+    if attention.chunk:
+        return before % attention.chunk
+    return min(before, attention.window - 1) if attention.window else before
 
 
 def test_what_a_long_prompt_reads_is_answered_at_once() -> None:
