@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from ledger.cli.needed import installed
 from ledger.cli.options import json_option
 from ledger.cli.plain_streams import unguarded
 
@@ -71,8 +72,6 @@ def command(
     Every record is on disk before the next is made: the same command goes on where a run was killed, and a case that
     fails is kept with its reason. `ledger calibrate` makes prices of the file.
     """
-    from ledger.cli.verify import installed
-
     installed("this runs PyTorch on the device, on plans of the library", NEEDED)
     from ledger.lab.bench.runner import BenchSettings, DeviceError, bench
 

@@ -9,7 +9,7 @@ import click
 from ledger.cli.tables import amount, print_table
 from ledger.numbers import THIN, change, integer, plain
 from ledger.search.contract import totals
-from ledger.search.headroom import headroom_bytes, headroom_words
+from ledger.search.headroom import kept_free, kept_free_words
 from ledger.search.words import misses, short_changes
 from ledger.units import unit_of
 
@@ -24,8 +24,8 @@ CHANGES, AGAINST = "changes", "against the plan"
 def summary(swept: Swept) -> str:
     """How many combinations there are, are legal, fit and meet the conditions, and how fast that was."""
     search, found = swept.search, swept.found
-    free = headroom_bytes(search.plan, search.asked.headroom)
-    words = headroom_words(search.plan, search.asked.headroom)
+    free = kept_free(search.plan, search.asked.headroom)
+    words = kept_free_words(search.plan, search.asked.headroom)
     room = f" with {amount(free, 'B')} free" + ("" if words[:1].isdigit() else f" ({words})") if free else ""
     counts = [
         f"{_count(search.combinations)} combinations",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli.needed import installed
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 DISAGREES = 1
 COLUMNS = ("figure", "predicted", "found", "difference", "allowed", "outcome", "because")
-NEEDED = ("torch", "transformers")
 
 
 @click.command(name="verify")
@@ -129,18 +127,6 @@ def summarize(found: Verification) -> None:
     for verdict in found.verdicts:
         if not verdict.agrees:
             click.echo(f"  {'  '.join(row(verdict))}")
-
-
-def installed(why: str, needed: Sequence[str] = NEEDED) -> None:
-    """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
-        wanted = "-e '.[evidence]'" if needed is NEEDED else " ".join(missing)
-        place = " in ledger's folder" if needed is NEEDED else ""
-        raise click.UsageError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
-            f"`pip install {wanted}`{place} installs what is needed"
-        )
 
 
 def progress(what: str) -> None:

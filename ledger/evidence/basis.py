@@ -70,8 +70,8 @@ def kernel_price(kernel: KernelTime, plan: Plan) -> Curve | None:
         return prices.curve(device, KernelClass(kind.collective), ranks=ranks)
     if isinstance(kind, HostTransfer | HostWork):
         return prices.curve(device, kind.price_class)
-    wide = max(group.attention.head_dim for group in plan.model.groups) if kind.family == ATTENTION else 0
-    return prices.curve(device, kind, head_dim=wide)
+    width = plan.model.group_of(kernel.cause.unit).attention.head_dim if kind.family == ATTENTION else 0
+    return prices.curve(device, kind, head_dim=width)
 
 
 def _origin(curve: Curve | None, plan: Plan) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.books.compiler import compile_plan
 from ledger.search.first_text import LAYOUT, Start, start_text
-from ledger.search.headroom import headroom_bytes
+from ledger.search.headroom import kept_free
 from ledger.spec.edit import edited
 from ledger.spec.imports.parts import ImportedSpec
 from ledger.spec.load import load_plan
@@ -70,7 +70,7 @@ def _begun(start: Start) -> Start:
 def _rank(plan: Plan, totals: Mapping[str, Number]) -> tuple[bool, float]:
     """What fits before what does not; of those that fit the fastest first, of others the one with least memory."""
     needed = float(totals["memory.reserved"])
-    fits = needed <= float(totals["memory.capacity"]) - headroom_bytes(plan)
+    fits = needed <= float(totals["memory.capacity"]) - kept_free(plan)
     return not fits, float(totals["time.step"]) if fits else needed
 
 

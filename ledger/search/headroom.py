@@ -14,7 +14,7 @@ FLAG = "--headroom "
 HELP = f"{', '.join(POLICIES)}, a share such as `10 %`, or bytes such as `8 GB`"
 
 
-def headroom_bytes(plan: Plan, text: str = "") -> float:
+def kept_free(plan: Plan, text: str = "") -> float:
     """Bytes of each device that stay free; raises SpecError for a text that is no headroom, or leaves nothing."""
     wanted = text.strip()
     amount = headroom.headroom_bytes(_read(wanted, text) if wanted else plan.assumptions.headroom, _memory(plan))
@@ -23,13 +23,13 @@ def headroom_bytes(plan: Plan, text: str = "") -> float:
             f"{FLAG}{text}", len(FLAG) + 1, "headroom is what stays free, so it is not negative", f"give {HELP}"
         )
     if amount >= _memory(plan):
-        words = headroom_words(plan, text)
+        words = kept_free_words(plan, text)
         message = f"{words} headroom leaves nothing of the {said(_memory(plan), 'B')} of a device"
         raise fault(f"{FLAG}{text or words}", len(FLAG) + 1, message, f"give {HELP}")
     return amount
 
 
-def headroom_words(plan: Plan, text: str = "") -> str:
+def kept_free_words(plan: Plan, text: str = "") -> str:
     """The headroom as it was asked for, or as the plan has it."""
     return text.strip() or headroom.headroom_words(plan.assumptions.headroom)
 

@@ -20,7 +20,7 @@ from ledger.search.blocks import Block
 from ledger.search.choices import VALUES
 from ledger.search.edits import EDIT_RANK, fewest_changes
 from ledger.search.found import Found, Rows, add, nothing
-from ledger.search.headroom import headroom_bytes, headroom_words
+from ledger.search.headroom import kept_free, kept_free_words
 from ledger.search.pricing import Piece, pieces
 from ledger.search.question import CAPACITY, MEMORY
 from ledger.search.space import Space, space_of
@@ -92,7 +92,7 @@ def recommend(
         kept=() if whole else KEPT,
         fewer={devices: other.legal for devices, (_, other) in at.items()},
         nearest=None if front or not len(found.nearest) else _compiled(plan, spaces[0], found.nearest, 0),
-        headroom=headroom_bytes(plan),
+        headroom=kept_free(plan),
         complete=complete,
     )
 
@@ -131,7 +131,7 @@ def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: flo
     of: list[int] = []
     question = aim_of(spaces[0].plan).question
     for number, space in enumerate(spaces):
-        limits = question.limits(space.plan, headroom_bytes(space.plan), headroom_words(space.plan))
+        limits = question.limits(space.plan, kept_free(space.plan), kept_free_words(space.plan))
         for piece in pieces(space):
             tasks.append(Task(len(tasks), piece, space, {}, limits))
             of.append(number)
@@ -165,7 +165,7 @@ def _unlike(piece: Piece, plan: Plan) -> int:
 def smallest_edit(plan: Plan, space: Space, found: Found) -> Recommendation | None:
     """The fewest changed keys, then the least time of a step: of the plan itself, none, where it fits as it is."""
     own, aim = compile_plan(plan).totals, aim_of(plan)
-    if own[MEMORY] <= own[CAPACITY] - headroom_bytes(plan):
+    if own[MEMORY] <= own[CAPACITY] - kept_free(plan):
         return Recommendation({}, _shown(plan, own))
 
     def size(one: Recommendation) -> tuple[int, float]:

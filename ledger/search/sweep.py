@@ -20,7 +20,7 @@ from ledger.search.blocks import Block
 from ledger.search.columns import columns_of
 from ledger.search.density import PER_DEVICE, Layers, layers_of
 from ledger.search.found import Found, Rows, add, nothing
-from ledger.search.headroom import headroom_bytes, headroom_words
+from ledger.search.headroom import kept_free, kept_free_words
 from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
@@ -130,7 +130,7 @@ class Swept:
 
 def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...]:
     """What the layouts of a plan are held to."""
-    return question.limits(plan, headroom_bytes(plan, headroom), headroom_words(plan, headroom))
+    return question.limits(plan, kept_free(plan, headroom), kept_free_words(plan, headroom))
 
 
 def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Search:

@@ -253,6 +253,10 @@ class Model:
         pattern = [named[name] for name in self.order]
         return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
 
+    def group_of(self, unit: str) -> Group:
+        """The group whose layers are of this unit; the first where none is."""
+        return next((group for group in self.groups if group.name == unit), self.groups[0])
+
     @property
     def encoder_groups(self) -> tuple[Group, ...]:
         """The groups of the encoder, of a model that has one before its decoder."""

@@ -15,7 +15,7 @@ from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search import pricing, recommendation_cache, tasks
 from ledger.search import recommend as module
 from ledger.search.edits import fewest_changes
-from ledger.search.headroom import headroom_bytes
+from ledger.search.headroom import kept_free
 from ledger.search.pricing import pieces, price
 from ledger.search.question import Question
 from ledger.search.recommend import kept_values, may_recommend, recommend
@@ -109,7 +109,7 @@ def compiled_layouts(space: Space, plan: Plan) -> list[tuple[Layout, float, floa
 
 def test_each_is_the_best_of_all_layouts_that_keep_the_headroom(tight: Plan, found: Recommendations) -> None:
     """The front, the fastest and the smallest edit are those of a search by compiling every layout."""
-    room = tight.accelerator.memory - headroom_bytes(tight)
+    room = tight.accelerator.memory - kept_free(tight)
     every = compiled_layouts(space_of(tight, SMALL), tight)
     fitting = [one for one in every if one[2] <= room]
     assert 0 < len(fitting) < len(every)

@@ -10,7 +10,7 @@ from ledger.books.evaluate import Value
 from ledger.books.kernels import KernelCall, kernel_calls, price_call
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
-from ledger.books.serving.units import group_of, limited
+from ledger.books.serving.units import limited
 from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
@@ -91,7 +91,7 @@ def repeated(call: KernelCall, plan: Plan) -> KernelCall:
     engine, device = plan.stack.engine, plan.accelerator
     if engine.cache_reads != "each_head" or not is_cached_attention(call.kind) or call.work is None:
         return call
-    heads = group_of(call, plan).attention
+    heads = plan.model.group_of(call.cause.unit).attention
     group = heads.heads // heads.kv_heads
     if group in engine.shared_groups:
         return call
@@ -140,7 +140,7 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
     if fused or call.when == DECODE or call.work is None or call.work.kind.family != FAMILY:
         yield call
         return
-    group = group_of(call, plan)
+    group = plan.model.group_of(call.cause.unit)
     suffix = group.name if len(plan.model.groups) > 1 else ""
     seen = value(symbol("read", suffix)) / value(symbol("attended", suffix))
     flops = call.work.flops * float(seen)
@@ -211,7 +211,7 @@ def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
 
     A copy reads and writes each byte; heads that are written out are read once and written as often as they are shared.
     """
-    heads = group_of(call, plan).attention
+    heads = plan.model.group_of(call.cause.unit).attention
     shared = heads.heads // heads.kv_heads if plan.stack.engine.repeats_heads else 1
     moved = 2 * work.bytes + ((1 + shared) * work.bytes if shared > 1 else 0.0)
     yield replace(call, kind=COPY, work=Work(COPY, flops=0.0, bytes=moved), multiplies=False)

@@ -14,7 +14,7 @@ from ledger.books.prices import Work
 from ledger.books.results import KernelTime
 from ledger.spec.kernel_classes import ATTENTION, DECODE, FORWARD, REDUCTION, KernelClass
 from ledger.spec.kernel_families import OVER_PROMPTS
-from ledger.spec.plan import Attention, Group, Plan
+from ledger.spec.plan import Attention, Plan
 
 
 def limited(row: KernelTime, call: KernelCall, plan: Plan) -> KernelTime:
@@ -31,7 +31,7 @@ def least(call: KernelCall, plan: Plan) -> float:
     if kind == REDUCTION and call.cause.name in engine.row_by_row and call.when != DECODE:
         return float(work.flops) / (engine.vector_level * plan.accelerator.vector) if work.n > 1 else 0.0
     if engine.tile_rows and (kind.family, kind.pass_) == (ATTENTION, DECODE):
-        return in_tiles(work, kind, plan, group_of(call, plan).attention)
+        return in_tiles(work, kind, plan, plan.model.group_of(call.cause.unit).attention)
     return 0.0
 
 
@@ -46,8 +46,3 @@ def in_tiles(work: Work, kind: KernelClass, plan: Plan, heads: Attention) -> flo
     curve = prices.curve(plan.accelerator, forward, head_dim=heads.head_dim) or prices.typical(forward)
     flops = float(work.flops) * -(-queries // rows) * rows / queries
     return flops / (curve.parameters["e"] * plan.accelerator.peak[work.dtype])
-
-
-def group_of(call: KernelCall, plan: Plan) -> Group:
-    """The group of layers that a call belongs to."""
-    return next((group for group in plan.model.groups if group.name == call.cause.unit), plan.model.groups[0])
