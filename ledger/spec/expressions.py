@@ -92,7 +92,7 @@ class _Evaluator:
         return self.bounded(OPERATORS[type(op)](left, right))
 
     def bounded(self, value: Fraction) -> Fraction:
-        if abs(value) > self.largest:
+        if abs(value) > self.largest or value.denominator > self.largest:
             raise ExpressionError(f"`{self.text}` is beyond reason")
         return value
 

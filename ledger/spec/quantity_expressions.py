@@ -13,6 +13,7 @@ from ledger.spec.expressions import ExpressionError
 
 LONGEST = 500  # characters
 LARGEST = 10**60  # of any part of an expression
+FINEST = LARGEST**4  # of its denominator
 COUNTED = ("tokens", "images", "parameters")  # units that are left out where they stand beside others
 FORMS = "numbers, names, + - * / // ** ( ), comparisons, `a if b else c`, sqrt, min, max, ceil, floor, sum"
 Powers = Mapping[str, int]
@@ -146,6 +147,8 @@ class _Evaluator:
     def compared(self, op: ast.cmpop, left: Quantity, right: Quantity) -> bool:
         """Words are equal or not; numbers of one unit have an order."""
         if isinstance(op, ast.Eq):
+            if not any(isinstance(each.value, str | bool) for each in (left, right)):
+                self.alike(left, right)
             return left.value == right.value
         if type(op) not in COMPARED:
             raise ExpressionError(f"`{self.text}` compares in a way that is not known here", FORMS)
@@ -156,6 +159,11 @@ class _Evaluator:
         """ExpressionError for quantities of two units."""
         if 0 not in (left.value, right.value) and _uncounted(left.powers) != _uncounted(right.powers):
             raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
+
+    def all_alike(self, several: Sequence[Quantity]) -> None:
+        """ExpressionError for quantities of more than one unit."""
+        for other in several[1:]:
+            self.alike(several[0], other)
 
     def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
         """Two quantities by an operator; unlike ones are not added."""
@@ -177,7 +185,10 @@ class _Evaluator:
     def power(self, base: Quantity, exponent: Fraction | float) -> Quantity:
         if exponent != int(exponent) or not 0 <= exponent <= 64:
             raise ExpressionError(f"`{self.text}` has an exponent that is not a whole number from 0 to 64", FORMS)
-        raised = self.bounded(base.number ** int(exponent))
+        try:
+            raised = self.bounded(base.number ** int(exponent))
+        except OverflowError:
+            raise self.beyond_reason() from None
         return Quantity(raised, {name: power * int(exponent) for name, power in base.powers.items()})
 
     def called(self, name: str, inputs: Sequence[ast.expr]) -> Quantity:
@@ -185,9 +196,11 @@ class _Evaluator:
         if name in self.names.functions:
             terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
             added: Fraction | float = sum((term.number for term in terms), Fraction(0))
+            self.all_alike(terms)
             return Quantity(self.bounded(added), terms[0].powers if terms else {})
         given = [self.value(one) for one in inputs]
         if name in CHOSEN:
+            self.all_alike(given)
             return CHOSEN[name](given)
         if name in ROUNDED and len(given) == 1:
             return Quantity(Fraction(ROUNDED[name](given[0].number)), given[0].powers)
@@ -196,16 +209,17 @@ class _Evaluator:
         raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(given)} such values", FORMS)
 
     def root(self, square: Quantity) -> Quantity:
-        """The root of a number; of its unit too, which is a square but for what is only counted."""
-        if any(power % 2 for power in _uncounted(square.powers).values()):
-            raise ExpressionError(f"`{self.text}` takes the root of {square.unit}", "a plain number, or a squared unit")
+        """The root of a number, and of what of its unit is a square; the rest is left out, as the FLOPs of a budget."""
         halves = {unit: power // 2 for unit, power in square.powers.items() if power % 2 == 0}
         return Quantity(math.sqrt(square.number), halves)
 
     def bounded(self, value: Fraction | float) -> Fraction | float:
-        if not -LARGEST <= value <= LARGEST:
-            raise ExpressionError(f"`{self.text}` is beyond reason", FORMS)
+        if not -LARGEST <= value <= LARGEST or (isinstance(value, Fraction) and value.denominator > FINEST):
+            raise self.beyond_reason()
         return value
+
+    def beyond_reason(self) -> ExpressionError:
+        return ExpressionError(f"`{self.text}` is beyond reason", FORMS)
 
 
 def _uncounted(powers: Powers) -> Powers:

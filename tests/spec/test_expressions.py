@@ -44,6 +44,8 @@ def test_sizes_are_exact_arithmetic(text: str, value: int) -> None:
         "f'{d_model}'",
         "(x := 3)",
         "2 ** 2 ** 99",
+        "0 * (((1 / 10 ** 20) ** 64) ** 64) ** 64",
+        "((1 / 10 ** 24) ** 64) ** 64",
         "9 ** 65",
         "2 ** -1",
         "1 / 0",
