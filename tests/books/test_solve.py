@@ -235,3 +235,24 @@ def test_a_link_is_solved_for_as_it_is_set() -> None:
     assert put is not None
     typed = load_plan(spec, (f"{path}=225 GB/s",))
     assert compile_plan(put).totals["time.step"] == compile_plan(typed).totals["time.step"]
+
+
+def test_a_rule_above_the_given_value_hides_no_answer(small: Plan) -> None:
+    """Twice the peak of a known device is its sparse figure, and refused; the given one meets the condition."""
+    step = float(compile_plan(small).totals["time.step"])
+    for times in (1.5, 0.97):
+        found = solve(small, "accelerator.peak.bf16", [f"time.step <= {times * step!r} s"])
+        (bound,) = found.bounds
+        assert found.goal == SMALLEST
+        assert float(bound.at) <= times * step < float(bound.beyond)
+
+
+def test_what_rises_on_both_sides_is_told_by_its_least(small: Plan) -> None:
+    """A run's length has a least batch: fewer updates save time, and a last step that is not full takes it."""
+    run = float(compile_plan(small).totals["time.run"])
+    met = solve(small, "run.global_batch", [f"time.run <= {1.01 * run!r} s"])
+    assert met.value is not None
+    missed = solve(small, "run.global_batch", [f"time.run <= {0.5 * run!r} s"])
+    assert missed.value is None
+    (bound,) = missed.bounds
+    assert float(bound.at) <= run

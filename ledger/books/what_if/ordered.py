@@ -8,10 +8,11 @@ from fractions import Fraction
 from math import inf
 
 from ledger.books.what_if.conditions import Condition, fault
-from ledger.books.what_if.ranges import compared, span
+from ledger.books.what_if.ranges import around, compared, span
 from ledger.books.what_if.trial import Trial
 from ledger.spec.problems import SpecError
 
+SAMPLED = 10  # powers of two below and above the given value
 TRIED = 17  # values in each round of a search for the best
 SMALLEST, LARGEST = "smallest", "largest"
 
@@ -49,6 +50,8 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
     goal = LARGEST if any(one.upper for one in ranges) else SMALLEST
     if low > high and sought.some:
         low, high = _searched(trial, conditions, max(high, 0))
+    elif low > high:
+        low, high = _sampled(trial, conditions, max(high, 0))
     if low > high:
         return Place(max(high, 0), met=False, goal=goal)
     if objective is not None:
@@ -62,8 +65,10 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
 
 def check_matters(trial: Trial, keys: Sequence[str]) -> None:
     """Raises SpecError where other values of the input leave all that is asked for as it is."""
-    ranks = {*compared(trial.sought), *(() if trial.sought.real else (0,))}
-    found = [totals for totals in map(trial, ranks) if totals is not None]
+    for pair in compared(trial.sought):
+        found = [totals for totals in map(trial, {*pair, *(() if trial.sought.real else (0,))}) if totals is not None]
+        if len(found) > 1:
+            break
     if len(found) > 1 and all(totals.get(key) == found[0].get(key) for totals in found for key in keys):
         moved = {key for key in found[0] if any(totals.get(key) != found[0][key] for totals in found)}
         raise without_effect(trial.sought.path, keys, moved)
@@ -79,13 +84,33 @@ def without_effect(path: str, keys: Sequence[str], moved: Collection[str] = ()) 
 
 def _searched(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
     """The first and the last value that meets the conditions, of few that all are tried; none before `nearest`."""
-    ranks = range(trial.sought.last + 1)
-    held = [rank for rank in ranks if all(trial.holds(one, rank) for one in conditions)]
-    if held:
-        return held[0], held[-1]
+    held = [rank for rank in range(trial.sought.last + 1) if _holds(trial, conditions, rank)]
+    return (held[0], held[-1]) if held else _none(trial, conditions, nearest)
+
+
+def _sampled(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
+    """The values around one that meets the conditions though the ends do not; none before `nearest`.
+
+    What is asked for may rise on both sides of a value, or a rule may refuse those beyond it.
+    """
+    sought = trial.sought
+    powers = sorted(range(-SAMPLED, SAMPLED + 1), key=abs) if sought.given else ()
+    for power in powers:
+        rank = min(sought.rank(float(sought.given) * 2.0**power), sought.last)
+        if _holds(trial, conditions, rank):
+            return around(lambda other: _holds(trial, conditions, other), rank, sought.last)
+    return _none(trial, conditions, nearest)
+
+
+def _holds(trial: Trial, conditions: Sequence[Condition], rank: int) -> bool:
+    return all(trial.holds(one, rank) for one in conditions)
+
+
+def _none(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
+    """No value: of one condition, the nearest of all that were tried is the one with the least missing."""
     if len(conditions) == 1:
-        slacks = {rank: slack for rank in ranks if (slack := trial.slack(conditions[0], rank)) is not None}
-        nearest = max(slacks, key=lambda rank: slacks[rank], default=nearest)
+        slacks = {rank: slack for rank in trial.tried if (slack := trial.slack(conditions[0], rank)) is not None}
+        nearest = max(slacks, key=lambda rank: (slacks[rank], rank == nearest), default=nearest)
     return nearest + 1, nearest
 
 

@@ -39,20 +39,46 @@ def _negative(trial: Trial, one: Condition, rank: int) -> float | None:
 
 
 def _upper(trial: Trial, one: Condition) -> bool:
-    """Whether larger values bring the condition closer to breaking."""
-    sought = trial.sought
-    before, after = (trial.slack(one, rank) for rank in compared(sought))
-    return before is None or after is None or after <= before
+    """Whether larger values bring the condition closer to breaking: by the first pair of which both are legal."""
+    for pair in compared(trial.sought):
+        before, after = (trial.slack(one, rank) for rank in pair)
+        if before is not None and after is not None:
+            return after <= before
+    return True
 
 
-def compared(sought: Unknown) -> tuple[int, int]:
-    """Two values to compare: the first and the last of some, else what is given and its double, or small ones."""
-    if sought.some:
-        return 0, sought.last
-    given = float(sought.given)
+def compared(sought: Unknown) -> Iterator[tuple[int, int]]:
+    """Pairs of values to compare: the first and the last of some; else what is given and its double, half, neighbours.
+
+    Of zero, the smallest and another small one.
+    """
+    given = 0.0 if sought.some else float(sought.given)
     if not given:
-        return 0, min(GROWTH, sought.last)
-    return min(sought.rank(given), sought.last), min(sought.rank(2 * given), sought.last)
+        yield 0, sought.last if sought.some else min(GROWTH, sought.last)
+        return
+    for smaller, larger in ((1, 2), (0.5, 1), (0.99, 1), (1, 1.01)):
+        below, above = (min(sought.rank(times * given), sought.last) for times in (smaller, larger))
+        if below < above:
+            yield below, above
+
+
+def around(holds: Callable[[int], bool], rank: int, last: int) -> tuple[int, int]:
+    """The ranks on both sides of one that holds up to which all those that were tried hold as well."""
+    low = rank - _reach(lambda steps: holds(rank - steps), rank)
+    return low, rank + _reach(lambda steps: holds(rank + steps), last - rank)
+
+
+def _reach(holds: Callable[[int], bool], most: int) -> int:
+    """The last number of steps that holds, of ever longer ones, where 0 holds."""
+    reached, step = 0, 1
+    while reached < most:
+        further = min(reached + step, most)
+        if not holds(further):
+            break
+        reached, step = further, step * GROWTH
+    else:
+        return reached
+    return _between(reached, min(reached + step, most), holds, lambda _: None)
 
 
 def _last(
