@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.search.batches import text_of
-from ledger.search.space import DATA, LAYOUT, keys_of
-from ledger.spec.faults import Faults, Written
+from ledger.search.space import DATA, LAYOUT, MICRO_BATCH, NEUTRAL, keys_of
+from ledger.spec.faults import Fault, Written
 from ledger.spec.paths import row
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import read_value
+from ledger.spec.reader import as_node, read_value
+from ledger.spec.values import Size
 
 FLAG = "--over "
 EXAMPLE = "for example `--over run.micro_batch=1,2,4`"
+REFUSED = object()
+ALWAYS_STATED = {DATA: "it follows from the other degrees where it is not named", MICRO_BATCH: EXAMPLE}
 # Keys that make no other plan, or that another key says as well.
 FIXED: Mapping[str, str] = {
     "spec": "it names the form of the spec",
@@ -58,6 +61,9 @@ def read_axes(texts: Iterable[str]) -> Axes:
             problems.extend(error.problems)
             continue
         problems.extend(_problems(key, values))
+        if key in LAYOUT or key == DATA:
+            read = [(_layout_value(key, value, where, problems), where) for value, where in values]
+            values = [(value, where) for value, where in read if value is not REFUSED]
         named[key] = tuple({text_of(value): value for value, _ in values}.values())
         places |= {(key, text_of(value)): where for value, where in values}
     if problems:
@@ -109,16 +115,19 @@ def _problems(key: str, values: Sequence[tuple[Any, Location]]) -> Iterator[Prob
     above = [one for one in LAYOUT if one.startswith(f"{key}.")]
     if above:
         yield Problem(here, f"`{key}` holds keys of the layout", f"name them one by one: {', '.join(above)}")
-    if key in LAYOUT or key == DATA:
-        yield from (problem for value, where in values for problem in _value_problems(key, value, where))
 
 
-def _value_problems(key: str, value: Any, where: Location) -> Iterator[Problem]:
-    from ledger.spec.reader import as_node
-
-    kind, found = row(key), list[Any]()
-    if value is None or kind is None:  # null leaves a key out
-        return
-    faults: Faults = found
-    kind.type.read(Written(as_node(value, where), tuple(key.split(".")), kind.meaning), faults)
-    yield from (fault.problem for fault in faults)
+def _layout_value(key: str, value: Any, where: Location, problems: list[Problem]) -> Any:
+    """A value as a layout states it: whole numbers as such, and what leaving a key out (null) means; or REFUSED."""
+    kind = row(key)
+    if value is None and key in ALWAYS_STATED:
+        problems.append(Problem(where, f"`{key}` cannot be left out of a layout", ALWAYS_STATED[key]))
+        return REFUSED
+    if value is None or kind is None:
+        return NEUTRAL.get(key)
+    faults: list[Fault] = []
+    read = kind.type.read(Written(as_node(value, where), tuple(key.split(".")), kind.meaning), faults)
+    problems.extend(fault.problem for fault in faults)
+    if faults:
+        return REFUSED
+    return read if isinstance(kind.type, Size) else value

@@ -275,3 +275,20 @@ def test_lists_and_mappings_stand_as_a_spec_has_them(command_line: CommandLine) 
     told = command_line("sweep", PLAN, *OVER, "--headroom", "none").stdout
     assert "recompute {every: 2}" in told
     assert '"every"' not in told
+
+
+@pytest.mark.parametrize("value", ["null", "'1'", "2 - 1", "1.0"])
+def test_a_degree_of_an_axis_is_read_as_in_a_plan(command_line: CommandLine, value: str) -> None:
+    """As text, as an expression, and left out, which means its default; the layouts are those of 1."""
+    one, other = (
+        json.loads(command_line(*SWEEP, "--over", f"parallelism.tensor={number}", "--json").stdout)
+        for number in ("1", value)
+    )
+    assert (other["legal"], other["best"]) == (one["legal"], one["best"])
+
+
+def test_what_every_layout_states_cannot_be_left_out(command_line: CommandLine) -> None:
+    """The micro-batch, and the data-parallel degree where it is named."""
+    result = command_line(*SWEEP, "--over", "run.micro_batch=null", "--over", "parallelism.data=null")
+    assert result.exit_code == 2
+    assert result.stderr.count("cannot be left out of a layout") == 2

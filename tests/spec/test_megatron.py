@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from ledger.spec.imports.megatron.shell import arguments
 from ledger.spec.load import load_model, load_plan
+from ledger.spec.problems import SpecError
 from tests.spec.foreign import loaded, made, refused, spec
 
 # examples/gpt3/train_gpt3_175b_distributed.sh of NVIDIA/Megatron-LM, the arguments that give the run its shape
@@ -186,6 +188,40 @@ def test_words_that_a_pasted_command_writes_together() -> None:
         ("nine", ("9",), 5),
         ("ten", ("10",), 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ("if [ $A ]; then L=32; else L=80; fi\nrun --one $L", "$L"),
+        ("case $A in a) L=3;; b) L=9;; esac\nrun --one $L", "$L"),
+        ("L=32\nif [ $A ]; then\n  L=80\nfi\nL=4\nrun --one $L", "4"),
+        ("if [ -z $L ]; then L=32; fi\nrun --one $L", "32"),
+        ("L=2\nL+=4\nrun --one $L", "24"),
+        ("run --one $((7 / 2))", "3"),
+        ("run --one $((-7 / 2 + 10))", "$((-7 / 2 + 10))"),
+    ],
+)
+def test_a_variable_has_the_value_that_a_shell_gives_it(script: str, value: str) -> None:
+    """Where branches give several, or a sum is not known, it stays as it is written."""
+    ((found,), _) = arguments(script, "script")
+    assert found.value == value
+
+
+def test_an_argument_that_is_given_twice_is_told(tmp_path: Path) -> None:
+    """The last holds, as in argparse; it may be of another command."""
+    told = [note.message for note in made(tmp_path, f"{GPT3}\necho --num-layers 78", "a.sh").notes]
+    assert told[0] == "`--num-layers` was `96` in line 13; this one holds: `78`"
+
+
+@pytest.mark.parametrize("piece", ["$((", "${a:-", "$(", "`", '"', '\\"', "'", ")", "$a", "a=(", "--a"])
+def test_what_is_opened_a_thousand_times_is_read_at_once(piece: str) -> None:
+    """In seconds of the processor, whatever is opened and never closed."""
+    before = time.process_time()
+    arguments(f"A={piece * (190_000 // len(piece))}", "script")
+    assert time.process_time() - before < 5
+    with pytest.raises(SpecError, match="more than 200,000 characters"):
+        arguments(piece * 200_001, "script")
 
 
 def test_sequence_parallelism_of_one_rank_is_none(tmp_path: Path) -> None:

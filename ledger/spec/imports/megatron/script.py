@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention-backend": ("flash", "fused", "unfused", "local", "auto"),
     "cp-comm-type": ("p2p", "a2a", "allgather"),
 }
-WINDOW = re.compile(r"\(?\s*\d{1,9}\s*,\s*-?\d{1,9}\s*\)?")
+WINDOW = re.compile(r"\(?\s*[0-9]{1,9}\s*,\s*-?[0-9]{1,9}\s*\)?")
 MOST = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
 DIVISORS = frozenset(
     """
@@ -84,10 +84,22 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
     if conflicts:
         raise SpecError(conflicts)
     shape = model(script.values, title)
+    twice = tuple(_given_twice(given))
     if not as_plan:
-        return ImportedSpec(model_text({"spec": "ledger/1", **shape}))
+        return ImportedSpec(model_text({"spec": "ledger/1", **shape}), twice)
     made = plan_text(*plan(script.values, shape, variables, title, devices))
-    return ImportedSpec(made, (*_not_carried(latest), *_taken_otherwise(script)))
+    return ImportedSpec(made, (*twice, *_not_carried(latest), *_taken_otherwise(script)))
+
+
+def _given_twice(given: Iterable[Argument]) -> Iterator[Problem]:
+    """Arguments that are understood and have several values, of which the last holds."""
+    first: dict[str, Argument] = {}
+    for argument in given:
+        name = ALIASES.get(argument.name, argument.name)
+        before = first.setdefault(name, argument)
+        if name in UNDERSTOOD and before.value != argument.value:
+            message = f"`--{name}` was `{before.value}` in line {before.where.line}; this one holds: `{argument.value}`"
+            yield Problem(argument.where, message, "the last of a command holds; take away what is of another command")
 
 
 def _not_carried(given: Mapping[str, Argument]) -> Iterator[Problem]:
@@ -126,11 +138,19 @@ def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
 def _misfits(argument: Argument, kind: str) -> Iterator[Problem]:
     if kind == SWITCH:
         return
-    fits = {WHOLE: r"\d{1,15}", NUMBER: r"\d{1,15}(\.\d*)?([eE][+-]?\d{1,2})?|\.\d+"}.get(kind, r"[^$`]+")
+    fits = {WHOLE: r"[0-9]{1,15}", NUMBER: r"[0-9]{1,15}(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?|\.[0-9]+"}.get(
+        kind, r"[^$`]+"
+    )
     if not re.fullmatch(fits, argument.value):
         message = f"`--{argument.name}` is `{' '.join(argument.values)}`"
         unset = "$" in argument.value
-        yield Problem(argument.where, message, "the script does not set this variable" if unset else f"{kind} is due")
+        yield Problem(
+            argument.where,
+            message,
+            "the script does not set this variable, or branches set it to several values"
+            if unset
+            else f"{kind} is due",
+        )
     elif argument.name in CHOICES and argument.value not in CHOICES[argument.name]:
         yield Problem(
             argument.where,
@@ -155,7 +175,7 @@ def _value(argument: Argument, kind: str) -> Any:
 
 def _marks_fit(frequency: str, layers: int) -> bool:
     """Whether a frequency says of every layer whether it has experts."""
-    if re.fullmatch(r"\d{1,9}", frequency):
+    if re.fullmatch(r"[0-9]{1,9}", frequency):
         return int(frequency) > 0
     try:
         return len(layer_marks(frequency)) == layers

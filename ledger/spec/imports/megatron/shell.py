@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.problems import Location
+from ledger.spec.problems import Location, Problem, SpecError
 
+# What is not closed within so many characters is not opened: each opening would be looked for to the end of the line.
 WORD = re.compile(
-    r'(?:"(?:[^"\\]|\\.)*"|\'[^\']*\'|\$\(\(.*?\)\)|\$\([^)]*\)|\$\{[^}]*\}|`[^`]*`|[^\s"\'#]|(?<=\S)#)+|#.*'
+    r'(?:"(?:[^"\\]|\\.){0,500}+"|\'[^\']{0,500}+\'|\$\(\(.{0,300}?\)\)|\$\([^)]{0,300}+\)|\$\{[^}]{0,300}+\}|`[^`]{0,300}+`'
+    r"|[^\s\"'#]|(?<=\S)#)+|#.*"
 )
-ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 ENDS = re.compile(r"[();&|]+|\d*(?:<|>|&>).*")  # of an array or of a command
 INSIDE = re.compile(r"(?:^|\s)--\w")  # arguments within quotes: a variable of them, or a command for another shell
-ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
+ARITHMETIC = re.compile(r"\$\(\((.{0,300}?)\)\)")
 LONGEST_VALUE = 20_000  # characters of a word with its variables in place: each may hold two of the one before it
-NAMED = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+LONGEST_SCRIPT = 200_000  # characters
+NAMED = re.compile(r"\$(?:\{(\w{1,300})(?::-([^}]{0,300}+))?\}|(\w+))")
+OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")  # a branch or a loop
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,25 @@ class Argument:
 
 
 def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, str]]:
-    """Every argument in order, and the variables that the script sets; what it does not set stays as `$NAME`."""
-    variables: dict[str, str] = {}
+    """Every argument in order, and the variables that the script sets; what it does not set stays as `$NAME`.
+
+    So does what it sets to several values in branches. Raises SpecError for a script that is too long.
+    """
+    if len(text) > LONGEST_SCRIPT:
+        message = f"a script of more than {LONGEST_SCRIPT:,} characters"
+        raise SpecError([Problem(Location(file), message, "give the lines that hold the arguments")])
+    variables = _Variables()
     given: list[Argument] = []
-    takes_values = False  # whether a word belongs to the last argument
+    takes_values, line = False, 0  # whether a word belongs to the last argument
     for word, where in _words(text, file):
+        begins, line = where.line != line, where.line
         assigned = ASSIGNED.fullmatch(word)
-        if assigned:
-            variables[assigned[1]] = _expanded(assigned[2], variables)
+        if word in (*OPENS, *CLOSES) and (begins or not takes_values):
+            variables.depth = max(0, variables.depth + (1 if word in OPENS else -1))
+            takes_values = False
+        elif assigned:
+            value = _expanded(assigned[3], variables)
+            variables.assign(assigned[1], variables.get(assigned[1], "") + value if assigned[2] else value)
             takes_values = False
         elif word.startswith("--"):
             name, equals, value = word.removeprefix("--").partition("=")
@@ -55,6 +70,25 @@ def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, 
             last = given[-1]
             given[-1] = Argument(last.name, (*last.values, _expanded(word, variables)), last.where)
     return tuple(given), variables
+
+
+class _Variables(dict[str, str]):
+    """Variables with the values that a script gives them; one that branches give different values has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = 0  # of branches around what is read
+        self.unsure: set[str] = set()
+
+    def assign(self, name: str, value: str) -> None:
+        """Sets a variable."""
+        if not self.depth:
+            self.unsure.discard(name)
+        elif name in self and self[name] != value:
+            self.unsure.add(name)
+            del self[name]
+        if name not in self.unsure:
+            self[name] = value
 
 
 def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
@@ -73,18 +107,18 @@ def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
 def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
     """A word without the brackets of an array and the end of a command that it is written together with."""
     assigned = ASSIGNED.fullmatch(word)
-    if assigned and assigned[2].startswith("("):
+    if assigned and assigned[3].startswith("("):
         yield "(", column
-        word, column = assigned[2][1:], column + assigned.start(2) + 1
-    quoted = assigned[2] if assigned else word
+        word, column = assigned[3][1:], column + assigned.start(3) + 1
+    quoted = assigned[3] if assigned else word
     if quoted[:1] in ('"', "'") and INSIDE.search(quoted.strip("\"'")):
         start = column + len(word) - len(quoted) + 1
         yield from ((match[0], start + match.start()) for match in WORD.finditer(quoted.strip("\"'")))
         yield ")", start
         return
     bare = word.rstrip(";&|")
-    while bare.endswith(")") and bare.count(")") > bare.count("("):
-        bare = bare[:-1]
+    over = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
+    bare = bare[:-over] if over > 0 else bare
     if bare:
         yield bare, column
     if bare != word:
@@ -94,6 +128,8 @@ def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
     """A word without quotes, variables and sums in place; one that they would make too long stays as it is written."""
     text = word.strip("\"'").strip("\"'")
+    if len(text) > LONGEST_VALUE:
+        return text
     put_in = sum(len(variables.get(match[1] or match[3], "")) for match in NAMED.finditer(text))
     if len(text) + put_in > LONGEST_VALUE:
         return text
@@ -102,7 +138,9 @@ def _expanded(word: str, variables: Mapping[str, str]) -> str:
 
 
 def _sum(text: str, variables: Mapping[str, str]) -> str:
-    """A sum in shell arithmetic, whose division rounds down; empty where it cannot be known."""
+    """A sum in shell arithmetic, whose division drops what is left; empty where it cannot be known."""
+    if "/" in text and "-" in text:  # of what is negative, dropping is not rounding down
+        return ""
     try:
         return str(evaluate(text.replace("/", "//"), lambda name: int(variables[name])))
     except (ExpressionError, KeyError, ValueError):
