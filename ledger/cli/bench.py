@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from ledger.cli.needed import installed
-from ledger.cli.options import json_option
+from ledger.cli.options import Amount, json_option
 from ledger.cli.plain_streams import unguarded
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ NEEDED = ("torch", "yaml", "sympy", "numpy", "rich")  # on a borrowed machine; w
 )
 @click.option("--only", multiple=True, type=click.Choice(KINDS), help="Only this kind; may be given several times.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a CPU; all processors where not given.")
-@click.option("--seconds", type=click.FloatRange(min=0.001), help="Time for one measurement of the full suite: 0.2.")
-@click.option("--minutes", type=click.FloatRange(min=0.1), help="Stop after so long; the same command goes on later.")
+@click.option("--seconds", type=Amount(min=0.001), help="Time for one measurement of the full suite: 0.2.")
+@click.option("--minutes", type=Amount(min=0.1), help="Stop after so long; the same command goes on later.")
 @click.option("--retry", is_flag=True, help="Measure again what could not be measured before.")
 @json_option
 def command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +11,17 @@ import click
 from ledger.cli import completion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Amount(click.FloatRange):
+    """A number in a range; neither `nan`, which lies in every range, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; click's usage error for what is none."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{number} is no amount", param, ctx)
+        return number
 
 
 def spec_argument(function: Function) -> Function:

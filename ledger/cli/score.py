@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.options import json_option, set_option
+from ledger.cli.options import Amount, json_option, set_option
 
 if TYPE_CHECKING:
     from ledger.cli.score_input import RunFile, RunTable
@@ -24,7 +24,7 @@ NOTHING_SCORED = 1
 @click.option("--rows", is_flag=True, help="Of a table, print every row beside the sources.")
 @click.option(
     "--over",
-    type=click.FloatRange(0),
+    type=Amount(0),
     metavar="PERCENT",
     help="Print only rows with larger errors, the worst first, also under what they leave open.",
 )
@@ -62,6 +62,8 @@ def command(
     from ledger.report.files import require_writable
 
     measured = find_runs(runs)
+    for told in measured.misspelt:
+        click.echo(f"warning: {told}", err=True)
     if wanted is not None:
         click.echo(measured.plan_of(wanted), nl=False)
         return

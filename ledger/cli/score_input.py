@@ -6,7 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -19,7 +20,7 @@ from ledger.cli.progress import TOLD_EVERY
 from ledger.evidence.documents import Evidence, read_document, read_evidence
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import NEEDED_COLUMNS
+from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS
 from ledger.lab.score.predictions import (
     memory_errors_otherwise,
     predict_rows,
@@ -28,7 +29,7 @@ from ledger.lab.score.predictions import (
     run_plan_text,
 )
 from ledger.lab.score.rows import Score, ScoreRow
-from ledger.lab.score.serving_facts import SERVING_COLUMNS, is_served
+from ledger.lab.score.serving_facts import SERVING_COLUMNS, ServingFacts, is_served
 from ledger.processes import interrupt_held, process_pool
 from ledger.spec.bounded_files import YAML
 from ledger.spec.library import default_library
@@ -37,6 +38,7 @@ from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
 EVERY = 50  # rows between two signs of progress
+ALIKE = 0.85  # of the letters of two columns, from where one may be meant by the other
 MANY = 300  # rows that are worth several processes
 IDS_LISTED = 20  # ids that a help line names
 PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
@@ -68,6 +70,15 @@ class RunTable:
             load_plan(text, overrides)
             return
 
+    @property
+    def misspelt(self) -> Iterator[str]:
+        """Columns that are not read and are written like one that is, in words."""
+        known = (*FACT_COLUMNS, *(one.name for one in fields(ServingFacts)))
+        for name in self.rows[0].cells:
+            near = get_close_matches(name, known, n=1, cutoff=ALIKE)
+            if near and name not in known:
+                yield f"column `{name}` is not read; did you mean `{near[0]}`?"
+
     def plan_of(self, wanted: str) -> str:
         """The plan of one row as a spec; raises SpecError for an unknown id, and for a row that has no plan."""
         sources = {row.text("id"): row.text("source_id") or row.text("source") for row in self.rows}
@@ -89,6 +100,8 @@ class RunFile:
     """A file of evidence with whole runs, or plans that ran or did not."""
 
     evidence: Evidence
+
+    misspelt = ()  # a file of evidence has its schema
 
     @property
     def path(self) -> Path:

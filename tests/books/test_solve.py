@@ -256,3 +256,11 @@ def test_what_rises_on_both_sides_is_told_by_its_least(small: Plan) -> None:
     assert missed.value is None
     (bound,) = missed.bounds
     assert float(bound.at) <= run
+
+
+def test_a_share_is_a_share(small: Plan) -> None:
+    """40 of what is at most 1 is 4000 %, and no plan has that; 40 % and 0.4 are conditions."""
+    known = compile_plan(small).totals
+    with pytest.raises(SpecError, match="`mfu` is a share"):
+        condition("mfu >= 40", known)
+    assert condition("mfu >= 40 %", known).limit == condition("mfu >= 0.4", known).limit == Fraction(2, 5)

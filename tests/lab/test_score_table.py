@@ -14,7 +14,7 @@ from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.results import Number
 from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, facts
+from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.predictions import measured_step, predict_rows, row_plan_text
 from ledger.lab.score.row_layout import stages_by_compute
@@ -44,6 +44,43 @@ def typed(folder: Path, **changes: str) -> Facts:
 def score(*arguments: str) -> Result:
     """The verb."""
     return CliRunner().invoke(main, ["score", *arguments])
+
+
+# --- what contradicts itself ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"measured_step_s": "9000", "measured_tokens_per_s_per_gpu": "5000"}, "`measured_step_s` = 9000, and by"),
+        ({"micro_batch": "1", "dp": "8", "grad_accum": "3"}, "grad_accum x micro_batch x dp = 24"),
+    ],
+)
+def test_columns_that_say_the_same_agree(tmp_path: Path, changes: dict[str, str], told: str) -> None:
+    """A step in milliseconds, or a batch that is not that of its parts, is no run to be scored."""
+    sizes = {"n_gpus": "8", "tp": "1", "pp": "1", "cp": "1", "dp": "8", "global_batch": "16", "micro_batch": "2"}
+    with pytest.raises(SkippedError, match=re.escape(told)):
+        row_plan(typed(tmp_path, **{**sizes, "grad_accum": "1", **changes}), LIBRARY)
+
+
+@pytest.mark.parametrize("number", ["1_7.2", "\uff11\uff17", "\u0661\u0662\u0668", "0x10", "1e", "nan", "+-1", "1 000"])
+def test_a_number_is_one_that_programs_print(tmp_path: Path, number: str) -> None:
+    """Digits of other scripts, and what Python alone writes, are none."""
+    with pytest.raises(UnreadableError, match="is not a number"):
+        typed(tmp_path, measured_step_s=number)
+
+
+def test_a_dtype_has_one_meaning_however_it_is_spelt(tmp_path: Path) -> None:
+    """The plan of a row is the same, the way its sequences are gathered too."""
+    spelt = [row_plan(typed(tmp_path, tp="8", dp="", dtype=word), LIBRARY) for word in ("bf16", "BF16", "bfloat16")]
+    assert spelt[0].plan["parallelism"] == spelt[1].plan["parallelism"] == spelt[2].plan["parallelism"]
+
+
+def test_a_column_that_is_nearly_one_is_named(tmp_path: Path) -> None:
+    """What is measured in it would otherwise be left out without a word."""
+    path = written(tmp_path, {**TORCHTITAN, "measured_step_ms": "900"})
+    assert "column `measured_step_ms` is not read; did you mean `measured_step_s`?" in score(str(path)).stderr
+    assert score(str(path), "--over", "nan").exit_code == 2
 
 
 # --- reading ------------------------------------------------------------------------------------

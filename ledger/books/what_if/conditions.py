@@ -15,6 +15,7 @@ from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError, parse_any
+from ledger.units import unit_of
 
 FITS = "fits"
 RELATIONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
@@ -80,6 +81,9 @@ def condition(text: str, known: Collection[str], plan: Plan | None = None, *, ch
         amount = parse_any(limit)[0] if relative else quantity(key, limit)
     except QuantityError as error:
         raise fault(text, match.start(3) + 1, error.message, error.help) from error
+    if unit_of(key) == "%" and not limit.endswith("%") and abs(amount) > 1:
+        message = f"`{limit}` is {said(amount, '%')}, and `{key}` is a share"
+        raise fault(text, match.start(3) + 1, message, f"`{limit} %`, or a number from 0 to 1")
     return Condition(text.strip(), key, relation, amount, relative)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -80,6 +81,7 @@ FACT_COLUMNS = tuple(one.name for one in fields(Facts) if one.name not in ("path
 NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len")
 # Parts of a plan that are columns by their own names; `stack`, `optimizer` and `recompute` are columns of their own.
 PART_COLUMNS = ("model", "precision", "accelerator", "cluster", "kernels", "parallelism", "run", "train", "assumptions")
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 LEAST, MOST = 1e-12, 1e18  # of what anybody measures, in the units of the columns
 LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
@@ -131,22 +133,29 @@ def grade(row: TableRow, name: str) -> str | None:
     return text
 
 
+def _number(text: str) -> float:
+    """A number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
+    if not NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
 def _whole(text: str) -> int:
-    number = float(text)
+    number = _number(text)
     if number != int(number) or number < 1 or number > LARGEST_COUNT:
         raise ValueError(text)
     return int(number)
 
 
 def _positive(text: str) -> float:
-    number = float(text)
+    number = _number(text)
     if not LEAST <= number <= MOST:
         raise ValueError(text)
     return number
 
 
 def _share(text: str) -> float:
-    number = float(text)
+    number = _number(text)
     if not 0 <= number < 1:
         raise ValueError(text)
     return number

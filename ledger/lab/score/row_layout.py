@@ -12,7 +12,7 @@ from ledger.spec.library import Library
 from ledger.spec.load import load_precision
 
 DEVICES_PER_NODE = 8  # where neither the row nor its publication says another number
-UNQUANTISED = ("", "bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
+UNQUANTISED = ("bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
 PER_NODE, OF_LAYOUT = "cluster.devices_per_node", "parallelism."
 SEQUENCE, EXCHANGE = "parallelism.sequence", "parallelism.context_exchange"
 
@@ -34,7 +34,7 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
     layout |= _sharing(row, software, library, data * context, assumed)
     layout["interleave"] = row.interleave or 1
     layout |= _stages(row, software, pipeline, assumed)
-    layout["sequence"] = _sequence(row, software, tensor, assumed)
+    layout["sequence"] = _sequence(row, software, library, tensor, assumed)
     if context > 1 and (exchange := stated(software, EXCHANGE)):
         layout["context_exchange"] = exchange
     if row.ep and row.ep > 1:
@@ -109,19 +109,30 @@ def stages_by_compute(row: Facts, pipeline: int) -> Iterator[int]:
     yield layers - placed
 
 
-def _sequence(row: Facts, software: Software, tensor: int, assumed: list[str]) -> str:
+def _sequence(row: Facts, software: Software, library: Library, tensor: int, assumed: list[str]) -> str:
     """How the sequence is split beside tensor parallelism; gathered tensors that are quantised are kept as gathered."""
     if tensor == 1 or row.sequence_parallel is False:
         return "off"
     way: str = stated(software, SEQUENCE) or "regather"
     if row.sequence_parallel is None and SEQUENCE not in software.plan:
         assumed.append("sequence parallelism not stated: on")
-    return way if way == "off" or _gathered_narrow(row, software) else "save_gathered"
+    return way if way == "off" or _gathered_narrow(row, software, library) else "save_gathered"
 
 
-def _gathered_narrow(row: Facts, software: Software) -> bool:
-    """Whether a sequence that was gathered can be gathered again: as it is, or as the row's format quantises it."""
-    formats = software.stack.defaults.formats.get(row.dtype, "")
-    name = formats.get("base", "") if isinstance(formats, Mapping) else formats
-    recipe = load_precision(name).matmul if row.dtype not in UNQUANTISED and isinstance(name, str) and name else None
-    return row.dtype in UNQUANTISED or (recipe is not None and recipe.gathers == "quantised")
+def _gathered_narrow(row: Facts, software: Software, library: Library) -> bool:
+    """Whether a sequence that was gathered can be gathered again: as it is, or as the row's format quantises it.
+
+    Raises SkippedError for a dtype that is none.
+    """
+    try:
+        word = meaning("dtype", row.dtype or "bf16", library).value
+    except UnknownWordError as error:
+        raise SkippedError(str(error)) from error
+    if not isinstance(word, Mapping) and word in UNQUANTISED:
+        return True
+    stated = word["precision"] if isinstance(word, Mapping) else software.stack.defaults.formats.get(word, "")
+    name = stated.get("base", "") if isinstance(stated, Mapping) else stated
+    found = load_precision(name) if isinstance(name, str) and name else None
+    if found is None or found.matmul is None:
+        return found is not None and found.multiplies in UNQUANTISED
+    return found.matmul.gathers == "quantised"

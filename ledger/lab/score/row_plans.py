@@ -57,6 +57,7 @@ UNPRICED_DEVICES = {
     "B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"
 }
 OPTIMIZER = "optimizer"
+FAR = 1.25  # between a step and what the rate of tokens says of it: no rounding, and no other definition of either
 SET_BEFORE = ("model", "accelerator", "precision")  # paths that a plan is built with, so that others may go below them
 
 
@@ -93,6 +94,7 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
     kind = COMPILED_KINDS[row.kind]
     assumed = [kind.assumed] if kind.assumed else []
     _refuse_incomplete(row)
+    _refuse_contradictions(row)
     parts = RowParts(row, software, library, assumed)
     layout = row_layout(row, software, library, assumed)
     optimizer, beside = parts.optimizer()
@@ -177,6 +179,22 @@ def _refuse_incomplete(row: Facts) -> None:
         missing.append("ffn_hidden")
     if missing:
         raise SkippedError(f"not published: {', '.join(missing)}")
+
+
+def _refuse_contradictions(row: Facts) -> None:
+    """Raises SkippedError for columns that say the same and differ: a step and a rate, a batch and its parts."""
+    if row.measured_step_s and row.measured_tokens_per_s_per_gpu and row.global_batch and row.seq_len and row.n_gpus:
+        step = row.global_batch * row.seq_len / (row.measured_tokens_per_s_per_gpu * row.n_gpus)
+        if not 1 / FAR < step / row.measured_step_s < FAR:
+            told = (
+                f"`measured_step_s` = {row.measured_step_s:g}, and by `measured_tokens_per_s_per_gpu` it is {step:.4g}"
+            )
+            raise SkippedError(f"contradicts itself: {told}")
+    if row.grad_accum and row.micro_batch and row.dp and row.global_batch:
+        made = row.grad_accum * row.micro_batch * row.dp
+        if made != row.global_batch:
+            told = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x dp = {made}"
+            raise SkippedError(f"contradicts itself: {told}")
 
 
 @dataclass(frozen=True)
