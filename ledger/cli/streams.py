@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from io import BufferedWriter, RawIOBase, TextIOWrapper
+from typing import TextIO
 
 
 def prepare_output() -> None:
@@ -22,6 +23,6 @@ def prepare_output() -> None:
         sys.stdout = TextIOWrapper(BufferedWriter(stream.detach()), encoding, errors, line_buffering=True)
 
 
-def drop_output() -> None:
-    """What is still buffered goes nowhere, where it would raise again when Python closes standard output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def drop(stream: TextIO) -> None:
+    """What is still buffered goes nowhere, where it would raise again when Python closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

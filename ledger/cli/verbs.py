@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -14,12 +13,12 @@ import click
 
 from ledger.cli.interrupts import INTERRUPTED, ended_in_time
 from ledger.cli.plain_streams import guard_output
-from ledger.cli.streams import drop_output, prepare_output
+from ledger.cli.streams import drop, prepare_output
+from ledger.spec.bounded_files import NO_ROOM
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 
 BAD_INPUT = 2
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a disk says that takes no more
 SHOWN = 40  # characters of a text on both sides of one that no file can have
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 # Verbs -> what people type for them.
@@ -85,6 +84,11 @@ class Verbs(click.Group):
         try:
             with ended_in_time():
                 return super().main(*args, **kwargs)
+        except OSError as error:  # of what click prints by itself, or of the words about another error
+            sys.exit(refused(error))
+        except MemoryError:
+            click.echo("error: there is not enough memory", err=True)
+            sys.exit(BAD_INPUT)
         except Exception as error:  # the last handler: a silent pass would be worse than any message
             from ledger.cli.own_mistakes import OWN_MISTAKE, own_mistake, shows_tracebacks
 
@@ -108,17 +112,25 @@ class Verbs(click.Group):
             shown = about.encode("ascii", "backslashreplace").decode()
             click.echo(f"error: `{shown}` is not text that a file could be called by", err=True)
             ctx.exit(BAD_INPUT)
-        except BrokenPipeError:
-            drop_output()
-            ctx.exit(BROKEN_PIPE)
         except OSError as error:
-            subject = f"{error.filename}: " if error.filename else ""
-            if error.errno in FULL and not error.filename:  # every file that is written is named
-                subject = "standard output: "
-                drop_output()
-            click.echo(f"error: {subject}{error.strerror or error}", err=True)
-            ctx.exit(BAD_INPUT)
+            ctx.exit(refused(error))
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         return result
+
+
+def refused(error: OSError) -> int:
+    """Says what the system refused; the exit code. A stream that takes nothing more takes nothing from here on."""
+    if isinstance(error, BrokenPipeError):
+        drop(sys.stdout)
+        return BROKEN_PIPE
+    subject = f"{error.filename}: " if error.filename else ""
+    if error.errno in NO_ROOM and not error.filename:  # every file that is written is named
+        subject = "standard output: "
+        drop(sys.stdout)
+    try:
+        click.echo(f"error: {subject}{error.strerror or error}", err=True)
+    except OSError:
+        drop(sys.stderr)
+    return BAD_INPUT

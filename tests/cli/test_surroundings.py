@@ -38,7 +38,7 @@ def run(words: Sequence[str], folder: Path, blocks: int = 0, **further: str) -> 
     [
         (("calibrate", "h100-sxm-send", "--out", "a.yaml"), 1, "error: a.yaml: File too large"),
         (("report", "gpt2", "--out", ".", "--format", "html"), 2000, "error: gpt2.html: File too large"),
-        (("report", "gpt2", "--out", ".", "--format", "md"), 100, ".csv:1:1: cannot be unpacked to /"),
+        (("report", "gpt2", "--out", ".", "--format", "md"), 100, ".csv: File too large"),
         (("sweep", "gpt2", *FEW, "--out", "a.csv"), 1, "/000000.csv: File too large"),
         (("sweep", "gpt2", *FEW, "--out", "a.csv", "--workers", "2"), 1, "File too large: "),
         (("init", "a.yaml"), 1, "error: a.yaml: File too large"),
@@ -74,6 +74,34 @@ def test_output_without_a_buffer_is_all_there_or_an_error(tmp_path: Path) -> Non
         ["sh", "-c", command], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (2, "error: standard output: File too large\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--help >/dev/full", "error: standard output: No space left on device"),
+        ("--version >/dev/full", "error: standard output: No space left on device"),
+        ("list >/dev/full", "error: standard output: No space left on device"),
+        ("show nope.yaml 2>/dev/full", ""),
+        ("show nope.yaml 2>&-", ""),
+        ("show 2>/dev/full", ""),
+    ],
+)
+def test_streams_that_take_nothing_are_bad_input(words: str, told: str, tmp_path: Path) -> None:
+    """Standard output names itself; where standard error is full nothing can be said, and the code is the same."""
+    command = f'exec "{sys.executable}" -m ledger {words}'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (2, told)
+
+
+def test_a_machine_without_memory_is_no_mistake_of_the_program(tmp_path: Path) -> None:
+    """Neither is a file that may not grow: neither blames a file of the library."""
+    for limit, told in (("-v 150000", "error: there is not enough memory"), ("-f 1", "File too large")):
+        command = f'ulimit {limit}; exec "{sys.executable}" -m ledger report 8b --no-search --format html'
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert told in done.stderr
+        assert "unpacked" not in done.stderr
 
 
 def test_calibrate_writes_the_files_that_it_is_told_and_no_other(

@@ -13,6 +13,7 @@ from ledger.report.recommendations import as_record
 from ledger.report.seals.gathering import seal_of
 from ledger.report.seals.seal import Seal, record_digest
 from ledger.spec.applied import text_with
+from ledger.spec.bounded_files import NO_ROOM
 from ledger.spec.edit import NoPlaceError
 from ledger.spec.library import OWN_FOLDER, Library, using
 from ledger.spec.load import plan_of
@@ -84,6 +85,9 @@ def _unpack(home: Path, name: str, text: str) -> None:
             raise SpecError([Problem(Location(name), "leads out of the seal")])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise SpecError([Problem(Location(name), f"cannot be unpacked to {home}: {why}")]) from error
+    except OSError as error:
+        if error.errno in NO_ROOM:  # of the machine, not of the file
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise SpecError([Problem(Location(name), f"cannot be unpacked to {home}: {error.strerror}")]) from error
+    except ValueError as error:
+        raise SpecError([Problem(Location(name), f"cannot be unpacked to {home}: {error}")]) from error
