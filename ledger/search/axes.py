@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from ledger.search.batches import text_of
@@ -17,6 +18,8 @@ from ledger.spec.values import Size
 
 FLAG = "--over "
 EXAMPLE = "for example `--over run.micro_batch=1,2,4`"
+MOST_VALUES = 1000  # of one key
+MOST_PLANS = 10_000  # of keys beside the layout together
 REFUSED = object()
 ALWAYS_STATED = {DATA: "it follows from the other degrees where it is not named", MICRO_BATCH: EXAMPLE}
 # Keys that make no other plan, or that another key says as well.
@@ -66,10 +69,18 @@ def read_axes(texts: Iterable[str]) -> Axes:
             values = [(value, where) for value, where in read if value is not REFUSED]
         named[key] = tuple({text_of(value): value for value, _ in values}.values())
         places |= {(key, text_of(value)): where for value, where in values}
-    if problems:
-        raise SpecError(problems, sources)
     layout = {key: values for key, values in named.items() if key in LAYOUT}
     others = {key: values for key, values in named.items() if key not in LAYOUT and key != DATA}
+    for key, listed in named.items():
+        if len(listed) > MOST_VALUES:
+            where = Location(places[key, text_of(listed[0])].file, 1, len(FLAG) + 1)
+            problems.append(Problem(where, f"`{key}` has {len(listed)} values", f"at most {MOST_VALUES}"))
+    if (plans := prod(map(len, others.values()))) > MOST_PLANS:
+        where = Location(next(iter(places.values())).file, 1, len(FLAG) + 1)
+        message = f"{', '.join(others)} make {plans} plans, each with all of its layouts"
+        problems.append(Problem(where, message, f"at most {MOST_PLANS}: vary fewer keys at a time"))
+    if problems:
+        raise SpecError(problems, sources)
     return Axes(layout, named.get(DATA, ()), others, places)
 
 

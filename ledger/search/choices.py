@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from ledger.model.pipelines import PIPELINES
+from ledger.spec.parallelism import MOST_STAGES
 from ledger.spec.plan import Parallelism, Plan, Recompute
 from ledger.spec.stages import as_even, chunks, depth
 
@@ -60,7 +61,7 @@ def _tensor(plan: Plan) -> list[int]:
 
 
 def _pipeline(plan: Plan) -> list[int]:
-    return _degrees(plan, max(1, depth(plan.model)))
+    return _degrees(plan, min(max(1, depth(plan.model)), MOST_STAGES))
 
 
 def _context(plan: Plan) -> list[int]:

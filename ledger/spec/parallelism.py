@@ -11,8 +11,9 @@ from typing import Annotated, ClassVar
 from ledger.spec.axes import AXES, MULTIPLIED
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
-from ledger.spec.values import Choice, Integer, degree
+from ledger.spec.values import Choice, Integer, Size, degree
 
+MOST_STAGES = 256  # of a pipeline, four times those of any published run: each kind of stage is priced
 CHUNK_LAYERS = Integer(0, 100_000)
 HOSTED = ("optimizer", "weights", "activations")
 STAGE_ENDS = Choice("shared", "layer", "own")
@@ -110,7 +111,7 @@ class Parallelism:
         OPTIONAL,
     ] = 1
     tensor: Annotated[int, degree(), "Devices that split heads, hidden and vocabulary."] = 1
-    pipeline: Annotated[int, degree(), "Stages that split the layers."] = 1
+    pipeline: Annotated[int, Size(1, MOST_STAGES), "Stages that split the layers."] = 1
     context: Annotated[int, degree(), "Devices that split the sequence."] = 1
     expert: Annotated[int, degree(), "Devices that split the experts; subdivides data x context."] = 1
     zero: Annotated[

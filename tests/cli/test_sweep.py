@@ -290,6 +290,15 @@ def over(tensor: str) -> tuple[str, ...]:
     return tuple(word for key, values in axes.items() for word in ("--over", f"{key}={values}"))
 
 
+def test_more_plans_than_can_be_priced_are_refused(command_line: CommandLine) -> None:
+    """Before any work: a key of thousands of values, and keys that make more plans than that."""
+    many, some = ",".join(map(str, range(1, 1002))), ",".join(map(str, range(1, 102)))
+    told = command_line("sweep", PLAN, "--over", f"run.seq_len={many}", "--over", f"run.micro_batch={many}").stderr
+    assert told.count("has 1001 values") == 2
+    told = command_line("sweep", PLAN, "--over", f"run.seq_len={some}", "--over", f"run.global_batch={some}").stderr
+    assert "run.seq_len, run.global_batch make 10201 plans" in told
+
+
 @pytest.mark.parametrize("axis", ["run.micro_batch=null", "parallelism.data=null"])
 def test_what_every_layout_states_cannot_be_left_out(command_line: CommandLine, axis: str) -> None:
     """The micro-batch, and the data-parallel degree where it is named."""

@@ -20,6 +20,7 @@ from ledger.spec.architecture import MOST_LAYERS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.kinds import KINDS, TYPES
 from ledger.spec.overrides import MOST_SETTINGS
+from ledger.spec.parallelism import MOST_STAGES
 from ledger.spec.parts import nested_types
 from ledger.spec.problems import Location
 from ledger.spec.quantities import DIMENSIONS, write
@@ -127,6 +128,26 @@ def test_as_many_layers_as_a_model_may_have_are_answered_in_seconds(room: Path, 
         tree["model"]["layers"] = [{**layer, **one} for one in layers]
         outcome = run_warm(Mutant("layers", verb, ("plan.yaml",), {"plan.yaml": document(tree).encode()}), room)
         assert (outcome.fault, outcome.code) == ("", 2), outcome.detail
+
+
+@pytest.mark.parametrize(("stages", "code"), [(MOST_STAGES, 0), (MOST_STAGES + 1, 2)])
+def test_as_many_stages_as_a_pipeline_may_have_are_drawn_in_seconds(room: Path, stages: int, code: int) -> None:
+    """Each kind of stage is priced, and one stage more is refused."""
+    settings = {
+        "model.layers.decoder.repeat": stages,
+        "parallelism": f"{{data: 1, pipeline: {stages}}}",
+        "cluster.devices": stages,
+        "run.global_batch": 4 * stages,
+    }
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    mutant = Mutant(
+        "stages",
+        "report",
+        ("plan.yaml", "--no-search", "--format", "html,md,json", "--out", "out", *words),
+        {"plan.yaml": PLAN.encode()},
+    )
+    outcome = run_warm(mutant, room)
+    assert (outcome.fault, outcome.code) == ("", code), outcome.detail
 
 
 READERS = (
