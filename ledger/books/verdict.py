@@ -88,12 +88,15 @@ def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
 
 
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
-    sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    needed, room = (said(totals[f"memory.{one}"], "B") for one in ("reserved", "capacity"))
+    if needed == room and not judged.fits:  # by less than is written
+        needed, room = (f"{integer(totals[f'memory.{one}'])} B" for one in ("reserved", "capacity"))
+    sizes = f"{needed} of {room}"
     if totals["memory.reserved"] <= totals["memory.capacity"] and not host_holds(totals):
         full = float(totals["memory.host"]) > float(totals.get("memory.host.capacity", inf))
         place, words = ("host", "host memory") if full else ("nvme", "NVMe")
-        needed, room = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
-        sizes = f"{said(needed, 'B')} of {said(room, 'B')} of {words}"
+        held, most = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
+        sizes = f"{said(held, 'B')} of {said(most, 'B')} of {words}"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:

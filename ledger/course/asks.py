@@ -106,7 +106,8 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
     for name in sizes:
         if name not in used:
             where = Written(sized.fields[name], (*written.path, "sizes", name))
-            yield fault_at(where, " is the size of no dim", f"the dims are {', '.join(sorted(used - {REST}))}")
+            dims = ", ".join(sorted(used - {REST}))
+            yield fault_at(where, " is the size of no dim", f"the dims are {dims}" if dims else "no einsum has one")
 
 
 def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]:

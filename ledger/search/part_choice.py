@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.books.prices import curve
 from ledger.books.what_if.answer import Solution
 from ledger.books.what_if.combinations import Candidate, Refused
 from ledger.books.what_if.options import library_part
@@ -22,6 +23,9 @@ from ledger.books.what_if.sought import key_fault
 from ledger.search.part_layouts import ACCELERATOR, MODEL, STOPPED, Entrant, PartLayouts
 from ledger.search.recommend import may_recommend
 from ledger.search.workers import Run, in_this_process
+from ledger.spec.kernel_classes import KernelClass
+from ledger.spec.kernel_families import COLLECTIVES
+from ledger.spec.load import load_accelerator
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Plan
@@ -162,7 +166,19 @@ def _told(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> 
     found = ranking.solution(by_default=by_default)
     stopped = [one.values[path] for one in ranking.legal if STOPPED in one.details]
     notes = [NOTES[path], *([LAYOUTS] if layouts.run else [])]
+    if path == ACCELERATOR and layouts.question.plan.cluster.devices > 1:
+        notes += unmeasured_links([str(one.values[path]) for one in ranking.legal])
     if stopped:
         names = ",".join(stopped)
         notes.append(f"some layouts were not looked at in time: `ledger sweep SPEC --over {path}={names}` looks at all")
     return replace(found, notes=(*found.notes, *notes))
+
+
+def unmeasured_links(names: Sequence[str]) -> list[str]:
+    """That transfers were measured on some of these devices and not on others, whose data sheets flatter them."""
+    measured = {name: any(curve(load_accelerator(name), KernelClass(kind)) for kind in COLLECTIVES) for name in names}
+    without = [name for name in names if not measured[name]]
+    if not without or len(without) == len(names):
+        return []
+    told = "by data sheet, which transfers seldom reach, where those of the others are as measured"
+    return [f"transfers between devices are priced {told}: {', '.join(without)}"]

@@ -21,9 +21,9 @@ MOST_VALUES = 50_000  # of a document; the longest real one has a thirtieth of t
 LONGEST_KEY = 1000  # letters
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Also of direction, without width at the start of a file, and the tags that nobody sees.
+# Also of direction, without width at the start of a file, letters that are drawn as nothing, and tags.
 CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\u3164\ufeff\uffa0\ud800-\udfff\U000e0000-\U000e007f]"
 )
 BREAKS = re.compile("[\t\n\u2028\u2029]")
 BLOCKS = (">", "|")  # styles of a text below its key, which ends in a line break unless `-` follows

@@ -7,7 +7,7 @@ import pytest
 import ledger
 from ledger.books.results import Check, Compiled
 from ledger.books.verdict import ASTRAY
-from ledger.numbers import said
+from ledger.numbers import integer, said
 
 
 def check(compiled: Compiled, name: str) -> Check:
@@ -34,3 +34,16 @@ def test_utilisation_is_held_against_the_assumed_one_as_the_napkin_counts() -> N
     totals, plan = found.totals, found.plan
     reached = plan.assumptions.mfu * float(totals["napkin.time.run"]) / float(totals["time.run"])
     assert check(found, "mfu").figure == said(reached, "%")
+
+
+def test_a_plan_that_does_not_fit_by_a_little_says_by_how_much() -> None:
+    """To the byte where figures of one length are alike: 85.5 GB of 85.5 GB would say nothing."""
+    lengths = range(19_390, 19_420)
+    first = next(
+        found
+        for found in (ledger.compile("8b", [f"run.seq_len={length}"]) for length in lengths)
+        if not found.verdict.fits
+    )
+    reserved, capacity = (int(first.totals[f"memory.{one}"]) for one in ("reserved", "capacity"))
+    assert said(reserved, "B") == said(capacity, "B")
+    assert first.verdict.headline.startswith(f"does not fit: {integer(reserved)} B of {integer(capacity)} B;")

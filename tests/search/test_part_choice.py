@@ -17,7 +17,7 @@ from ledger.books.what_if.ordered import Objective
 from ledger.books.what_if.solve import asked_of
 from ledger.search import part_layouts
 from ledger.search.found import nothing
-from ledger.search.part_choice import solve
+from ledger.search.part_choice import solve, unmeasured_links
 from ledger.search.part_layouts import PartLayouts
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Done, in_this_process
@@ -223,3 +223,10 @@ def test_what_is_refused_is_no_candidate() -> None:
     refused = layouts.judged(layouts.entrant("l4"))
     assert isinstance(refused, Refused)
     assert "assumptions.price" in refused.why
+
+
+def test_devices_whose_links_nobody_measured_are_named() -> None:
+    """A data sheet is the best that a link can do: beside measured ones, those that go by it are told."""
+    (note,) = unmeasured_links(["l40s", "rtx-4090", "h100-sxm"])
+    assert note.endswith("as measured: rtx-4090")
+    assert unmeasured_links(["l40s", "h100-sxm"]) == unmeasured_links(["rtx-4090"]) == []

@@ -53,8 +53,10 @@ class ConfigField:
 
 def wholes(least: int = 0, most: int | None = None) -> FieldKind:
     """Whole numbers from `least` to `most`."""
-    must = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-    return FieldKind(lambda value: _is_whole(value) and least <= value <= (most or LARGEST), must)
+    greatest = most or LARGEST
+    return FieldKind(
+        lambda value: _is_whole(value) and least <= value <= greatest, f"a whole number from {least} to {greatest}"
+    )
 
 
 def layer_types(*known: str) -> FieldKind:
