@@ -22,12 +22,12 @@ def command(patterns: tuple[str, ...]) -> None:
     Writes the driver `ledger` to the configuration of this repository, and names it in .gitattributes for files that
     match PATTERN (without any: *.yaml). Who clones the repository runs it once. What is there already is left.
     """
-    from ledger.spec.git import ask_git, one_line
+    from ledger.spec.git import ask_git
     from ledger.whole_files import replace_file
 
     if spoilt := [pattern for pattern in patterns if not pattern.isprintable() or not pattern.strip()]:
         raise click.UsageError(f"{spoilt[0]!a} is no pattern of {ATTRIBUTES}: a line of its own has one")
-    path = Path(one_line(["rev-parse", "--show-toplevel"])) / ATTRIBUTES
+    path = work_tree() / ATTRIBUTES
     text = attributes(path)
     for key, value in ((DRIVER, f"{program()} git-text"), HUNKS):
         known = ask_git(["config", "--local", "--default", "", "--get", key], path.parent).decode().rstrip("\n")
@@ -41,6 +41,18 @@ def command(patterns: tuple[str, ...]) -> None:
         replace_file(path, (ended + "".join(f"{line}\n" for line in missing)).encode())
     for line in wanted:
         click.echo(f"{'added' if line in missing else 'left'}: {ATTRIBUTES}: {line}")
+
+
+def work_tree() -> Path:
+    """The top of the work tree around this folder; raises SpecError where the repository has it elsewhere."""
+    from ledger.spec.git import one_line
+    from ledger.spec.problems import Location, Problem, SpecError
+
+    top = Path(one_line(["rev-parse", "--show-toplevel"]))
+    if not Path.cwd().resolve().is_relative_to(top.resolve()):
+        message = f"the files of this repository are in {str(top)!a} (core.worktree)"
+        raise SpecError([Problem(Location(".git/config"), message, "go there, if that is meant")])
+    return top
 
 
 def attributes(path: Path) -> str:

@@ -214,6 +214,19 @@ def test_attributes_are_a_text_file(here: Path, make: Callable[[Path], None], sa
     assert "ledger" not in (here / ".git" / "config").read_text("utf-8")
 
 
+def test_a_work_tree_elsewhere_is_left_alone(here: Path, tmp_path: Path) -> None:
+    """A repository that somebody else made may name any folder, and one of those may be a repository too."""
+    other = tmp_path / "other"
+    other.mkdir()
+    subprocess.run(["git", "init", "-q", str(other)], check=True)
+    before = (other / ".git" / "config").read_bytes()
+    git("config", "core.worktree", str(other))
+    result = ledger("git-setup")
+    assert (result.exit_code, "core.worktree" in result.stderr) == (2, True)
+    assert (other / ".git" / "config").read_bytes() == before
+    assert not (other / ".gitattributes").exists()
+
+
 def test_a_pattern_is_one_line(here: Path) -> None:
     """Another line would be an attribute of its own."""
     assert ledger("git-setup", "*.yaml\n* filter=evil").exit_code == 2
