@@ -30,6 +30,10 @@ CONDITIONS = (
     "cost.run > +5%",
     "headroom",
     "run.seq_len <= 512",
+    "mfu >= 40",
+    "time.run <= 3 d",
+    "cost.run <= 20000 USD",
+    "tokens_per_second >= 1e5 tokens/s",
 )
 KEYS = (
     "run.micro_batch",
@@ -39,6 +43,11 @@ KEYS = (
     "model.d_model",
     "parallelism.zero",
     "recompute",
+    "run.global_batch",
+    "accelerator.peak.bf16",
+    "accelerator.bandwidth",
+    "cluster.devices",
+    "accelerator.memory",
 )
 OVERS = (
     "run.micro_batch=1,2",
@@ -46,7 +55,14 @@ OVERS = (
     "parallelism.tensor=1,2",
     "recompute=none,full",
     "run.seq_len=128,256",
+    "parallelism.pipeline=1,2",
+    "parallelism.context=1,2",
+    "parallelism.sequence=off,regather",
+    "parallelism.offload=null,[activations]",
+    "precision=bf16-mixed",
+    "cluster.devices=8,16",
 )
+VALUES = ("null", "'1'", "2 * 1", "1.0", "1,null", "{every: 2}", "[1]", "true", "1e3", "1,2,3,4,5,6,7,8,9")
 FIXED = (
     "parallelism.tensor=2",
     "parallelism.pipeline=1",
@@ -127,7 +143,14 @@ def _solve(random: Random, file: str) -> Words:
 
 
 def _sweep(random: Random, file: str) -> Words:
-    return (file, *ONE_LAYOUT, "--over", spoilt(random, *OVERS), *_chosen(random), *maybe_json(random))
+    return (file, *ONE_LAYOUT, "--over", _axis(random), *_chosen(random), *maybe_json(random))
+
+
+def _axis(random: Random) -> str:
+    """A key with values, some of which are written as no layout has them."""
+    over = spoilt(random, *OVERS)
+    key, equals, _ = over.partition("=")
+    return f"{key}={random.choice(VALUES)}" if equals and random.random() < 0.3 else over
 
 
 def _report(random: Random, file: str) -> Words:

@@ -103,7 +103,16 @@ EXPRESSIONS = (
         "lambda: 1",
         "2026-13-45",
     ),
+    *(
+        "((1 / 10 ** 20) ** 64) ** 64",
+        "1 / 3 ** 60",
+        "sqrt(1e60) ** 64",
+        "1e400",
+        "min(d_model, 1)",
+        "sum('*')",
+    ),
 )
+OPENED = ("$((", "$(", "${a:-", "`", '"', "'", "(", "[", "{", "<", "*", "_", "|", "\\", "&", "!", "%", "[](", "\r")
 TEXTS = (
     *(
         "",
@@ -192,6 +201,12 @@ def container(random: Random) -> Any:
     )
 
 
+def opened(random: Random) -> str:
+    """What is opened again and again and never closed: whoever looks for its end each time takes long."""
+    piece = random.choice(OPENED)
+    return piece * random.choice((50, 5_000, 60_000 // len(piece)))
+
+
 def value(random: Random) -> Any:
     """Any of these."""
     kinds = (
@@ -201,8 +216,9 @@ def value(random: Random) -> Any:
         lambda: random.choice(EXPRESSIONS),
         lambda: random.choice(TEXTS),
         lambda: container(random),
+        lambda: opened(random),
     )
-    return random.choices(kinds, weights=(6, 2, 5, 3, 4, 2))[0]()
+    return random.choices(kinds, weights=(6, 2, 5, 3, 4, 2, 1))[0]()
 
 
 def near(given: Any, random: Random) -> Any:

@@ -173,7 +173,7 @@ def mutate_words(text: str, random: Random) -> str:
         int(words[word]) if words[word].isdigit() and len(words[word]) < READABLE else words[word], random
     )
     if random.random() < 0.5:
-        odd = random.choice((*hostile.NUMBERS, *hostile.TEXTS, hostile.amount(random)))
+        odd = random.choice((*hostile.NUMBERS, *hostile.TEXTS, hostile.amount(random), hostile.opened(random)))
     if "=" in lines[line] and random.random() < 0.6:
         key, _, _ = lines[line].partition("=")
         wrong = random.choice(
