@@ -58,7 +58,7 @@ class Revision:
         typed, listing = path, _listing(self.top, self.tree)
         if len(path) > LONGEST_PATH:
             raise SpecError([Problem(Location(self.name), "a path that is longer than any")])
-        path = readable(os.fsencode(normpath(path)))
+        path = printable(normpath(path))
         for _ in range(LONGEST_LINKS):
             if path.startswith(("../", "/")):
                 raise SpecError([Problem(Location(self.file(typed)), "the path leads out of the repository", OUTSIDE)])
@@ -136,6 +136,11 @@ def one_line(command: Iterable[str]) -> str:
 def readable(name: bytes) -> str:
     r"""A path as text; bytes that are not UTF-8 are spelt out, as `\xff`, so that names stay apart."""
     return name.decode(errors="backslashreplace")
+
+
+def printable(path: str) -> str:
+    """A path as it may be printed and written, whatever bytes its file has for a name."""
+    return readable(os.fsencode(path))
 
 
 def merge_base(one: str, other: str) -> str:

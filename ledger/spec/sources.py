@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TextIO
 
 from ledger.spec.bounded_files import YAML, read_bounded
-from ledger.spec.git import Revision, open_revision, readable
+from ledger.spec.git import Revision, open_revision, printable
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT
@@ -54,7 +53,7 @@ def exists(typed: str) -> bool:
 
 def from_file(path: Path, typed: str = "") -> Source:
     """The text of a file; raises SpecError for what is no readable text."""
-    file = _named(typed or str(path))
+    file = printable(typed or str(path))
     try:
         if path.is_dir():
             raise SpecError([Problem(Location(file), "a folder, not a file", _offered(path))])
@@ -64,17 +63,7 @@ def from_file(path: Path, typed: str = "") -> Source:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError([Problem(Location(file), f"cannot be read: {reason}")]) from error
-    return Source(file, decode(content, file), _named(path.stem), str(path.parent))
-
-
-def _named(path: str) -> str:
-    """A path as text, whatever the locale; raises SpecError where it is none: a report is text, and names its files."""
-    name = os.fsencode(path)
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        where = Location(readable(name))
-        raise SpecError([Problem(where, "a path that is not UTF-8 text", "rename the file, or its folder")]) from None
+    return Source(file, decode(content, file), printable(path.stem), str(path.parent))
 
 
 def from_revision(revision: Revision, path: str) -> Source:

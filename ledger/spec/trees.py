@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from posixpath import join, normpath
 from typing import Protocol
 
 from ledger.spec.bounded_files import YAML, read_bounded
-from ledger.spec.git import Revision, folder_moves, merge_base, open_revision, readable
+from ledger.spec.git import Revision, folder_moves, merge_base, open_revision, printable
 from ledger.spec.library import Library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT, read_again
@@ -86,7 +85,7 @@ class RevisionTree:
             inner = path.resolve().relative_to(top).as_posix()
         else:
             inner = normpath(join(self.revision.prefix, typed))
-        return readable(os.fsencode(inner))
+        return printable(inner)
 
 
 @dataclass(frozen=True)

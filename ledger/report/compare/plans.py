@@ -21,6 +21,7 @@ from ledger.report.pull_request.comparison import flips
 from ledger.report.pull_request.pairs import plan_labels
 from ledger.report.pull_request.plan_changes import Flip
 from ledger.spec.bounded_files import YAML
+from ledger.spec.git import printable
 from ledger.spec.inputs import Change, changes
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import read_overrides
@@ -138,7 +139,7 @@ def load_named(spec: str, overrides: Sequence[str]) -> Plan:
 def compared_plans(specs: Sequence[str], plans: Sequence[Compiled]) -> tuple[ComparedPlan, ...]:
     """The compiled plans of specs under labels of their own."""
     labelled = zip(unique_labels(specs), specs, plans, strict=True)
-    return tuple(ComparedPlan(label, spec, one, compiled_outcome(one)) for label, spec, one in labelled)
+    return tuple(ComparedPlan(label, printable(spec), one, compiled_outcome(one)) for label, spec, one in labelled)
 
 
 def with_search(plans: Sequence[ComparedPlan], search: Search) -> tuple[ComparedPlan, ...]:
@@ -155,7 +156,7 @@ def unique_labels(specs: Sequence[str]) -> tuple[str, ...]:
     paths = ["stdin.yaml" if spec == "-" else spec if spec.endswith(YAML) else f"{spec}.yaml" for spec in specs]
     labels = plan_labels(paths)
     found = tuple(labels[path] for path in paths)
-    return found if len({*found}) == len(found) else tuple(specs)
+    return found if len({*found}) == len(found) else tuple(map(printable, specs))
 
 
 def difference(first: ComparedPlan, other: ComparedPlan) -> PlanDifference:

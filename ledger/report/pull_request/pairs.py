@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from ledger.spec.git import printable
 from ledger.spec.library import Library
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
@@ -105,12 +106,13 @@ def load_version(tree: Tree, path: str, library: Library, overrides: tuple[str, 
 def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
     """What each plan is called: the name of its file, with as many folders as tell it from others."""
     unique = sorted(set(paths))
-    labels = {path: PurePosixPath(path).stem for path in unique}
+    shown = {path: PurePosixPath(printable(path)) for path in unique}
+    labels = {path: shown[path].stem for path in unique}
     depth = 2
-    while len(set(labels.values())) < len(unique) and depth <= max(len(PurePosixPath(path).parts) for path in unique):
+    while len(set(labels.values())) < len(unique) and depth <= max(len(path.parts) for path in shown.values()):
         shared = [label for label in labels.values() if list(labels.values()).count(label) > 1]
         labels = {
-            path: "/".join(PurePosixPath(path).with_suffix("").parts[-depth:]) if label in shared else label
+            path: "/".join(shown[path].with_suffix("").parts[-depth:]) if label in shared else label
             for path, label in labels.items()
         }
         depth += 1
