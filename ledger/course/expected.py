@@ -70,7 +70,10 @@ def stated(figure: str, node: Node) -> Expected:
         value, unit = parse_any(text)
     except QuantityError:
         return Expected(figure, text, text, node.where)
-    return Expected(figure, value, text, node.where, last_digit(text) / 2, unit)
+    try:
+        return Expected(figure, value, text, node.where, last_digit(text) / 2, unit)
+    except QuantityError as error:  # of so many decimals that the last is none of a quantity
+        raise SpecError([Problem(node.where, error.message, "as many decimals as are meant")]) from error
 
 
 def last_digit(text: str) -> Fraction:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from ledger.spec.problems import Location, Problem, SpecError
@@ -79,9 +80,13 @@ def read_job(text: str, file: str) -> TorchtitanJob:
         if any(part.count(".") > DEEPEST for part in NO_KEY.split(line)):
             raise SpecError([Problem(Location(file, number), "a key of more parts than any setting", "name a section")])
     try:
-        return TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
+        job = TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
+    for key, value in job.settings.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise SpecError([Problem(job.place(key), f"`{key}` is {value}, no number", "a number, or text in quotes")])
+    return job
 
 
 def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
