@@ -152,7 +152,8 @@ def _listed(node: ast.expr) -> Any:
         if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
             return left + right
         lengths = [len(side) if isinstance(side, list) else side for side in (left, right)]
-        if isinstance(node.op, ast.Mult) and isinstance(left, list) != isinstance(right, list):
+        whole = all(isinstance(length, int) for length in lengths)
+        if isinstance(node.op, ast.Mult) and isinstance(left, list) != isinstance(right, list) and whole:
             if lengths[0] * lengths[1] <= DEEPEST:
                 return left * right
             raise ValueError("a list beyond reason")
