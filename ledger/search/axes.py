@@ -76,7 +76,8 @@ def read_axes(texts: Iterable[str]) -> Axes:
             where = Location(places[key, text_of(listed[0])].file, 1, len(FLAG) + 1)
             problems.append(Problem(where, f"`{key}` has {len(listed)} values", f"at most {MOST_VALUES}"))
     if (plans := prod(map(len, others.values()))) > MOST_PLANS:
-        where = Location(next(iter(places.values())).file, 1, len(FLAG) + 1)
+        first = next(iter(others))
+        where = Location(places[first, text_of(others[first][0])].file, 1, len(FLAG) + 1)
         message = f"{', '.join(others)} make {plans} plans, each with all of its layouts"
         problems.append(Problem(where, message, f"at most {MOST_PLANS}: vary fewer keys at a time"))
     if problems:

@@ -25,10 +25,9 @@ from ledger.search.recommend import may_recommend
 from ledger.search.workers import Run, in_this_process
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.kernel_families import COLLECTIVES
-from ledger.spec.load import load_accelerator
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Plan
+    from ledger.spec.plan import Accelerator, Plan
 
 Tried = Candidate | Refused
 SIZE = Objective("parameters", 1)
@@ -167,18 +166,19 @@ def _told(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> 
     stopped = [one.values[path] for one in ranking.legal if STOPPED in one.details]
     notes = [NOTES[path], *([LAYOUTS] if layouts.run else [])]
     if path == ACCELERATOR and layouts.question.plan.cluster.devices > 1:
-        notes += unmeasured_links([str(one.values[path]) for one in ranking.legal])
+        plans = {str(one.values[path]): layouts.entrant(one.values[path]).plan for one in ranking.legal}
+        notes += unmeasured_links({name: plan.accelerator for name, plan in plans.items() if plan})
     if stopped:
         names = ",".join(stopped)
         notes.append(f"some layouts were not looked at in time: `ledger sweep SPEC --over {path}={names}` looks at all")
     return replace(found, notes=(*found.notes, *notes))
 
 
-def unmeasured_links(names: Sequence[str]) -> list[str]:
+def unmeasured_links(devices: Mapping[str, Accelerator]) -> list[str]:
     """That transfers were measured on some of these devices and not on others, whose data sheets flatter them."""
-    measured = {name: any(curve(load_accelerator(name), KernelClass(kind)) for kind in COLLECTIVES) for name in names}
-    without = [name for name in names if not measured[name]]
-    if not without or len(without) == len(names):
+    classes = [KernelClass(kind) for kind in COLLECTIVES]
+    without = [name for name, device in devices.items() if not any(curve(device, one) for one in classes)]
+    if not without or len(without) == len(devices):
         return []
     told = "by data sheet, which transfers seldom reach, where those of the others are as measured"
     return [f"transfers between devices are priced {told}: {', '.join(without)}"]

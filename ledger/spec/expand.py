@@ -227,7 +227,7 @@ def assume_fabric(whole: Expanded, source: Source, library: Library) -> Expanded
     except SpecError as error:
         return whole.failing("cluster", error)
     if not {"source", "scaleout"} <= default.node.fields.keys():
-        message = f"no network is stated, and `{DEFAULT_FABRIC}`, of which it would be, states none with its source"
+        message = f"no network is stated, and `{DEFAULT_FABRIC}`, whose network would be assumed, has none or no source"
         return whole.failing("cluster", SpecError([Problem(cluster.where, message, "`scaleout: 400 Gb/s`")]))
     publication = default.node.fields["source"]
     note = f"assumed, since the plan does not state it: as of {DEFAULT_FABRIC} ({publication.value})"

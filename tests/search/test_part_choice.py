@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from ledger.search.part_layouts import PartLayouts
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Done, in_this_process
 from ledger.spec.library import default_library
-from ledger.spec.load import load_plan
+from ledger.spec.load import load_accelerator, load_plan
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import SpecError
 
@@ -227,6 +228,22 @@ def test_what_is_refused_is_no_candidate() -> None:
 
 def test_devices_whose_links_nobody_measured_are_named() -> None:
     """A data sheet is the best that a link can do: beside measured ones, those that go by it are told."""
-    (note,) = unmeasured_links(["l40s", "rtx-4090", "h100-sxm"])
+    devices = {name: load_accelerator(name) for name in ("l40s", "rtx-4090", "h100-sxm")}
+    (note,) = unmeasured_links(devices)
     assert note.endswith("as measured: rtx-4090")
-    assert unmeasured_links(["l40s", "h100-sxm"]) == unmeasured_links(["rtx-4090"]) == []
+    sheet = devices.pop("rtx-4090")
+    assert unmeasured_links(devices) == unmeasured_links({"rtx-4090": sheet}) == []
+
+
+def test_a_device_of_ones_own_beside_the_plan_is_one_of_them(tmp_path: Path) -> None:
+    """It is in the plan's library, and in no other."""
+    own = tmp_path / "specs" / "accelerators"
+    own.mkdir(parents=True)
+    text = (default_library().folder("accelerator") / "rtx-4090.yaml").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("aliases")]
+    (own / "mine.yaml").write_text("\n".join(lines), "utf-8")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text((default_library().root / "8b.yaml").read_text("utf-8"), "utf-8")
+    found = solve(load_plan(plan), "accelerator", run=None)
+    assert "mine" in rows(found)
+    assert any("mine" in note and "data sheet" in note for note in found.notes)

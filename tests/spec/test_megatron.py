@@ -214,11 +214,19 @@ def test_an_argument_that_is_given_twice_is_told(tmp_path: Path) -> None:
     assert told[0] == "`--num-layers` was `96` in line 13; this one holds: `78`"
 
 
+def test_a_variable_that_grows_has_no_value() -> None:
+    """Twenty thousand characters behind each other, line after line, would take all memory."""
+    found, variables = arguments(f"B={'x' * 19_000}\n" + "A+=$B\n" * 9 + "run --one $A", "script")
+    assert (found[0].value, "A" in variables) == ("$A", False)
+
+
 @pytest.mark.parametrize("piece", ["$((", "${a:-", "$(", "`", '"', '\\"', "'", ")", "$a", "a=(", "--a"])
 def test_what_is_opened_a_thousand_times_is_read_at_once(piece: str) -> None:
     """In seconds of the processor, whatever is opened and never closed."""
     before = time.process_time()
-    arguments(f"A={piece * (190_000 // len(piece))}", "script")
+    many = piece * (190_000 // len(piece))
+    arguments(f"A={many}", "script")
+    arguments(f"--a {' '.join(many[:90_000])}", "script")
     assert time.process_time() - before < 5
     with pytest.raises(SpecError, match="more than 200,000 characters"):
         arguments(piece * 200_001, "script")

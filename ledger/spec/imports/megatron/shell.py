@@ -47,7 +47,7 @@ def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, 
         message = f"a script of more than {LONGEST_SCRIPT:,} characters"
         raise SpecError([Problem(Location(file), message, "give the lines that hold the arguments")])
     variables = _Variables()
-    given: list[Argument] = []
+    given: list[tuple[str, list[str], Location]] = []
     takes_values, line = False, 0  # whether a word belongs to the last argument
     for word, where in _words(text, file):
         begins, line = where.line != line, where.line
@@ -56,20 +56,18 @@ def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, 
             variables.depth = max(0, variables.depth + (1 if word in OPENS else -1))
             takes_values = False
         elif assigned:
-            value = _expanded(assigned[3], variables)
-            variables.assign(assigned[1], variables.get(assigned[1], "") + value if assigned[2] else value)
+            variables.assign(assigned[1], _expanded(assigned[3], variables), appended=bool(assigned[2]))
             takes_values = False
         elif word.startswith("--"):
             name, equals, value = word.removeprefix("--").partition("=")
-            values = (_expanded(value, variables),) if equals else ()
-            given.append(Argument(name.replace("_", "-"), values, where))
+            values = [_expanded(value, variables)] if equals else []
+            given.append((name.replace("_", "-"), values, where))
             takes_values = True
         elif ENDS.fullmatch(word):
             takes_values = False
         elif takes_values:
-            last = given[-1]
-            given[-1] = Argument(last.name, (*last.values, _expanded(word, variables)), last.where)
-    return tuple(given), variables
+            given[-1][1].append(_expanded(word, variables))
+    return tuple(Argument(name, tuple(values), where) for name, values, where in given), variables
 
 
 class _Variables(dict[str, str]):
@@ -80,13 +78,15 @@ class _Variables(dict[str, str]):
         self.depth = 0  # of branches around what is read
         self.unsure: set[str] = set()
 
-    def assign(self, name: str, value: str) -> None:
-        """Sets a variable."""
-        if not self.depth:
+    def assign(self, name: str, value: str, *, appended: bool) -> None:
+        """Sets a variable, or appends to it; one that is too long has no value either."""
+        if appended:
+            value = self.get(name, "") + value
+        elif not self.depth:
             self.unsure.discard(name)
-        elif name in self and self[name] != value:
+        if len(value) > LONGEST_VALUE or (self.depth and self.get(name, value) != value):
             self.unsure.add(name)
-            del self[name]
+            self.pop(name, None)
         if name not in self.unsure:
             self[name] = value
 
