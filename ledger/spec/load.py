@@ -23,6 +23,7 @@ from ledger.spec.expand import (
 )
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
+from ledger.spec.keys import misfits
 from ledger.spec.kind_faults import another_kind
 from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
 from ledger.spec.measured_links import with_measured_links
@@ -225,6 +226,7 @@ def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draf
     node, unsized = evaluate_sizes(whole.node)
     found: Faults = []
     stated = ValuesOf(Plan).read(Written(node), found)
+    found += _wrong_defaults(node)
     found = [*_but(found, unsized), *unsized]
     unsound = {str(fault.path[0]) for fault in found if fault.path and not fault.harmless} | whole.failed
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
@@ -238,6 +240,14 @@ def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draf
         warnings = () if problems else (*heeded, *whole.warnings)
         plan = build.plan(built, node, reading, at, warnings)
     return Draft(plan, tuple(problems), whole.texts)
+
+
+def _wrong_defaults(node: Node) -> Faults:
+    """What no plan may state of that which a stack states where a run leaves it open."""
+    steps = ("stack", "defaults", "plan")
+    for step in steps:
+        node = node.fields.get(step, Node(None, node.where))
+    return misfits(Written(node, steps))
 
 
 def _but(found: Faults, told: Faults) -> Faults:
@@ -288,6 +298,7 @@ def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
     whole, unsized = evaluate_sizes(Node({kind: given.node}, given.node.where))
     found: Faults = []
     value = spec_type(known_class).read(Written(whole.fields[kind]), found)
+    found += _wrong_defaults(whole)
     found = [*_but(found, unsized), *unsized]
     problems: list[Problem] = [fault.problem for fault in found]
     if all(fault.harmless for fault in found):

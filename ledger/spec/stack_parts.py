@@ -6,25 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from ledger.spec.faults import Faults, Written
-from ledger.spec.parts import PartByName, PartHeader
+from ledger.spec.parts import PartHeader
 from ledger.spec.structures import MappingOf
 from ledger.spec.values import Anything, Choice, Size, String
-
-
-@dataclass(frozen=True)
-class PlanValues(MappingOf):
-    """Values by their paths in a plan, as they are written; each is one that a plan may state."""
-
-    def value(self, written: Written, faults: Faults) -> dict[str, Any]:
-        """The values by path."""
-        from ledger.spec.paths import type_of  # which knows the plan, and so this part of it
-
-        for path, node in written.node.fields.items():
-            kind = type_of(path)
-            if kind is not None and not isinstance(kind, PartByName):
-                kind.read(written.inner(path, node), faults)
-        return super().value(written, faults)
 
 
 @dataclass(frozen=True)
@@ -198,7 +182,7 @@ class Defaults:
         Mapping[str, Any], MappingOf(Anything()), "What its own words for recompute mean, beside none and full."
     ] = field(default_factory=dict, hash=False)
     plan: Annotated[
-        Mapping[str, Any], PlanValues(Anything()), "Paths of a plan, such as `parallelism.sequence: regather`."
+        Mapping[str, Any], MappingOf(Anything()), "Paths of a plan, such as `parallelism.sequence: regather`."
     ] = field(default_factory=dict, hash=False)
     ungated: Annotated[
         str,
