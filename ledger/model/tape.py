@@ -28,6 +28,7 @@ from ledger.model.sides import Side
 from ledger.model.tensors import SHARED, Split, Tensor
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
+from ledger.spec.recipe import Recipe
 from ledger.spec.stack import UNSTATED_STACK
 from ledger.spec.windows import has_windows, terms
 
@@ -216,21 +217,18 @@ class Tape:
         shared and sums the result. `dtype` is of operands and result, `result_dtype` of the result alone. `sizes`: dims
         of the result that an operand has within windows alone.
         """
-        name = str(module)
+        name, compute = str(module), dtype or self.precision.compute
         first, second, out = terms(einsum)
-        used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
+        cut = {each: axis for each, axis in self.layout.splits.items() if each in (*first, *second)}
+        sums = set[str]() if partial else {cut[each] for each in first if each in cut and each not in out}
         as_stored = self.cache is not None and right.role == "weight"
         recipe = None if dtype or result_dtype or as_stored else recipe_of(self, module, left, right)
-        axes = set(used.values())
-        narrow = recipe is not None and gathered_narrow(self, recipe) and bool(moves.clashing(self, left, axes))
-        left, held = (unheld(self, left, axes) if narrow else moves.whole(self, left, axes)), left
+        held, (left, narrow) = left, self._gathered(left, set(cut.values()), recipe)
         operands, given = (left, right), left.dtype
-        if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
-            left = moves.shared(self, left, next(iter(used.values())))
-        compute = dtype or self.precision.compute
+        if not partial:
+            left = self._used_by_all(left, held, cut, out)
         left = left if narrow else self.cast(left, compute, keep=self.cache is not None)
-        contracted = {used[n] for n in first if n in used and n not in out and not partial}
-        inside = (self.cast(bias, compute),) if bias and not contracted else ()  # before the weight, as autocast does
+        inside = (self.cast(bias, compute),) if bias and not sums else ()  # before the weight, as autocast does
         stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
         kept = recipe or as_stored
         right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
@@ -238,21 +236,40 @@ class Tape:
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
         copies = self.layout.repeated(left, right, result)
-        inputs = (left, right, *inside)
         kind = Grouped if grouped else Convolution if has_windows(einsum) else Contraction
-        plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
-        cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
-        parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
+        plain = kind(
+            name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density, copies=copies
+        )
+        scattered = tuple(pair for pair in self.layout.stream if pair[1] in sums)
+        parts = _part(left, held), _part(result, result.on((*result.split, *scattered)))
         written = narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain
         as_run = served(plain, self.cache) if self.cache else written
         self.record(dequantised(plain, stored) if stored else as_run)
-        for axis in sorted(contracted):
-            result = moves.reduced(self, result, axis)
-        if bias and contracted:
-            result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
+        result = self._summed(name, result, sums, bias)
         if stored:
             result = self.cast(result, given)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
         return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
+
+    def _gathered(self, held: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
+        """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
+        if recipe and gathered_narrow(self, recipe) and moves.clashing(self, held, axes):
+            return unheld(self, held, axes), True
+        return moves.whole(self, held, axes), False
+
+    def _used_by_all(self, left: Tensor, held: Tensor, cut: Mapping[str, str], out: Sequence[str]) -> Tensor:
+        """A first operand that each device multiplies with its own part of the other, so that its gradient is a sum.
+
+        One that was gathered over such an axis, or is cut over it, has that sum from its own transfer.
+        """
+        apart = any(name in out for name in cut) and not any(axis in cut.values() for _, axis in held.split)
+        return moves.shared(self, left, next(iter(cut.values()))) if apart else left
+
+    def _summed(self, name: str, partial: Tensor, axes: set[str], bias: Tensor | None) -> Tensor:
+        """A result whose terms lie on the devices of these axes; a bias is added once, to the sum."""
+        result = partial
+        for axis in sorted(axes):
+            result = moves.reduced(self, result, axis)
+        return self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True) if bias and axes else result
 
     def _result(  # noqa: PLR0913 - the operands, and what the result has of its own
         self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str, sizes: Sequence[Dim]
