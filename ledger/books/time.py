@@ -16,8 +16,8 @@ from ledger.books.passes import HOST_SUM, PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
-from ledger.model.pipelines import Others, Pace
-from ledger.model.schedule import schedule
+from ledger.model.pipelines import Others, Pace, Work
+from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
@@ -68,8 +68,8 @@ def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], A
 
 def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
     """The slowest role's step, in the order in which the plan's pipeline works."""
-    order, chunks = schedule(plan.parallelism), plan.parallelism.interleave
-    return critical_path(times, lambda others, own: order.bubble(others, own, chunks))
+    order, work = schedule(plan.parallelism), Work(micro_batches(plan), plan.parallelism.interleave)
+    return critical_path(times, lambda others, own: order.bubble(others, own, work))
 
 
 def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:

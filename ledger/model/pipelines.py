@@ -45,6 +45,14 @@ Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
 
 
 @dataclass(frozen=True)
+class Work:
+    """What each device has to do in a step: so many micro-batches, each in so many chunks of layers."""
+
+    count: Amount
+    chunks: Amount = 1
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
 
@@ -57,7 +65,7 @@ class Pipeline:
     waits: str
     held: Callable[[Place], tuple[Amount, ...]]
     waiting: Callable[[Place], Amount]
-    bubble: Callable[[Others, Pace, Amount], Amount]
+    bubble: Callable[[Others, Pace, Work], Amount]
     source: str
     ways: int = 1
     delays: bool = False
@@ -83,20 +91,29 @@ def _until_the_first_returns(place: Place) -> tuple[Amount, ...]:
     return (minimum(place.count, place.after + 1),)
 
 
-def _dealt(place: Place, warm_up: int) -> tuple[Amount, ...]:
-    """Warm-up and the one after it, dealt out to the chunks by rounds of one micro-batch for each device."""
-    started = minimum(place.count * place.chunks, warm_up + 1)
-    every, most = place.devices * place.chunks, place.devices
+def _round(place: Place) -> Amount:
+    """Micro-batches that a chunk runs before it is the next one's turn, as many as there are devices or some more.
+
+    Source: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, microbatches_per_round.
+    """
+    return place.count // maximum(1, place.count // place.devices)
+
+
+def _dealt(place: Place, ahead: int) -> tuple[Amount, ...]:
+    """Those of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
+    most = _round(place)
+    started = minimum(place.count * place.chunks, (place.chunks - 1) * most + ahead + 1)
+    every = most * place.chunks
     rounds, rest = started // every, started % every
     return tuple(rounds * most + minimum(most, maximum(0, rest - chunk * most)) for chunk in range(place.chunks))
 
 
 def _interleaved(place: Place) -> tuple[Amount, ...]:
-    return _dealt(place, (place.chunks - 1) * place.devices + 2 * place.after)
+    return _dealt(place, 2 * place.after)
 
 
 def _zero_bubble(place: Place) -> tuple[Amount, ...]:
-    return _dealt(place, (place.chunks - 1) * place.devices + place.after)
+    return _dealt(place, place.after)
 
 
 def _twice_as_deep(place: Place) -> tuple[Amount, ...]:
@@ -130,23 +147,35 @@ def _number(others: Others) -> Amount:
     return sum(number for number, _ in others)
 
 
-def _fill(others: Others, _: Pace, chunks: Amount) -> Amount:
-    """One micro-batch of every other device, or a chunk of it."""
-    return sum(number * pace.seconds for number, pace in others) / chunks
+def _fill(others: Others, own: Pace, work: Work) -> Amount:
+    """One micro-batch of every other device, or a chunk of it; of few micro-batches the first is waited for each round.
+
+    A chunk begins when the first micro-batch has been through the chunks before it, on all devices.
+    """
+    passing = sum(number * pace.seconds for number, pace in others)
+    return _rounds(passing, own.seconds, work) / work.chunks
 
 
-def _fill_with_weights(others: Others, own: Pace, chunks: Amount) -> Amount:
-    """While F and B of the others pass by, W that was put off is done, at most as long as F would take."""
+def _rounds(passing: Amount, own: Amount, work: Work) -> Amount:
+    """What passes by on the other devices, and for each further chunk how much longer a round takes than its work."""
+    return passing + (work.chunks - 1) * maximum(0.0, passing + own - work.count * own)
+
+
+def _fill_with_weights(others: Others, own: Pace, work: Work) -> Amount:
+    """While F and B of the others pass by, W that was put off is done, but for the last, if not longer than F or B."""
     passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
-    return maximum(0.0, passing - _number(others) * minimum(own.forward, own.weights)) / chunks
+    filled = minimum(_number(others), work.count * work.chunks - 1) * minimum(own.forward, own.inputs, own.weights)
+    return maximum(0.0, _rounds(passing, own.forward + own.inputs, work) - filled) / work.chunks
 
 
-def _fill_with_weights_of_two(others: Others, own: Pace, _: Amount) -> Amount:
-    """Two of W fill what B of the others takes; F is ahead of it, and the next step begins as this one ends."""
-    return maximum(0.0, sum(number * pace.inputs for number, pace in others) - 2 * _number(others) * own.weights)
+def _fill_with_weights_of_two(others: Others, own: Pace, work: Work) -> Amount:
+    """Two of W for each other device fill what F and B of it take, as steps follow each other without a wait."""
+    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
+    filled = minimum(2 * _number(others), work.count - 1) * minimum(own.forward, own.weights)
+    return maximum(0.0, passing - filled)
 
 
-def _fill_from_both_ends(others: Others, own: Pace, _: Amount) -> Amount:
+def _fill_from_both_ends(others: Others, own: Pace, _: Work) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
@@ -186,7 +215,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     ),
     "zero_bubble": Pipeline(
         "gradients of weights fill the waits (ZB-H1)",
-        "(sum of F + B of the other devices - (pipeline - 1) min(F, W) of the slowest) / interleave",
+        "(sum of F + B of the other devices - (pipeline - 1) min(F, B, W) of the slowest) / interleave",
         _zero_bubble,
         _distance,
         _fill_with_weights,
@@ -195,7 +224,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     ),
     "zero_bubble_h2": Pipeline(
         "gradients of weights fill the waits, with twice as many micro-batches in flight (ZB-H2)",
-        "sum of B of the other devices - 2 (pipeline - 1) W of the slowest; steps follow each other without a wait",
+        "sum of F + B of the other devices - 2 (pipeline - 1) min(F, W) of the slowest; steps follow without a wait",
         _twice_as_deep,
         _twice_the_distance,
         _fill_with_weights_of_two,

@@ -17,6 +17,7 @@ from ledger.books.passes import PASS_SECONDS, StageTime, StepWork, UnitPass, sen
 from ledger.books.step_sums import StepSums
 from ledger.books.time import CriticalPath, critical_path
 from ledger.model.dims import BY_NAME
+from ledger.model.pipelines import Work
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape, Slot, place_values
 from ledger.search.stacks import TRANSFERS, Stack, summed
@@ -128,8 +129,8 @@ class Rows:
     @cached_property
     def path(self) -> CriticalPath:
         """The slowest stage's step."""
-        chunks = self.shape([shape.mesh.interleave for shape in self.listed])
-        return critical_path(self.stages, lambda others, own: self.schedule.bubble(others, own, chunks))
+        work = Work(self.count, self.shape([shape.mesh.interleave for shape in self.listed]))
+        return critical_path(self.stages, lambda others, own: self.schedule.bubble(others, own, work))
 
     def stage(self, place: int, kind: Kind) -> Stage:
         """One kind of stages in seconds."""

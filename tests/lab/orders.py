@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ FORWARD, INPUTS, WEIGHTS, BOTH = "FORWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT",
 
 
 @dataclass(frozen=True)
-class Work:
+class Piece:
     """One piece of work: what it is, of which stage of the model, for which micro-batch."""
 
     kind: str
@@ -20,7 +20,7 @@ class Work:
     micro_batch: int
 
 
-Block = tuple[Work, ...]  # what runs as one, forward beside backward
+Block = tuple[Piece, ...]  # what runs as one, forward beside backward
 Order = Mapping[int, Sequence[Block]]  # of every device
 Times = Mapping[str, float]  # seconds of forward, gradients of inputs, gradients of weights
 
@@ -67,7 +67,7 @@ def _blocks(actions: Sequence[Any]) -> Sequence[Block]:
             kind = member.computation_type.name
             if kind in (FORWARD, INPUTS, WEIGHTS, BOTH):
                 key = (INPUTS if kind == BOTH else kind, member.stage_index)
-                block.append(Work(kind, member.stage_index, seen[key]))
+                block.append(Piece(kind, member.stage_index, seen[key]))
                 seen[key] += 1
                 seen[WEIGHTS, member.stage_index] += kind == BOTH
         if block:
@@ -78,7 +78,7 @@ def _blocks(actions: Sequence[Any]) -> Sequence[Block]:
 def makespan(found: Order, times: Mapping[int, Times]) -> float:
     """Seconds from the first work to the last: each begins when its device is free and what it needs is there."""
     last = max(work.stage for blocks in found.values() for block in blocks for work in block)
-    done: dict[Work, float] = {}
+    done: dict[Piece, float] = {}
     clock, at = dict.fromkeys(found, 0.0), dict.fromkeys(found, 0)
     moving = True
     while moving:
@@ -95,23 +95,35 @@ def makespan(found: Order, times: Mapping[int, Times]) -> float:
     return max(clock.values())
 
 
-def _needs(block: Block, last: int) -> list[Work]:
+def repeated(found: Order, count: int, steps: int) -> Order:
+    """The same order of so many steps, one after the other, each of `count` micro-batches of its own."""
+    return {
+        device: tuple(
+            tuple(replace(work, micro_batch=work.micro_batch + count * step) for work in block)
+            for step in range(steps)
+            for block in blocks
+        )
+        for device, blocks in found.items()
+    }
+
+
+def _needs(block: Block, last: int) -> list[Piece]:
     """Results of other stages, and of its own forward pass at the end of the model."""
     needs = []
     for work in block:
         if work.kind == FORWARD and work.stage:
-            needs.append(Work(FORWARD, work.stage - 1, work.micro_batch))
+            needs.append(Piece(FORWARD, work.stage - 1, work.micro_batch))
         if work.kind in (INPUTS, BOTH):
             end = work.stage == last
-            needs.append(Work(FORWARD if end else INPUTS, work.stage if end else work.stage + 1, work.micro_batch))
+            needs.append(Piece(FORWARD if end else INPUTS, work.stage if end else work.stage + 1, work.micro_batch))
     return needs
 
 
-def _result(work: Work) -> Work:
-    return Work(INPUTS, work.stage, work.micro_batch) if work.kind == BOTH else work
+def _result(work: Piece) -> Piece:
+    return Piece(INPUTS, work.stage, work.micro_batch) if work.kind == BOTH else work
 
 
-def _seconds(work: Work, times: Times) -> float:
+def _seconds(work: Piece, times: Times) -> float:
     return times[INPUTS] + times[WEIGHTS] if work.kind == BOTH else times[work.kind]
 
 

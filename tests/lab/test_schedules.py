@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.model.pipelines import PIPELINES, Pace, Place, placed
-from tests.lab.orders import FORWARD, INPUTS, WEIGHTS, Order, Times, Work, held, makespan, order, sent
+from ledger.model.pipelines import PIPELINES, Pace, Place, Work, placed
+from tests.lab.orders import FORWARD, INPUTS, WEIGHTS, Order, Piece, Times, held, makespan, order, repeated, sent
 from tests.model import plans
 
 CLASSES = {
@@ -20,9 +20,11 @@ CLASSES = {
 }
 CHUNKS = {"gpipe": (1,), "1f1b": (1,), "interleaved": (2, 3), "zero_bubble": (1, 2)}
 SHAPES = [
-    (name, devices, rounds * devices, chunks)
+    (name, devices, count, chunks)
     for name in CLASSES
-    for devices, rounds, chunks in product((2, 3, 4, 8), (1, 2, 4), CHUNKS[name])
+    for devices, chunks in product((2, 3, 4, 8), CHUNKS[name])
+    for count in sorted({1, 2, devices - 1, devices, devices + 1, 2 * devices, 4 * devices})
+    if name != "1f1b" or count >= devices  # of which PyTorch takes no fewer
 ]
 EVEN: Times = {FORWARD: 100.0, INPUTS: 110.0, WEIGHTS: 90.0}
 
@@ -51,55 +53,66 @@ def test_the_bubble_is_what_the_order_waits(name: str, devices: int, count: int,
     """With equal stages, the step takes as long as PyTorch's order of work takes, work by work."""
     found = order(CLASSES[name], devices, count, chunks)
     own = pace(EVEN, chunks)
-    bubble = PIPELINES[name].bubble([(devices - 1, own)], own, chunks)
+    bubble = PIPELINES[name].bubble([(devices - 1, own)], own, Work(count, chunks))
     step = makespan(found, dict.fromkeys(range(devices * chunks), EVEN))
-    assert step == pytest.approx(count * own.seconds + bubble, rel=1e-12)
+    few = name == "zero_bubble" and chunks > 1 and count < devices  # PyTorch's order then leaves some waits open
+    assert step == pytest.approx(count * own.seconds + bubble, rel=0.06 if few else 1e-12)
 
 
-@pytest.mark.parametrize("times", [(1, 1, 1), (10, 17, 7), (10, 11, 13), (5, 20, 2)])
+@pytest.mark.parametrize("times", [(1, 1, 1), (10, 17, 7), (10, 11, 13), (5, 20, 2), (3, 2, 4)])
 @pytest.mark.parametrize("devices", [2, 4, 6])
 def test_zero_bubble_fills_with_weight_gradients(times: tuple[int, int, int], devices: int) -> None:
-    """(P - 1)(F + B - W) as Qi et al. 2024 have it, and never less than B where W is longer than F."""
+    """(P - 1)(F + B - W) as Qi et al. 2024 have it, never less than F or B where W is longer; more of few."""
     each = dict(zip((FORWARD, INPUTS, WEIGHTS), map(float, times), strict=True))
-    found = order(CLASSES["zero_bubble"], devices, 4 * devices)
-    step = makespan(found, dict.fromkeys(range(devices), each))
     own = pace(each)
-    bubble = PIPELINES["zero_bubble"].bubble([(devices - 1, own)], own, 1)
-    assert step == pytest.approx(4 * devices * own.seconds + bubble, rel=1e-12)
-    assert bubble == (devices - 1) * (own.forward + own.inputs - min(own.weights, own.forward))
+    for count in (*range(1, devices + 1), 4 * devices):
+        found = order(CLASSES["zero_bubble"], devices, count)
+        step = makespan(found, dict.fromkeys(range(devices), each))
+        bubble = PIPELINES["zero_bubble"].bubble([(devices - 1, own)], own, Work(count))
+        assert step == pytest.approx(count * own.seconds + bubble, rel=1e-12)
+    assert bubble == (devices - 1) * (own.forward + own.inputs - min(own.weights, own.forward, own.inputs))
 
 
 def twice_as_deep(devices: int, count: int) -> Order:
     """ZB-H2 as Qi et al. 2024, figure 3, draw it: 2 (P - d) - 1 times F, then B, W two steps late for each device."""
     found = {}
     for device in range(devices):
-        forward = [(Work(FORWARD, device, batch),) for batch in range(count)]
-        weights = [(Work(WEIGHTS, device, batch),) for batch in range(count)]
+        forward = [(Piece(FORWARD, device, batch),) for batch in range(count)]
+        weights = [(Piece(WEIGHTS, device, batch),) for batch in range(count)]
         warm_up = min(count, 2 * (devices - 1 - device) + 1)
         blocks, late = forward[:warm_up], 2 * device
         for batch in range(count):
-            blocks += [(Work(INPUTS, device, batch),), *weights[max(0, batch - late) : max(0, batch - late + 1)]]
+            blocks += [(Piece(INPUTS, device, batch),), *weights[max(0, batch - late) : max(0, batch - late + 1)]]
             blocks += forward[warm_up + batch : warm_up + batch + 1]
         found[device] = (*blocks, *weights[max(0, count - late) :])
     return found
 
 
-@pytest.mark.parametrize("times", [(1, 1, 1), (10, 17, 7), (10, 11, 13), (5, 20, 2), (10, 12, 8)])
 @pytest.mark.parametrize("devices", [2, 4, 6])
-def test_twice_as_deep_a_pipeline_waits_for_nothing(times: tuple[int, int, int], devices: int) -> None:
-    """What every device holds, 2 P - 1 in all, and how long it waits between its own first and last work."""
-    each = dict(zip((FORWARD, INPUTS, WEIGHTS), map(float, times), strict=True))
-    row, own = PIPELINES["zero_bubble_h2"], pace(each)
-    for count in (2, devices, 6 * devices):
-        found = twice_as_deep(devices, count)
-        for device, blocks in found.items():
+def test_twice_as_deep_a_pipeline_holds_twice_as_much(devices: int) -> None:
+    """What every device holds, 2 P - 1 in all."""
+    row = PIPELINES["zero_bubble_h2"]
+    for count in (1, 2, devices, 6 * devices):
+        for device, blocks in twice_as_deep(devices, count).items():
             place = Place(device, devices, 1, count)
             flying, waiting = held(blocks)
             assert (row.held(place), row.waiting(place)) == ((flying[device],), waiting)
             assert flying[device] + waiting == min(count, 2 * devices - 1)
-    skew = (devices - 1) * own.forward  # the last device begins, and ends, so much later than the first
-    step = makespan(found, dict.fromkeys(range(devices), each)) - skew
-    assert step == pytest.approx(count * own.seconds + row.bubble([(devices - 1, own)], own, 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("times", [(1, 1, 1), (10, 17, 7), (10, 11, 13), (5, 20, 2), (10, 12, 8)])
+@pytest.mark.parametrize("devices", [2, 4, 6])
+def test_twice_as_deep_a_pipeline_waits_from_step_to_step(times: tuple[int, int, int], devices: int) -> None:
+    """(P - 1)(F + B - 2 W) as Qi et al. 2024 have it: from one step to the next, which begins while others end."""
+    each = dict(zip((FORWARD, INPUTS, WEIGHTS), map(float, times), strict=True))
+    row, own = PIPELINES["zero_bubble_h2"], pace(each)
+    for count in (1, 2, devices, 2 * devices - 1, 6 * devices):
+        found = twice_as_deep(devices, count)
+        ends = [makespan(repeated(found, count, steps), dict.fromkeys(range(devices), each)) for steps in (8, 12)]
+        bubble = row.bubble([(devices - 1, own)], own, Work(count))
+        assert (ends[1] - ends[0]) / 4 == pytest.approx(count * own.seconds + bubble, rel=1e-12)
+    published = (devices - 1) * (own.forward + own.inputs - 2 * min(own.weights, own.forward))
+    assert bubble == max(0.0, published)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
@@ -114,7 +127,9 @@ def test_a_slow_last_stage_sets_the_pace(name: str) -> None:
         mine = [times[chunk * devices + devices - 1] for chunk in range(chunks)]
         own = Pace(*(sum(each[kind] for each in mine) for kind in EVEN))
         step = makespan(order(CLASSES[name], devices, count, chunks), times)
-        assert step == pytest.approx(count * own.seconds + PIPELINES[name].bubble(others, own, chunks), rel=1e-12)
+        assert step == pytest.approx(
+            count * own.seconds + PIPELINES[name].bubble(others, own, Work(count, chunks)), rel=1e-12
+        )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -125,7 +140,7 @@ def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes:
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     slowest = sizes.index(max(sizes))
     others = [(1, pace(times[stage])) for stage in range(devices) if stage != slowest]
-    form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(others, pace(times[slowest]), 1)
+    form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(others, pace(times[slowest]), Work(count))
     step = makespan(order(CLASSES["1f1b"], devices, count), times)
     assert step <= form * (1 + 1e-12)
     assert form <= 1.25 * step
@@ -151,19 +166,31 @@ def test_ends_of_another_size_are_close_to_the_closed_form(
         resource_shares.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
     slowest = max(range(devices), key=lambda device: resource_shares[device].seconds)
     others = [(1, each) for device, each in enumerate(resource_shares) if device != slowest]
-    form = count * resource_shares[slowest].seconds + PIPELINES[name].bubble(others, resource_shares[slowest], chunks)
+    own = resource_shares[slowest]
+    form = count * own.seconds + PIPELINES[name].bubble(others, own, Work(count, chunks))
     assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 10)
 
 
-@given(st.lists(st.tuples(*[st.floats(0.01, 9.0)] * 3), min_size=2, max_size=8), st.integers(0, 7))
-def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: int) -> None:
-    """Whatever the stages take: 0 <= zero bubble <= 1F1B <= GPipe; several chunks wait less than one."""
+@given(st.lists(st.tuples(*[st.floats(0.01, 9.0)] * 3), min_size=2, max_size=8), st.integers(0, 7), st.integers(1, 20))
+def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: int, count: int) -> None:
+    """Whatever the stages take: 0 <= ZB-H2 <= ZB-H1 <= 1F1B <= GPipe; several chunks wait no longer than one."""
     own = Pace(*times[place % len(times)])
     others = [(1, Pace(*t)) for i, t in enumerate(times) if i != place % len(times)]
-    waits = {name: PIPELINES[name].bubble(others, own, 1) for name in ("zero_bubble", "1f1b", "gpipe")}
-    assert 0 <= waits["zero_bubble"] <= waits["1f1b"] <= waits["gpipe"]
-    assert PIPELINES["interleaved"].bubble(others, own, 2) <= waits["1f1b"]
-    assert PIPELINES["dual_pipe"].bubble(others, own, 1) >= 0
+    names = ("zero_bubble_h2", "zero_bubble", "1f1b", "gpipe")
+    waits = [PIPELINES[name].bubble(others, own, Work(count)) for name in names]
+    assert waits[0] >= 0
+    assert all(less <= more * (1 + 1e-12) for less, more in pairwise(waits))
+    assert PIPELINES["interleaved"].bubble(others, own, Work(count, 2)) <= waits[2] * (1 + 1e-12)
+    assert PIPELINES["dual_pipe"].bubble(others, own, Work(count)) >= 0
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zero_bubble", "zero_bubble_h2"])
+def test_one_micro_batch_passes_every_device_in_turn(name: str) -> None:
+    """No order of work makes it faster than F and B of all devices, one after the other."""
+    own, devices = pace(EVEN), 8
+    for chunks in CHUNKS.get(name, (1,)):
+        bubble = PIPELINES[name].bubble([(devices - 1, own)], own, Work(1, chunks))
+        assert own.seconds + bubble >= devices * (own.forward + own.inputs)
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("interleaved", 2), ("zero_bubble", 1), ("zero_bubble", 2)])
@@ -214,7 +241,7 @@ def test_both_ways_wait_as_published(devices: int, count: int) -> None:
         each = dict(zip((FORWARD, INPUTS, WEIGHTS), times, strict=True))
         forward, inputs, weights = times
         own = pace(each, 2)
-        bubble = row.bubble([(devices - 1, own)], own, 1)
+        bubble = row.bubble([(devices - 1, own)], own, Work(count))
         both, backward = forward + inputs + weights, inputs + weights
         assert bubble == pytest.approx((devices / 2 - 1) * (both + backward - 3 * weights))
         waits = makespan(mirrored(devices, count), dict.fromkeys(range(devices), each)) - count * own.seconds
