@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ledger.arithmetic.values import Amount, maximum, square_root
+from ledger.arithmetic.values import Amount, maximum, minimum, square_root
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import CHECKPOINT, checkpoint, steps
 from ledger.books.time import StepTime
@@ -60,26 +60,30 @@ def calendar(plan: Plan, trained: Amount, saved: Bytes) -> Amount:
     given = plan.operations
     if not given.loses:
         return trained
-    return (trained + (given.warm_up or 0.0)) / (share(plan, saved) * given.utilisation)
+    return (trained + (given.warm_up or 0.0)) / (share(plan, saved, trained) * given.utilisation)
 
 
-def share(plan: Plan, saved: Bytes) -> Amount:
+def share(plan: Plan, saved: Bytes, trained: Amount | None = None) -> Amount:
     """The share of the time that the job runs, after warm-up, in which it trains; at least LEAST.
 
     The rest are checkpoints and evaluation that stop it, and at each failure a restart and half an interval of work.
     """
-    return maximum(LEAST, 1.0 - sum(amount for _, amount in lost_shares(plan, saved)))
+    return maximum(LEAST, 1.0 - sum(amount for _, amount in lost_shares(plan, saved, trained)))
 
 
-def lost_shares(plan: Plan, saved: Bytes) -> Totals:
-    """What the job does instead of training, each as a share of the time that it runs."""
+def lost_shares(plan: Plan, saved: Bytes, trained: Amount | None) -> Totals:
+    """What the job does instead of training, each as a share of the time that it runs.
+
+    No failure loses more than there is: of a run shorter than the interval half of its seconds of training, `trained`.
+    """
     given = plan.operations
     yield "evaluation", given.evaluation_share
     if given.saves:
         every = interval(plan, saved)
         yield "checkpoints", stall(plan, saved) / every
         yield "restarts", failures(plan) * (given.restart_time or 0.0)
-        yield "work done again", failures(plan) * every / 2
+        lasting = every if trained is None else minimum(every, trained)
+        yield "work done again", failures(plan) * lasting / 2
 
 
 def losses(plan: Plan, trained: float, saved: float) -> Totals:
@@ -89,9 +93,9 @@ def losses(plan: Plan, trained: float, saved: float) -> Totals:
     """
     given = plan.operations
     warm_up = given.warm_up or 0.0
-    ran = (trained + warm_up) / share(plan, lambda: saved)
+    ran = (trained + warm_up) / share(plan, lambda: saved, trained)
     yield "warm-up", warm_up
-    for name, part in lost_shares(plan, lambda: saved):
+    for name, part in lost_shares(plan, lambda: saved, trained):
         yield name, ran * part
     yield "reserved and not used", ran / given.utilisation - ran
 

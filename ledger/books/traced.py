@@ -162,14 +162,16 @@ def _few(
     plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step: StepTime, checkpoint: calendar.Bytes
 ) -> dict[str, Amount]:
     """What moves where a reader moves a size: memory, the step with its band, and the run."""
+    of_run = dict(calendar.run(plan, step.estimate, checkpoint))
+    share = calendar.share(plan, checkpoint, of_run.get("time.run")) if plan.operations.loses else None
     return {
         **dict(totals.memory(plan, books, peaks)),
         "time.step": step.estimate,
         "time.step.low": step.low,
         "time.step.high": step.high,
         "tokens_per_second": plan.run.global_batch * plan.run.seq_len / step.estimate,
-        **dict(calendar.run(plan, step.estimate, checkpoint)),
+        **of_run,
         **dict(calendar.ends(plan, step, checkpoint)),
-        **({"share": calendar.share(plan, checkpoint)} if plan.operations.loses else {}),
+        **({"share": share} if share is not None else {}),
         "headroom": headroom_bytes(plan.assumptions.headroom, plan.accelerator.memory),
     }

@@ -277,7 +277,8 @@ def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """How much of the calendar trains, where a plan says what does not; a run that gets nowhere fails."""
     if "goodput" not in totals:
         return
-    ends = calendar.share(plan, lambda: totals[CHECKPOINT]) > calendar.LEAST
+    trained = totals.get("time.run", totals.get("napkin.time.run"))
+    ends = calendar.share(plan, lambda: totals[CHECKPOINT], trained) > calendar.LEAST
     detail = "the rest goes to failures, checkpoints, evaluation, starting and waiting"
     if not ends:
         detail = "failures, checkpoints and evaluation take more time than there is, so the run gets nowhere"

@@ -108,7 +108,7 @@ def test_the_first_order_is_near_the_expectation() -> None:
 
 def test_more_failures_than_work_never_end() -> None:
     """Where failures take more time than there is, the calendar is a thousand runs, no negative one, and that fails."""
-    stated = "operations={checkpoint_interval: 10 d, checkpoint_cost: 5 min, restart_time: 1 d}"
+    stated = "operations={checkpoint_interval: 10 d, checkpoint_cost: 5 min, restart_time: 2 d}"
     assert stretch(stated) == pytest.approx(1000)
     checks = {check.name: check for check in ledger.compile(PLAN, stated).verdict.checks}
     assert checks["operations"].status == "fail"
@@ -126,7 +126,7 @@ def test_long_waits_are_no_failures() -> None:
 
 
 def test_the_ends_of_a_step_are_carried_through() -> None:
-    """Days and dollars have the step's ends: lost shares do not depend on how long a step is."""
+    """Days and dollars have the step's ends: lost shares depend on no step of a run that outlasts an interval."""
     stated = ("operations={checkpoint_interval: 4 h, checkpoint_cost: 5 min, restart_time: 1 h}",)
     found = ledger.compile("70b", stated).totals
     for end in ("low", "high"):
@@ -188,3 +188,15 @@ def test_the_calendar_is_training_and_what_is_lost() -> None:
     assert parts["work done again"] == pytest.approx(failed * float(totals["checkpoint.interval"]) / 2)
     assert parts["warm-up"] == 6 * 3600
     assert parts["reserved and not used"] == pytest.approx(0.05 * float(totals["time.calendar"]))
+
+
+def test_no_failure_loses_more_than_the_run() -> None:
+    """Of a run that ends before its first checkpoint half is lost, whatever the interval; a rate alone is warned of."""
+    trained = float(totals()["time.calendar"])
+    for interval in ("2000 d", "20000 d"):
+        stated = f"operations={{checkpoint_interval: {interval}, checkpoint_cost: 1 s, failure_rate: 0.0001 /d}}"
+        lost = 1024 * 0.0001 / DAY * trained / 2
+        saved = 1.0 / (float(interval.removesuffix(" d")) * DAY)
+        assert stretch(stated) == pytest.approx(1 / (1 - lost - saved), rel=1e-9)
+    warned = ledger.compile(PLAN, ("operations.failure_rate=1 /d",)).plan.warnings
+    assert any("failure_rate` has no effect" in warning.message for warning in warned)

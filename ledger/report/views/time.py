@@ -147,7 +147,10 @@ def losses_table(compiled: Compiled) -> Table | None:
     trained, length = float(values["time.run"]), float(values["time.calendar"])
     found = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
     failed = float(failures(plan)) * length * plan.operations.utilisation
-    told = {"restarts": f"{numbers.plain(failed)} failures", "work done again": "half an interval for each failure"}
+    told = {
+        "restarts": f"{numbers.plain(failed)} failures",
+        "work done again": "for each failure half an interval, at most half of the training",
+    }
     rows = [("training", trained), *found, ("the run, on the calendar", length)]
     headings = (Column("what takes it"), *columns("number", "time", "share"))
     cells = (

@@ -31,6 +31,7 @@ def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Prob
     costs = bool(operations.checkpoint_cost or operations.storage_bandwidth)
     every, takes = f"{NAME}.evaluation_interval", f"{NAME}.evaluation_time"
     lacking = (
+        (RATE, f"`{INTERVAL}` is not stated", saved),
         (INTERVAL, f"neither `{RATE}` nor what a checkpoint takes is stated", rate or costs),
         (f"{NAME}.checkpoint_cost", f"`{INTERVAL}` is not stated", saved),
         (f"{NAME}.storage_bandwidth", f"`{INTERVAL}` is not stated", saved),
