@@ -156,7 +156,8 @@ RULES = (
         "gather",
         "layer",
         "weights gathered for the next layers",
-        "the compute of the layer that runs, while no other transfer runs beside it; the root's gather delays the step",
+        "the compute of the layer that runs, while no other transfer runs beside it; the root's gather delays the "
+        "step, and that of the first set of several layers",
         "Zhao et al. 2023, arXiv 2304.11277; Megatron-LM, --overlap-param-gather",
     ),
     Rule(

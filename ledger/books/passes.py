@@ -21,6 +21,7 @@ from ledger.model.pipelines import Pace
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.axes import INNERMOST_FIRST
 from ledger.spec.plan import Plan
+from ledger.spec.stages import depth
 
 HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
 HOST_SUM = "host_sum"  # gradients that the host adds up, which the step waits for
@@ -226,7 +227,7 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     launch = maximum(0.0, work.hosts - ahead)
     taken = work.device + launch  # what transfers of weights and gradients may hide behind
     hides = weights_hide(name, plan) and unit != ROOT
-    behind_unit = minimum(shown["data"], maximum(0.0, taken - work.behind)) if hides else 0.0
+    behind_unit = minimum(_reach(plan) * shown["data"], maximum(0.0, taken - work.behind)) if hides else 0.0
     shown["data"] -= behind_unit
     room = taken + open_ones  # copies move over a link of their own while the device waits for others
     shown[HOST] = work.waited + _beside(work.copies, room + shown["data"], room - behind_unit)
@@ -265,6 +266,16 @@ def weights_hide(name: str, plan: Plan) -> bool:
     """Whether transfers of weights and gradients may run beside the compute of a pass."""
     rule = plan.stack.overlap
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
+
+
+def _reach(plan: Plan) -> Amount:
+    """The share of weights and gradients that may hide where sets of layers move as one.
+
+    No set runs while the first is gathered, or its gradients are reduced: all of it but one layer, which what comes
+    before and after the layers hides as it does where each moves alone.
+    """
+    together = maximum(1, plan.parallelism.wrap)
+    return 1 - (together - 1) * plan.parallelism.pipeline / maximum(1, depth(plan.model))
 
 
 def step_work(rows: Sequence[KernelTime]) -> StepWork:

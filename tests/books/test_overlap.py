@@ -106,6 +106,20 @@ def test_gradients_of_inputs_hide_behind_weight_gradients_alone_in_userbuffers()
     assert sum(s for _, s in hidden("backward", [product, weight, scatter, gather], plan)) == 3.0
 
 
+def test_the_first_set_of_layers_is_waited_for() -> None:
+    """Sets of 1 to 32 layers that move as one wait ever longer, all of them as long as one set of the whole model."""
+    parts = {"model": "llama-3-8b", "cluster": {"base": "h100-400g", "devices": 64}} | {
+        "run": {"seq_len": 8192, "micro_batch": 1, "global_batch": 64}
+    }
+    waits = []
+    for wrap in ("layer", {"every": 4}, {"every": 16}, {"every": 32}, "model"):
+        found = compiled(parts | {"parallelism": {"data": 64, "zero": 3, "wrap": wrap}})
+        waits.append(float(found.totals["time.exposed"]))
+        assert waits[-1] < float(found.totals["time.comm"]) * (1 + 1e-9)
+    assert all(less < more for less, more in pairwise(waits[:-1]))
+    assert waits[-2] == pytest.approx(waits[-1], rel=0.02)
+
+
 def test_every_choice_has_rules_of_their_own_and_a_source() -> None:
     """No transfers twice in one choice, words for each, and a stack's rules are said kind by kind."""
     assert len({(rule.kind, rule.choice, rule.transfers) for rule in RULES}) == len(RULES)
