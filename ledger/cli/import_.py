@@ -48,6 +48,8 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
         made = config_plan(config, devices, accelerator)
     elif accelerator:
         raise click.UsageError("--accelerator is for `--plan` of a config.json; a plan is edited, or changed by --set")
+    elif devices and not as_plan:
+        raise click.UsageError("--devices is for `--plan`: a model has none")
     else:
         made = import_file(config, as_plan=as_plan, devices=devices or 0)
     left_out = _left_out(config) if is_config(Path(config)) else ()

@@ -143,6 +143,7 @@ def test_a_plan_that_fits_nowhere_has_the_layout_that_misses_least(
     [
         (["--plan"], "how many there are is told by --devices"),
         (["--accelerator", "l4"], "--accelerator is for `--plan` of a config.json"),
+        (["--devices", "8"], "--devices is for `--plan`: a model has none"),
     ],
 )
 def test_what_a_first_plan_needs_is_asked_for(small: CommandLine, options: list[str], said: str) -> None:

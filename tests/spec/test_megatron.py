@@ -298,3 +298,24 @@ def test_a_script_that_says_little_is_a_plan_that_holds(tmp_path: Path) -> None:
     assert (odd.cluster.devices, odd.parallelism.data, odd.kernels.attention) == (3, 1, "fused_softmax")
     narrow = load_plan(made(tmp_path, f"{SIZES} --bf16 --fp8-format e4m3 --fp8-recipe mxfp8", "a.sh").text)
     assert (narrow.accelerator.name, narrow.precision.name) == ("b200", "mxfp8")
+
+
+def test_grouped_queries_have_one_group_where_none_is_said(tmp_path: Path) -> None:
+    """Megatron-LM's own default (arguments.py, `--num-query-groups`)."""
+    model = load_model(loaded(tmp_path, f"{SIZES} --group-query-attention"))
+    assert model.groups[0].attention.kv_heads == 1
+
+
+def test_devices_that_hold_no_whole_copies_are_told(tmp_path: Path) -> None:
+    """A plan has as many as copies of the model need, and says where that is not what was asked for."""
+    text = f"{SIZES} --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
+    given = made(tmp_path, text, "a.sh", devices=31)
+    assert load_plan(given.text).cluster.devices == 8
+    assert any("= 4, which does not divide 31 devices" in note.message for note in given.notes)
+    assert not any("devices" in note.message for note in made(tmp_path, text, "a.sh", devices=64).notes)
+
+
+def test_two_precisions_are_refused(tmp_path: Path) -> None:
+    """Megatron-LM takes one of them."""
+    (problem,) = refused(tmp_path, f"{SIZES} --bf16 --fp16").problems
+    assert problem.message == "both `--bf16` and `--fp16`"

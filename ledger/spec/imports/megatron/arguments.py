@@ -18,7 +18,7 @@ UNDERSTOOD: Mapping[str, tuple[str, object]] = {
     "num-attention-heads": (WHOLE, None),
     "kv-channels": (WHOLE, None),
     "group-query-attention": (SWITCH, False),
-    "num-query-groups": (WHOLE, None),
+    "num-query-groups": (WHOLE, 1),
     "max-position-embeddings": (WHOLE, None),
     "seq-length": (WHOLE, None),
     "vocab-size": (WHOLE, None),

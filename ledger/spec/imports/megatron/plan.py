@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from ledger.spec.imports.parts import NODE, assumed_devices, stated
 Values = Mapping[str, Any]
 FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 KERNELS = {"flash": "flash", "fused": "cudnn_grouped", "unfused": "fused_softmax", "local": "fused_softmax"}
+MESH = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
 EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
 
 
@@ -17,10 +19,8 @@ def plan(
     values: Values, shape: Mapping[str, Any], variables: Mapping[str, str], title: str, devices: int = 0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parts of a plan, and those that it needs and the arguments do not state."""
-    replica = (
-        values["tensor-model-parallel-size"] * values["pipeline-model-parallel-size"] * values["context-parallel-size"]
-    )
-    known = devices or _devices(values, variables)
+    replica = devices_of_copy(values)
+    known = devices or stated_devices(values, variables)
     whole = -(-replica // NODE) * NODE
     devices = known if known and known % replica == 0 else whole if whole % replica == 0 else replica
     data = max(devices // replica, 1)
@@ -41,7 +41,12 @@ def plan(
     return stated_parts, {**assumed, **({"run": run} if open_run else {})}
 
 
-def _devices(values: Values, variables: Mapping[str, str]) -> int:
+def devices_of_copy(values: Values) -> int:
+    """Devices that hold one copy of the model."""
+    return math.prod(int(values[name]) for name in MESH)
+
+
+def stated_devices(values: Values, variables: Mapping[str, str]) -> int:
     """Nodes times processes of each, or the script's own count; 0 where neither is there."""
     if values["nnodes"] and values["nproc-per-node"]:
         return int(values["nnodes"]) * int(values["nproc-per-node"])

@@ -19,10 +19,11 @@ from ledger.spec.imports.megatron.arguments import (
 )
 from ledger.spec.imports.megatron.effects import KNOWN, UNRELATED, WHY, WITHOUT_EFFECT
 from ledger.spec.imports.megatron.model import layer_marks, model
-from ledger.spec.imports.megatron.plan import plan
+from ledger.spec.imports.megatron.plan import MESH, devices_of_copy, plan, stated_devices
 from ledger.spec.imports.megatron.shell import Argument, arguments
 from ledger.spec.imports.parts import BY_HAND, DEEPEST, LARGEST, ImportedSpec, suggestion
 from ledger.spec.imports.text import model_text, plan_text
+from ledger.spec.places import multiples
 from ledger.spec.problems import Location, Problem, SpecError
 
 Values = Mapping[str, Any]
@@ -64,6 +65,10 @@ class ParsedScript:
     title: str
     file: str
 
+    def where(self, name: str) -> Location:
+        """The place of an argument; the file's where it is not given."""
+        return self.places.get(name, Location(self.file))
+
 
 def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> ImportedSpec:
     """The model, or the plan, that a script's arguments describe, and what is not in it; raises SpecError.
@@ -88,7 +93,7 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
     if not as_plan:
         return ImportedSpec(model_text({"spec": "ledger/1", **shape}), twice)
     made = plan_text(*plan(script.values, shape, variables, title, devices))
-    return ImportedSpec(made, (*twice, *_not_carried(latest), *_taken_otherwise(script)))
+    return ImportedSpec(made, (*twice, *_not_carried(latest), *_taken_otherwise(script, devices)))
 
 
 def _given_twice(given: Iterable[Argument]) -> Iterator[Problem]:
@@ -110,9 +115,14 @@ def _not_carried(given: Mapping[str, Argument]) -> Iterator[Problem]:
             yield Problem(argument.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
 
 
-def _taken_otherwise(script: ParsedScript) -> Iterator[Problem]:
+def _taken_otherwise(script: ParsedScript, devices: int) -> Iterator[Problem]:
     """Arguments that Megatron-LM itself does not heed, or that the plan takes otherwise."""
     values = script.values
+    known, replica = devices or stated_devices(values, script.variables), devices_of_copy(values)
+    if known % replica:
+        message = f"tensor x pipeline x context = {replica}, which does not divide {known} devices: the plan has others"
+        key = next((name for name in MESH if name in script.places), MESH[0])
+        yield Problem(script.where(key), message, multiples(known, replica))
     if values["sequence-parallel"] and values["tensor-model-parallel-size"] == 1:
         message = "`--sequence-parallel` without tensor parallelism: Megatron-LM switches it off, and so does the plan"
         yield Problem(script.places["sequence-parallel"], message, "`--tensor-model-parallel-size` of 2 or more")
@@ -185,13 +195,11 @@ def _marks_fit(frequency: str, layers: int) -> bool:
 
 def _conflicts(script: ParsedScript) -> Iterator[Problem]:
     """Arguments that are each possible, and together leave something open."""
-    values = script.values
-
-    def where(name: str) -> Location:
-        return script.places.get(name, Location(script.file))
-
+    values, where = script.values, script.where
     if not (values["vocab-size"] or values["padded-vocab-size"]):
         yield Problem(Location(script.file), "no --vocab-size", "add `--vocab-size N`, the rows of your tokenizer")
+    if values["bf16"] and values["fp16"]:
+        yield Problem(where("fp16"), "both `--bf16` and `--fp16`", "one of them: Megatron-LM refuses both")
     frequency = values["moe-layer-freq"]
     if not _marks_fit(frequency, values["num-layers"]):
         message = f"`--moe-layer-freq` is `{frequency}`, for {values['num-layers']} layers"
@@ -200,12 +208,18 @@ def _conflicts(script: ParsedScript) -> Iterator[Problem]:
     if chunk and values["num-layers"] % (pipeline * chunk):
         message = f"{values['num-layers']} layers do not split into chunks of {chunk} on {pipeline} stages"
         yield Problem(where("num-layers-per-virtual-pipeline-stage"), message, "a divisor of the layers of a stage")
-    window = values["window-size"]
-    if window is not None and not WINDOW.fullmatch(window):
-        yield Problem(where("window-size"), f"`--window-size` is `{window}`", "two whole numbers: (4095, 0)")
     for name in ("hidden-dropout", "attention-dropout", "rotary-percent"):
         if not 0 <= values[name] <= 1:
             yield Problem(where(name), f"`--{name}` is `{values[name]:g}`", "a number from 0 to 1")
+    yield from _attention_conflicts(script)
+
+
+def _attention_conflicts(script: ParsedScript) -> Iterator[Problem]:
+    """Those of attention."""
+    values, where = script.values, script.where
+    window = values["window-size"]
+    if window is not None and not WINDOW.fullmatch(window):
+        yield Problem(where("window-size"), f"`--window-size` is `{window}`", "two whole numbers: (4095, 0)")
     if values["multi-latent-attention"] and not values["qk-layernorm"]:
         message = "latent attention without `--qk-layernorm` has no norms of its latents"
         yield Problem(where("multi-latent-attention"), message, "add `--qk-layernorm`, as DeepSeek's models have it")
