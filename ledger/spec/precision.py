@@ -111,7 +111,12 @@ class Precision:
     compute: Annotated[str, DTYPE, "What matmuls multiply."]
     activations: Annotated[str, DTYPE, "What flows between operations, where there is no autocast."]
     reduction: Annotated[str, DTYPE, "What data-parallel gradients are added in."]
-    softmax: Annotated[str, DTYPE, "What attention's softmax is computed in."] = "fp32"
+    softmax: Annotated[
+        str,
+        Choice("fp32"),
+        "What kernels of attention compute its softmax in, which is fp32; of plain operators a model says it: "
+        "`attention.softmax`.",
+    ] = "fp32"
     logits: Annotated[str, DTYPE, "What the loss is computed in."] = "fp32"
     autocast: Annotated[
         bool, "Whether weights are cast to `compute` where a matmul uses them, as torch.autocast does."
