@@ -62,7 +62,7 @@ def command(
     from ledger.report.files import require_writable
 
     measured = find_runs(runs)
-    for told in measured.misspelt:
+    for told in measured.unread:
         click.echo(f"warning: {told}", err=True)
     if wanted is not None:
         click.echo(measured.plan_of(wanted), nl=False)

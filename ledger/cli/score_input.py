@@ -20,7 +20,7 @@ from ledger.cli.progress import TOLD_EVERY
 from ledger.evidence.documents import Evidence, read_document, read_evidence
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS
+from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, is_path
 from ledger.lab.score.predictions import (
     memory_errors_otherwise,
     predict_rows,
@@ -29,7 +29,8 @@ from ledger.lab.score.predictions import (
     run_plan_text,
 )
 from ledger.lab.score.rows import Score, ScoreRow
-from ledger.lab.score.serving_facts import SERVING_COLUMNS, ServingFacts, is_served
+from ledger.lab.score.serving_facts import GRADE, SERVING_COLUMNS, ServingFacts, is_served
+from ledger.lab.score.software import columns_told_apart
 from ledger.processes import interrupt_held, process_pool
 from ledger.spec.bounded_files import YAML
 from ledger.spec.library import default_library
@@ -37,6 +38,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
+MOST_NAMED = 8  # columns that are not read
 EVERY = 50  # rows between two signs of progress
 ALIKE = 0.85  # of the letters of two columns, from where one may be meant by the other
 MANY = 300  # rows that are worth several processes
@@ -71,13 +73,21 @@ class RunTable:
             return
 
     @property
-    def misspelt(self) -> Iterator[str]:
-        """Columns that are not read and are written like one that is, in words."""
-        known = (*FACT_COLUMNS, *(one.name for one in fields(ServingFacts)))
+    def unread(self) -> Iterator[str]:
+        """Columns that are not read, in words: each that is written like one that is, then the others together."""
+        known = (*FACT_COLUMNS, *(one.name for one in fields(ServingFacts)), GRADE)
+        sources, library = {row.text("source_id") or row.text("source") for row in self.rows}, default_library()
+        told_apart = {name for source in sources for name in columns_told_apart(source, library)}
+        others = []
         for name in self.rows[0].cells:
             near = get_close_matches(name, known, n=1, cutoff=ALIKE)
             if near and name not in known:
                 yield f"column `{name}` is not read; did you mean `{near[0]}`?"
+            elif name not in (*known, *told_apart) and not is_path(name):
+                others.append(f"`{name}`")
+        if others:
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            yield f"columns that are not read: {', '.join(others[:MOST_NAMED])}{more}"
 
     def plan_of(self, wanted: str) -> str:
         """The plan of one row as a spec; raises SpecError for an unknown id, and for a row that has no plan."""
@@ -101,7 +111,7 @@ class RunFile:
 
     evidence: Evidence
 
-    misspelt = ()  # a file of evidence has its schema
+    unread = ()  # a file of evidence has its schema
 
     @property
     def path(self) -> Path:

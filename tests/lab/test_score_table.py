@@ -53,7 +53,7 @@ def score(*arguments: str) -> Result:
     ("changes", "told"),
     [
         ({"measured_step_s": "9000", "measured_tokens_per_s_per_gpu": "5000"}, "`measured_step_s` = 9000, and by"),
-        ({"micro_batch": "1", "dp": "8", "grad_accum": "3"}, "grad_accum x micro_batch x dp = 24"),
+        ({"micro_batch": "1", "dp": "8", "grad_accum": "3"}, "grad_accum x micro_batch x replicas = 24"),
     ],
 )
 def test_columns_that_say_the_same_agree(tmp_path: Path, changes: dict[str, str], told: str) -> None:
@@ -81,6 +81,29 @@ def test_a_column_that_is_nearly_one_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, {**TORCHTITAN, "measured_step_ms": "900"})
     assert "column `measured_step_ms` is not read; did you mean `measured_step_s`?" in score(str(path)).stderr
     assert score(str(path), "--over", "nan").exit_code == 2
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    """Also those that resemble none; paths of a plan are read."""
+    path = written(tmp_path, {**TORCHTITAN, "tensor_parallel": "8", "Remarks": "none", "train.lora": ""})
+    assert "warning: columns that are not read: `tensor_parallel`, `Remarks`\n" in score(str(path)).stderr
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (
+            {"grad_accum": "7", "micro_batch": "2", "global_batch": "128", "dp": ""},
+            "grad_accum x micro_batch x replicas",
+        ),
+        ({"measured_peak_mem_gib": "80000", "mem_convention": "reserved"}, "and h100-sxm-500w has 95.6 GiB"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_skipped(tmp_path: Path, cells: dict[str, str], said: str) -> None:
+    """A batch is that of its parts, and no peak is larger than its device."""
+    found = score(str(written(tmp_path, {**TORCHTITAN, **cells})), "--rows").stdout
+    assert "contradicts itself" in found
+    assert said in " ".join(found.split())
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -153,6 +153,7 @@ def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
         made = row_plan(typed, cache.library)
         plan, kind = cache.plan(made)
         _refuse_another_model(typed, cache.parameters(plan, kind))
+        _refuse_more_than_there_is(typed, plan)
         books, is_first = cache.books_of(plan, kind)
     except (SkippedError, UnreadableError) as error:
         return replace(blank, skipped=str(error))
@@ -170,6 +171,14 @@ def _refuse_another_model(row: Facts, count: int) -> None:
             f"the row has {row.n_params:,.0f} parameters (`n_params`), the model of its columns {count:,.0f}: what "
             "they leave open (biases, positions, tied embeddings, a padded vocabulary) can be paths of the plan"
         )
+
+
+def _refuse_more_than_there_is(row: Facts, plan: Plan) -> None:
+    """Raises SkippedError where a peak is larger than the memory of its device."""
+    device, measured = plan.accelerator, (row.measured_peak_mem_gib or 0.0) * GIB
+    if measured > device.memory:
+        told = f"`measured_peak_mem_gib` = {measured / GIB:g}, and {device.name} has {device.memory / GIB:.1f} GiB"
+        raise SkippedError(f"contradicts itself: {told}")
 
 
 def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:

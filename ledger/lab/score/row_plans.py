@@ -182,18 +182,13 @@ def _refuse_incomplete(row: Facts) -> None:
 
 
 def _refuse_contradictions(row: Facts) -> None:
-    """Raises SkippedError for columns that say the same and differ: a step and a rate, a batch and its parts."""
+    """Raises SkippedError for a step and a rate that say the same and differ."""
     if row.measured_step_s and row.measured_tokens_per_s_per_gpu and row.global_batch and row.seq_len and row.n_gpus:
         step = row.global_batch * row.seq_len / (row.measured_tokens_per_s_per_gpu * row.n_gpus)
         if not 1 / FAR < step / row.measured_step_s < FAR:
             told = (
                 f"`measured_step_s` = {row.measured_step_s:g}, and by `measured_tokens_per_s_per_gpu` it is {step:.4g}"
             )
-            raise SkippedError(f"contradicts itself: {told}")
-    if row.grad_accum and row.micro_batch and row.dp and row.global_batch:
-        made = row.grad_accum * row.micro_batch * row.dp
-        if made != row.global_batch:
-            told = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x dp = {made}"
             raise SkippedError(f"contradicts itself: {told}")
 
 
@@ -294,8 +289,15 @@ class RowParts:
         return {path.removeprefix(prefix): value for path, value in stated.items() if path.startswith(prefix)}
 
     def run(self, data: int) -> dict[str, int]:
-        """Batches in sequences; what is left out of them follows from the rest."""
+        """Batches in sequences; what is left out of them follows from the rest.
+
+        Raises SkippedError where a batch is not that of its parts.
+        """
         row = self.row
+        made = (row.grad_accum or 0) * (row.micro_batch or 0) * data
+        if made and row.global_batch and made != row.global_batch:
+            told = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x replicas = {made}"
+            raise SkippedError(f"contradicts itself: {told}")
         if row.micro_batch is None:
             self.assumed.append("micro_batch not stated: 1")
         micro = row.micro_batch or 1

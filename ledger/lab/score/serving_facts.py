@@ -11,6 +11,7 @@ from ledger.lab.score.facts import CELL_KINDS, CELL_READERS, UnreadableError, gr
 
 SERVE = "serve"  # the kind of a row that serves
 SERVING_COLUMNS = ("id", "hardware", "n_gpus", "prompt_len", "output_len")
+GRADE = "score"  # the column of how complete a description is
 COUNTED_GRADES = ("A", "B")  # of descriptions that are complete enough to be counted
 UNLIMITED = ("inf", "infinity", "max")  # request rates of a benchmark that sends everything at once
 
@@ -85,7 +86,7 @@ def serving_facts(row: TableRow) -> ServingFacts:
     return ServingFacts(
         **cells,
         request_rate=_rate(row),
-        grade=grade(row, "score"),
+        grade=grade(row, GRADE),
         paths={name: text for name, text in written.items() if is_path(name)},
         cells=written,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ledger.spec.near import nearest
 from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Train
+from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Train
 from ledger.spec.problems import Problem
 
 # Parts of accounts that a recipe's `keep` may name, in any model.
@@ -35,6 +35,24 @@ OPERATIONS = (
     "up",
     "v",
 )
+
+OF_TRAINING = (
+    "kernels.loss",
+    "kernels.loss_chunks",
+    "kernels.optimizer",
+    "kernels.residual",
+    "assumptions.mfu",
+    "assumptions.power_usage_effectiveness",
+)
+OF_SERVING = ("precision.cache",)
+
+
+def what_runs_heeds_it(serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """A loss and an update are of training, and a cache of serving."""
+    why = "this plan serves" if serve else "this plan trains"
+    for path in OF_TRAINING if serve else OF_SERVING:
+        if at.states(path):
+            yield idle(path, why, "leave it out", at)
 
 
 def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:

@@ -198,6 +198,7 @@ WARNINGS: tuple[Rule, ...] = (
     serving.served_sequences_are_longer_than_the_model,
     serving.engines_are_described,
     serving.caches_have_a_kernel,
+    effects.what_runs_heeds_it,
     effects.kernels_find_their_parts,
     effects.counts_run_no_kernels,
     operations.losses_are_stated_whole,
