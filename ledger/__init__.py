@@ -158,14 +158,14 @@ def write_report(  # noqa: PLR0913 - what a report is made with, and callers nam
     `layout` takes the plan with the best of its other layouts instead of its own. With `search` every layout of the
     plan is looked at for the best of them, in this process: minutes for large plans.
     """
-    from ledger.report.files import SEARCHED, valid_formats
+    from ledger.report.files import SEARCHED, valid_formats, valid_layout
 
-    chosen = valid_formats(_texts(formats))
+    chosen, taken = valid_formats(_texts(formats)), valid_layout(layout)
     plan = _plan(spec, overrides)
     from ledger.books import compile_plan
     from ledger.report.recommendations import with_layout
 
-    plan = with_layout(plan, _searched(plan), layout) if layout else plan
+    plan = with_layout(plan, _searched(plan), taken) if taken else plan
     from ledger.report.assembly import assemble_report
     from ledger.report.seals.opening import sealed, with_books
     from ledger.report.write import write_report as written

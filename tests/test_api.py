@@ -65,3 +65,13 @@ def test_the_package_loads_nothing_heavy() -> None:
     """Importing it must not cost what a verb needs."""
     code = "import sys, ledger; print([name for name in ('sympy', 'yaml', 'numpy', 'jinja2') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_what_is_no_question_is_told_as_the_command_line_tells_it(tmp_path: Path) -> None:
+    """A caller gets SpecError, before anything is searched."""
+    with pytest.raises(ledger.SpecError, match="no input to solve for"):
+        ledger.solve("8b", [])
+    with pytest.raises(ledger.SpecError, match="exclude each other"):
+        ledger.solve("8b", "run.seq_len", maximize="mfu", minimize="mfu")
+    with pytest.raises(ledger.SpecError, match="no layout 'bogus'"):
+        ledger.write_report("8b", tmp_path, ["json"], layout="bogus")  # type: ignore[arg-type]

@@ -62,11 +62,6 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     """
     from ledger.spec.load import load_plan
 
-    if asked["maximize"] and asked["minimize"]:
-        from ledger.books.what_if.conditions import fault
-
-        both = f"--maximize {asked['maximize']} --minimize {asked['minimize']}"
-        raise fault(both, 1, "`--maximize` and `--minimize` exclude each other", "leave one of them out")
     plan = load_plan(spec, overrides)
     from ledger.cli.solve_print import print_solution, record
     from ledger.cli.tables import print_json

@@ -23,6 +23,13 @@ def valid_formats(formats: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def valid_layout(name: str) -> str:
+    """The layout that a report may take in place of the plan's own, or none; SpecError for one that there is not."""
+    if name and name not in BETTER:
+        raise SpecError([Problem(Location("layout"), f"no layout {name!r}", f"there are {', '.join(BETTER)}")])
+    return name
+
+
 def require_writable(folder: Path) -> None:
     """Raises OSError where a folder, or the nearest above it that exists, takes no new file; leaves nothing behind."""
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists())

@@ -39,6 +39,8 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     the search.
     """
     asked = (paths,) if isinstance(paths, str) else tuple(paths)
+    if not asked:
+        raise fault("--for", 1, "no input to solve for", "name one or several, as `run.micro_batch`")
     question = asked_of(plan, subject_to, maximize, minimize)
     kept = _kept(plan, asked, keep)
     first = unknown(plan, asked[0], kept.get(asked[0], ""))
@@ -53,6 +55,9 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
 
 def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str) -> Question:
     """What is asked of a plan, in the texts of the command line; raises SpecError with the place in the text."""
+    if maximize and minimize:
+        both = f"--maximize {maximize} --minimize {minimize}"
+        raise fault(both, 1, "`--maximize` and `--minimize` exclude each other", "leave one of them out")
     known = totals(plan)
     texts = subject_to or [FITS]
     conditions = tuple(condition(text, known, plan) for text in texts)
