@@ -194,10 +194,10 @@ def test_degrees_keep_the_number_of_devices(small: Plan) -> None:
 
 
 def choices(plan: Plan) -> Iterator[tuple[str, Choice]]:
-    """Every input that the field table has as one of a few words."""
+    """Every input that the field table has as one of a few words; where there is one alone, there is no choice."""
     for path in inputs(plan):
         kind = type_of(path)
-        if isinstance(kind, Choice):
+        if isinstance(kind, Choice) and len(kind.options) > 1:
             yield path, kind
 
 

@@ -379,7 +379,9 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
             ["assumptions.checkpoint_interval=3 h"],
             "`operations.checkpoint_interval` has no effect: neither `op",
         ),
-        (["operations.restart_time=1 h", "cluster.failure_rate=1e-6 /h"], "`operations.restart_time` has no effect"),
+        (["operations.restart_time=1 h"], "`operations.restart_time` has no effect: `operations.checkpoint_interval`"),
+        (["cluster.failure_rate=1e-6 /h"], "`operations.failure_rate` has no effect: `operations.checkpoint_interval`"),
+        (["precision.cache=fp8_e4m3"], "`precision.cache` has no effect: this plan trains"),
         (
             ["operations={checkpoint_interval: 3 h, checkpoint_cost: 3 s, restart_time: 9 s}"],
             "`operations.restart_time`",

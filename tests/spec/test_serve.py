@@ -68,3 +68,10 @@ def test_an_engine_trains_nothing() -> None:
     """It has no backward pass."""
     with pytest.raises(SpecError, match="vllm-2025 is an engine that serves, and this plan trains"):
         load_plan("8b", ("stack=vllm-2025",))
+
+
+def test_what_only_training_heeds_is_warned_of() -> None:
+    """A loss, an update, an assumed share of the peak: nothing of a service follows from them."""
+    settings = ("kernels.loss=chunked", "kernels.optimizer=fused", "assumptions.mfu=0.3")
+    told = [warning.message for warning in load_plan("serve-70b", settings).warnings]
+    assert sorted(told) == sorted(f"`{one.partition('=')[0]}` has no effect: this plan serves" for one in settings)

@@ -66,6 +66,8 @@ def unknown(plan: Plan, path: str, keep: str = "") -> Unknown:
         for kind in KINDS:
             if kind.holds(path, known[path]):
                 return kind.unknown(plan, path, known[path])
+        if len(listed_values(type_of(path), 1)) == 1:
+            raise key_fault(path, f"`{path}` has no other value", "an input that may be another")
         help_text = f"state one to begin from, as in `--set {path}=...`, or solve for a part of it"
         raise key_fault(path, f"`{path}` has no value in this plan to begin from", help_text)
     solvable = [one for one, value in known.items() if any(kind.holds(one, value) for kind in KINDS)]
