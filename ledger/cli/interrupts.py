@@ -27,13 +27,15 @@ def ended_in_time() -> Iterator[None]:
     os.set_blocking(writer, False)
     over = threading.Event()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_end_late, args=(reader, over), daemon=True).start()
+    watching = threading.Thread(target=_end_late, args=(reader, over), daemon=True)
+    watching.start()
     try:
         yield
     finally:
         over.set()
         signal.set_wakeup_fd(before)
         os.close(writer)
+        watching.join(GRACE)  # one that outlives the interpreter is ended by force, which takes memory there may not be
 
 
 def _end_late(reader: int, over: threading.Event) -> None:
