@@ -158,6 +158,8 @@ def _fill(others: Others, own: Pace, work: Work) -> Amount:
 
 def _rounds(passing: Amount, own: Amount, work: Work) -> Amount:
     """What passes by on the other devices, and for each further chunk how much longer a round takes than its work."""
+    if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
+        return passing
     return passing + (work.chunks - 1) * maximum(0.0, passing + own - work.count * own)
 
 

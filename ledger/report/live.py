@@ -45,7 +45,7 @@ WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 BATCH = 0.25  # of a plan with one micro-batch a step, to several: any further degree brings them
 MOST_TURNS = 2  # inputs beside the batch that differ from the plan in a structure that is looked for
-MOST_TERMS = 40_200  # of the graph of one page: some 600 kB, and half of the time of a report without paper
+MOST_TERMS = 41_000  # of the graph of one page: some 600 kB, and half of the time of a report without paper
 MOST_LEFT_OUT = 40  # settings without a structure, from where on no more are looked at
 # Degrees that most plans do not split over, or that need more devices than whole nodes have.
 AWKWARD = (
