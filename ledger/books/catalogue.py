@@ -45,9 +45,10 @@ YOUNG = "Young 1974: saving, and at each failure a restart and half an interval 
 OPERATED = ("cluster.devices", *(f"operations.{field.name}" for field in fields(Operations) if field.name not in PAID))
 POWER = ("cluster.devices", "accelerator.power", "assumptions.power_usage_effectiveness")
 PRICE = ("cluster.devices", "assumptions.price.per_device_hour")
-CALENDAR = "(run + warm_up) / (utilisation x (1 - checkpoint.time / checkpoint.interval"
-CALENDAR += (
-    " - evaluation_time / evaluation_interval - failure_rate x devices x (restart_time + checkpoint.interval / 2)))"
+CALENDAR = (
+    "(run + warm_up) / (utilisation x (1 - checkpoint.time / checkpoint.interval"
+    " - evaluation_time / evaluation_interval"
+    " - failure_rate x devices x (restart_time + min(checkpoint.interval, run) / 2)))"
 )
 CALENDAR += "; the run itself where nothing is stated; of the time that the job runs, a thousandth trains at least"
 DOLLARS = "cluster.devices * assumptions.price.per_device_hour / 3600 * "
