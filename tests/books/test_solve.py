@@ -64,6 +64,16 @@ def test_the_longest_sequence_is_exact_to_a_token(small: Plan) -> None:
     assert peak(small, seq_len=found.value) <= 60 * 10**9 < peak(small, seq_len=found.value + 1)
 
 
+def test_lengths_are_those_that_a_narrow_product_takes() -> None:
+    """Products in fp8 take rows in multiples of 16: of two sequences a length in multiples of 8."""
+    settings = ("precision=fp8-tensorwise", "run.micro_batch=2", "run.seq_len=1024")
+    found = solve(load_plan("7b-8xh100", settings), "run.seq_len", ["memory.peak <= 60 GB"])
+    assert found.value is not None
+    assert (found.value > 1024, found.value % 8) == (True, 0)
+    beyond = load_plan("7b-8xh100", (*settings, f"run.seq_len={found.value + 8}"))
+    assert float(compile_plan(beyond).totals["memory.peak"]) > 60 * 10**9
+
+
 def test_of_several_conditions_the_tightest_binds(small: Plan) -> None:
     """The other one still holds one step beyond."""
     found = solve(small, "run.micro_batch", ["memory.peak <= 70 GB", "memory.peak <= 600 GB"])

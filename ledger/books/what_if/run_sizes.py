@@ -8,11 +8,13 @@ from typing import Any
 
 from ledger.books.counts import with_token_count
 from ledger.books.what_if import served_sizes
-from ledger.books.what_if.sizes import divisors, legal, multiples, sign, stated
+from ledger.books.what_if.sizes import divisors, finest, legal, multiples, sign, stated
 from ledger.books.what_if.sought import Settings, Unknown, key_fault
 from ledger.spec.inputs import value_at
 from ledger.spec.paths import greatest
 from ledger.spec.plan import Plan
+
+DOUBLED = 7  # times that the step between lengths is doubled until a rule allows it
 
 
 def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
@@ -55,12 +57,17 @@ def micro_batch(plan: Plan) -> Unknown:
 
 
 def seq_len(plan: Plan) -> Unknown:
-    """Sequences split evenly over the devices that share them; of images they have one length."""
+    """Sequences split evenly over the devices that share them; of images they have one length.
+
+    Products of narrow formats take rows in multiples of 16.
+    """
     if plan.model.image:
         message = f"`run.seq_len` follows from the image: {plan.model.image.tokens} tokens"
         raise key_fault("run.seq_len", message, "its size is the model's: `model.image`")
     mesh = plan.parallelism
-    step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    shared = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    steps = [shared * 2**power for power in range(DOUBLED)]
+    step = finest(plan, plan.run.seq_len, stated("run.seq_len"), steps)
     return _bounded(plan, "seq_len", "global_batch", step)
 
 

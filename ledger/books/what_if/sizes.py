@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sympy
@@ -61,7 +61,7 @@ def layer_count(plan: Plan, path: str, given: int) -> Unknown:
 def size(plan: Plan, path: str, given: int) -> Unknown:
     """A whole number in the finest steps from the given one that the spec's rules allow."""
     kind, put = size_type(path), stated(path)
-    step = _finest(plan, given, put) if isinstance(kind, Size) else 1
+    step = finest(plan, given, put, _steps(plan, given)) if isinstance(kind, Size) else 1
     least = given % step or step
     if not given and (refused := with_settings(plan, put(least)).problems):
         raise cannot_vary(path, refused)
@@ -94,12 +94,16 @@ def _said_beyond(plan: Plan, settings: Settings) -> str:
     return "; ".join(problem.message for problem in with_settings(plan, settings).problems)
 
 
-def _finest(plan: Plan, given: int, settings: Callable[[Any], Settings]) -> int:
-    """The smallest step up from the given value that no rule refuses, of those that a rule may ask for."""
+def _steps(plan: Plan, given: int) -> list[int]:
+    """Steps between sizes that a rule may ask for."""
     due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
-    steps = sorted({*due, *divisors(given or 1), *divisors(plan.cluster.devices)})
+    return sorted({*due, *divisors(given or 1), *divisors(plan.cluster.devices)})
+
+
+def finest(plan: Plan, given: int, settings: Callable[[Any], Settings], steps: Sequence[int]) -> int:
+    """The first of the steps up from the given value that no rule refuses; the first where all are refused."""
     legal_steps = (step for step in steps if 0 < step <= FINEST and not _refused(plan, settings(given + step)))
-    return next(legal_steps, 1)
+    return next(legal_steps, steps[0])
 
 
 def real(path: str, given: float) -> Unknown:
