@@ -75,3 +75,9 @@ def test_what_only_training_heeds_is_warned_of() -> None:
     settings = ("kernels.loss=chunked", "kernels.optimizer=fused", "assumptions.mfu=0.3")
     told = [warning.message for warning in load_plan("serve-70b", settings).warnings]
     assert sorted(told) == sorted(f"`{one.partition('=')[0]}` has no effect: this plan serves" for one in settings)
+    weights = "precision.weights={base: bf16, adapters: fp32, experts: fp32}"
+    told = [warning.message for warning in load_plan("serve-70b", (weights,)).warnings]
+    assert told == [
+        "`precision.weights.adapters` has no effect: this plan serves",
+        "`precision.weights.experts` has no effect: the model has no experts",
+    ]

@@ -41,6 +41,7 @@ OF_TRAINING = (
     "kernels.loss_chunks",
     "kernels.optimizer",
     "kernels.residual",
+    "precision.weights.adapters",
     "assumptions.mfu",
     "assumptions.power_usage_effectiveness",
 )

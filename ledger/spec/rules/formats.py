@@ -75,11 +75,15 @@ def experts_of_another_format_serve(precision: Precision, serve: Serve | None, a
         yield Problem(at("precision.weights.experts"), f"{message}, and this plan trains", help_text)
 
 
-def formats_have_their_parts(model: Model, train: Train, at: Places) -> Iterator[Problem]:
-    """A format that a plan states itself is of weights that the model has."""
+def adapters_have_a_format(train: Train, at: Places) -> Iterator[Problem]:
+    """A format of adapters is of a plan that trains some."""
     if at.states("precision.weights.adapters") and train.lora is None:
         message = "`precision.weights.adapters` has no effect: the plan trains no adapters"
         yield Problem(at("precision.weights.adapters"), message, "`train: {lora: ...}`, or leave it out")
+
+
+def formats_have_their_parts(model: Model, at: Places) -> Iterator[Problem]:
+    """A format that a plan states itself is of weights that the model has."""
     if at.states("precision.weights.head") and model.tied:
         message = "`precision.weights.head` has no effect: the head's weight is the embedding's"
         yield Problem(at("precision.weights.head"), message, "`embedding:` says what both are kept in")

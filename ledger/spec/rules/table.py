@@ -208,6 +208,7 @@ WARNINGS: tuple[Rule, ...] = (
     effects.others_are_left,
     effects.kept_names_exist,
     effects.adapters_are_narrow,
+    formats.adapters_have_a_format,
     formats.formats_have_their_parts,
     formats.second_layouts_are_of_lasting_weights,
 )
