@@ -84,7 +84,7 @@ def inputs(folder: Path) -> None:
         price = json.dumps({"per_device_hour": "2.50 USD", "date": "2026-05", "source": " ".join(ATTACKS)})
         text = text.replace("mfu: 0.4", f"mfu: 0.4\n  price: {price}")
         (folder / f"{name}.yaml").write_text(f"{text}{asked}\n", encoding="utf-8")
-    head, *rows = list(csv.reader((SPECS / "evidence" / "published-runs.csv").open(encoding="utf-8")))
+    head, *rows = csv.reader((SPECS / "evidence" / "published-runs.csv").read_text("utf-8").splitlines())
     table = io.StringIO()
     out = csv.writer(table)
     out.writerow(head)
