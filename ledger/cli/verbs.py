@@ -59,6 +59,12 @@ class Verbs(click.Group):
         command: click.Command = import_module(self.table[cmd_name]).command
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words; a NUL byte, which only a caller from Python can pass, is in no name of a file."""
+        if any("\0" in word for word in args):
+            raise click.UsageError("a word with a NUL byte", ctx)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -91,13 +91,13 @@ def _convention(row: Facts, publication: Publication | None, library: Library) -
     return stated.get("memory", memory), stated.get("rank", rank), ""
 
 
-@cache
 def columns_told_apart(source: str, library: Library) -> frozenset[str]:
     """Columns by which a publication tells some of its runs from others."""
     publication = _publication(source, library)
     return frozenset(column for some in (publication.runs if publication else ()) for column in some.where)
 
 
+@cache
 def _publication(name: str, library: Library) -> Publication | None:
     return load_publication(name, library=library) if name in library.names("publication") else None
 
