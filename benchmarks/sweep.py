@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from ledger.books.compiler import compile_plan
-from ledger.search import repriced, variants
+from ledger.search import structures
 from ledger.search.pricing import Piece, pieces, price
 from ledger.search.space import space_of
 from ledger.spec.load import load_plan
@@ -61,8 +61,8 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
 
 def timed(piece: Piece, keys: Sequence[str]) -> tuple[int, float, float, float]:
     """Layouts of a piece, seconds in all and of facts, and the most memory that the process has had, in bytes."""
-    spent, asked = 0.0, [cast(Any, variants), cast(Any, repriced)]
-    evaluated = asked[0].evaluated
+    spent, asked = 0.0, cast(Any, structures)
+    evaluated = asked.evaluated
 
     def watched(*given: Any) -> Any:
         nonlocal spent
@@ -71,13 +71,11 @@ def timed(piece: Piece, keys: Sequence[str]) -> tuple[int, float, float, float]:
         spent += time.perf_counter() - begin
         return found
 
-    for module in asked:
-        module.evaluated = watched
+    asked.evaluated = watched
     begin = time.perf_counter()
     legal = sum(len(block) for block in price(piece, keys))
     seconds = time.perf_counter() - begin
-    for module in asked:
-        module.evaluated = evaluated
+    asked.evaluated = evaluated
     return legal, seconds, spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 

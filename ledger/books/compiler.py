@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from heapq import nsmallest
 
 from ledger.arithmetic.values import Amount
-from ledger.books import bare, passes, time, totals
+from ledger.books import bare, time, totals
+from ledger.books.assembly.stages import with_exposure
 from ledger.books.bindings import described
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.counts import with_token_count
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.memory.outside import outside, reserved
+from ledger.books.memory.outside import outside, reserved, workspaces_of
 from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
@@ -40,10 +41,12 @@ def compile_plan(plan: Plan) -> Compiled:
     step = time.step_time(timed, plan)
     peaks = [peak_of(book) for book in books]
     results = tuple(
-        result(book, plan, peak, passes.with_exposure(role))
-        for book, peak, role in zip(books, peaks, timed, strict=True)
+        result(book, plan, peak, with_exposure(rows[place], stage))
+        for book, peak, stage, (_, place) in zip(books, peaks, timed, table.roles, strict=True)
     )
-    found = totals.totals(plan, books, peaks, step) | resource_shares(plan, table, rows, step.estimate)
+    stages = [totals.figures(plan, book, peak) for book, peak in zip(books, peaks, strict=True)]
+    found = totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
+    found |= resource_shares(plan, table, rows, step.estimate)
     return Compiled(
         plan=plan,
         totals=found,
@@ -66,7 +69,8 @@ def compile_totals(plan: Plan) -> dict[str, Amount]:
         return bare.totals(plan, books)
     table = step_calls(books)
     step = time.step_time(table.times(plan, table.rows(plan)), plan)
-    return totals.totals(plan, books, [peak_of(book) for book in books], step)
+    stages = [totals.figures(plan, book, peak_of(book)) for book in books]
+    return totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
 
 
 def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
@@ -80,15 +84,22 @@ def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
 def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
     found, role = moments(book), book.role
-    beside = outside(plan, book, peak)
+    workspaces = workspaces_of(book)
     return RoleResult(
-        role.name, role.stages, role.devices, found, found[peak.moment], reserved(plan, book, peak), rows, beside
+        name=role.name,
+        stages=role.stages,
+        devices=role.devices,
+        moments=found,
+        peak=found[peak.moment],
+        reserved=reserved(plan, peak, workspaces),
+        kernels=rows,
+        outside=outside(plan, peak, workspaces),
     )
 
 
 def reserved_bytes(plan: Plan, book: CompiledRole) -> Amount:
     """Bytes the driver reports of a role's device at its fullest moment."""
-    return reserved(plan, book, peak_of(book))
+    return reserved(plan, peak_of(book), workspaces_of(book))
 
 
 def stocks(book: CompiledRole) -> Iterator[tuple[Lifetime, str, str, int]]:

@@ -33,7 +33,8 @@ class Entry:
     """`amount` of a resource per occurrence, `times` occurrences a step; `basis` is the rule that posted it.
 
     `when` is a phase for a flow and a Lifetime for a stock (`times` then counts what is alive together). `per` says
-    whether it recurs with every micro-batch or once a step. `operation` is what runs, where anything does.
+    whether it recurs with every micro-batch or once a step. `shares`: whether it is spent on sharing weights between
+    devices (their gathers, reductions and update), not on what a unit computes. `operation` is what runs, if anything.
     """
 
     cause: Cause
@@ -44,6 +45,7 @@ class Entry:
     basis: str
     per: str = STEP
     operation: Operation | HostCopy | None = field(default=None, compare=False, repr=False)
+    shares: bool = False
 
     @property
     def account(self) -> str:

@@ -37,6 +37,7 @@ class KernelCall:
     work: prices.Work | None = None
     multiplies: bool = False  # on the matrix units
     payload: Amount = 0.0
+    shares: bool = False  # spent on sharing weights, as its entry says
 
 
 def price_calls(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
@@ -77,6 +78,7 @@ def price_call(call: KernelCall, plan: Plan) -> KernelTime:
         calibrated=price.calibrated,
         per=call.per,
         compute=price.compute if call.multiplies else 0.0,
+        shares=call.shares,
     )
 
 
@@ -112,7 +114,16 @@ def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:
         **(_extent(shape, pieces, value) if shape else {}),
     )
     times = truncate(value(entry.times))
-    return KernelCall(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=multiplies)
+    return KernelCall(
+        entry.cause,
+        str(entry.when),
+        operation.kernel,
+        times,
+        entry.per,
+        work,
+        multiplies=multiplies,
+        shares=entry.shares,
+    )
 
 
 def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
@@ -123,4 +134,4 @@ def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
 
 def _transfer(entry: Entry, transfer: Transfer | HostTransfer | HostWork, value: Value) -> KernelCall:
     times, payload = truncate(value(entry.times)), real(value(entry.amount))
-    return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)
+    return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload, shares=entry.shares)

@@ -286,7 +286,7 @@ def gradients_hide(plan: Plan) -> bool:
     return choice == "backward" or (choice == "replicas" and plan.parallelism.zero == 0)
 
 
-def tax(plan: Plan) -> float:
+def slowdown(plan: Plan) -> float:
     """The share of its own time that a transfer takes from the compute beside it: the multiprocessors that it holds."""
     return max(plan.stack.overlap_tax, plan.stack.transfer_channels / plan.accelerator.multiprocessors)
 

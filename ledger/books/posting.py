@@ -27,7 +27,6 @@ from ledger.model.offloading import (
     Copied,
     HostHeld,
     activations_held_on_host,
-    copies,
     copies_of_activations,
     copies_of_weights,
     swaps,
@@ -78,12 +77,28 @@ OF_EXPERTS = (
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Everything one device spends in a step. `value` tells which side of a matrix is the shorter."""
     yield from of_units(program.units, plan)
-    yield from of_exchanges(program, plan, value)
+    yield from _shares(of_exchanges(program, plan, value))
     yield from of_sends(program.sends)
-    yield from of_update(program, plan, value)
-    yield from _on_host(copies(plan, program.units, program.sharding))
+    yield from _shares(of_update(program, plan, value))
+    yield from _shares(of_host(program, plan))
+    yield from of_host_activations(program.units)
     yield from of_weights_on_host(program, plan, value)
     yield from of_activations_on_host(program.units)
+
+
+def of_sharing(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """What a device spends on weights that it shares: their transfers and copies, sums of gradients, the update.
+
+    It is a fact of a stage, not of its layers: buckets and queues go across them.
+    """
+    yield from _shares(of_exchanges(program, plan, value))
+    yield from _shares(of_update(program, plan, value))
+    yield from _shares(of_host(program, plan))
+
+
+def _shares(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries, marked as spent on sharing weights."""
+    return (replace(entry, shares=True) for entry in entries)
 
 
 def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from math import log
 
 from ledger.arithmetic.values import Amount, logarithm
-from ledger.books import kernels, passes, time
+from ledger.books import kernels, time
+from ledger.books.assembly.stages import StageTime, stage_time
+from ledger.books.assembly.work import stage_work
 from ledger.books.compiled_roles import CompiledRole
 from ledger.books.kernels import KernelCall
-from ledger.books.passes import StageTime
 from ledger.books.results import KernelTime
 from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
@@ -47,10 +48,11 @@ class StepCalls:
 
     def times(self, plan: Plan, rows: Rows) -> list[StageTime]:
         """The passes of every role; roles that run and send the same take the same time."""
+        work = [stage_work(each, plan) for each in rows]
         known: dict[object, StageTime] = {}
         for role, place in self.roles:
             if (alike := (place, role.sends, role.returns)) not in known:
-                known[alike] = passes.stage_time(role, rows[place], plan)
+                known[alike] = stage_time(role, work[place], plan)
         return [replace(known[place, role.sends, role.returns], role=role) for role, place in self.roles]
 
 

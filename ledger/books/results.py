@@ -73,6 +73,7 @@ class KernelTime:
     per: str = "micro-batch"  # or "step"
     compute: float = 0.0  # seconds of its FLOPs alone at the data sheet's rate
     exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
+    shares: bool = False  # spent on sharing weights between devices, not on what a unit computes
 
     @property
     def account(self) -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
+from ledger.books.assembly.stages import HOST_SUM, StageTime
+from ledger.books.assembly.work import PIPELINE
 from ledger.books.intervals import STEP, known_as
-from ledger.books.passes import HOST_SUM, PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
@@ -153,9 +154,9 @@ def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dic
     """Seconds of a step by what they go into, on the slowest device."""
     parts, count = defaultdict[str, Amount](float, slowest.computed), slowest.count
     for unit_pass in slowest.passes.values():
-        for kind, seconds in unit_pass.shown.items():
+        for kind, seconds in unit_pass.exposed.items():
             parts[f"comm.{kind}"] += seconds * count
-        parts["tax"] += unit_pass.tax * count
+        parts["tax"] += unit_pass.slowdown * count
         parts["launch"] += unit_pass.launch * count
     for kind, seconds in once.items():
         parts[f"comm.{kind}"] += seconds
@@ -200,7 +201,7 @@ def _further(slowest: StageTime, estimate: Amount) -> Amount:
 def _price_error(slowest: StageTime, estimate: Amount) -> Amount:
     """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
     by_kind: dict[str, Amount] = defaultdict(float)
-    exposed = slowest.exposed
+    exposed = slowest.exposed_shares
     for (kind, moved), seconds in among(slowest.sums, ERROR).items():
         by_kind[kind] += seconds / estimate * (exposed[moved] if moved else 1.0)
     return square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))

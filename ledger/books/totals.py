@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from ledger.arithmetic.values import (
     Amount,
@@ -16,10 +18,22 @@ from ledger.arithmetic.values import (
 )
 from ledger.books import calendar
 from ledger.books.compiled_roles import CompiledRole, whole
-from ledger.books.counts import CHECKPOINT, Totals, checkpoint, counters, flops, napkin, parameters, peak, reach
+from ledger.books.counts import (
+    CHECKPOINT,
+    PER_DEVICE,
+    Totals,
+    checkpoint,
+    counters,
+    flops,
+    napkin,
+    of_model,
+    peak,
+    per_device,
+    reach,
+)
 from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
-from ledger.books.memory.outside import reserved
+from ledger.books.memory.outside import reserved, workspaces_of
 from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve, devices_of_a_host, host_work
 from ledger.books.resources import stock
@@ -33,22 +47,88 @@ from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
 
 
-def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], time: StepTime) -> dict[str, Amount]:
-    """Every key that this plan has numbers for; `peaks` are those of the books."""
-    found: dict[str, Amount] = {}
-    model = whole(plan)
-    found.update(parameters(model, books))
-    spent = [book.spent for book in books]
-    found.update(flops(plan, [(book.role.devices, book.spent) for book in books]))
-    found.update(counters(plan, model))
-    found.update(napkin(plan, model))
-    found.update(checkpoint(plan, model))
-    found.update(memory(plan, books, peaks))
-    found.update(traffic(spent))
-    if keeps_on_host(plan):
-        found.update(host(plan, spent))
-    found.update(times(plan, time, found))
+@dataclass(frozen=True)
+class StageFigures:
+    """What totals need of one role: how many devices play it, what each of them spends and holds.
+
+    `spent`: what it spends in a step by the total that this is part of; `static`: bytes that last from step to step;
+    `parameters`: those that it holds; `reserved`: bytes that the driver reports at its peak.
+    """
+
+    devices: Amount
+    spent: Mapping[str, Amount]
+    static: Mapping[str, Amount]
+    parameters: Amount
+    peak: Peak
+    reserved: Amount
+
+
+def figures(plan: Plan, book: CompiledRole, peak: Peak) -> StageFigures:
+    """What totals need of a compiled role; `peak` is its own."""
+    return StageFigures(
+        devices=book.role.devices,
+        spent=book.spent,
+        static=dict(static(plan, book)),
+        parameters=per_device(book),
+        peak=peak,
+        reserved=reserved(plan, peak, workspaces_of(book)),
+    )
+
+
+class StepFigures(Protocol):
+    """What totals are made of: a plan, what its stages spend and hold, and its step."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, whose sizes may be arrays."""
+
+    @property
+    def stages(self) -> Sequence[StageFigures]:
+        """What each role spends and holds."""
+
+    @property
+    def time(self) -> StepTime:
+        """The step with its bounds."""
+
+    @property
+    def step(self) -> Amount:
+        """Seconds of a step."""
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """The figures of one plan."""
+
+    plan: Plan
+    stages: Sequence[StageFigures]
+    time: StepTime
+
+    @property
+    def step(self) -> Amount:
+        """Seconds of a step."""
+        return self.time.estimate
+
+
+def totals(counted: Mapping[str, Amount], of: StepFigures) -> dict[str, Amount]:
+    """Every key that a plan has numbers for; `counted` are those of its model alone."""
+    found: dict[str, Amount] = dict(counted)
+    for part in PARTS.values():
+        found.update(part(of, found))
     return found
+
+
+def counts(plan: Plan) -> dict[str, Amount]:
+    """The totals that follow from the model and one micro-batch alone, whatever the layout."""
+    model = whole(plan)
+    found: dict[str, Amount] = {}
+    for part in (of_model(model), counters(plan, model), napkin(plan, model), checkpoint(plan, model), caches(plan)):
+        found.update(part)
+    return found
+
+
+def work(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
+    """Matmul FLOPs of the whole job."""
+    yield from flops(plan, [(stage.devices, stage.spent) for stage in stages])
 
 
 def static(plan: Plan, book: CompiledRole) -> Totals:
@@ -64,21 +144,33 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 
 
-def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> Totals:
-    """State that persists, and what is alive at the peak, of the role with the highest."""
-    worst = largest(peaks, lambda peak: peak.bytes)
-    yield from parts_of(worst, books, lambda book: dict(static(plan, book))).items()
-    for category, amount in parts_of(worst, peaks, lambda peak: peak.parts).items():
+def states(stages: Sequence[StageFigures]) -> Totals:
+    """State of the role with the highest peak, and parameters of the one that holds most."""
+    yield PER_DEVICE, largest_of(stage.parameters for stage in stages)
+    yield from parts_of(worst(stages), stages, lambda stage: stage.static).items()
+
+
+def worst(stages: Sequence[StageFigures]) -> Amount:
+    """The place of the role with the highest peak."""
+    return largest(stages, lambda stage: stage.peak.bytes)
+
+
+def categories(stages: Sequence[StageFigures]) -> Totals:
+    """What is alive at the peak, by category, of the role with the highest."""
+    for category, amount in parts_of(worst(stages), stages, lambda stage: stage.peak.parts).items():
         yield f"memory.{category}", amount
-    yield "memory.peak", of_item(worst, peaks, lambda peak: peak.bytes)
-    pairs = tuple(zip(books, peaks, strict=True))
-    needed = of_item(worst, pairs, lambda pair: reserved(plan, *pair))
+
+
+def memory(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
+    """The peak, and what the driver reports then, of the role with the highest."""
+    place = worst(stages)
+    yield "memory.peak", of_item(place, stages, lambda stage: stage.peak.bytes)
+    needed = of_item(place, stages, lambda stage: stage.reserved)
     yield "memory.reserved", needed
     ends = MEMORY[known_as(plan)]
     yield "memory.reserved.low", truncate(needed * ends.low)
     yield "memory.reserved.high", truncate(needed * ends.high)
     yield "memory.capacity", plan.accelerator.memory
-    yield from caches(plan)
 
 
 def caches(plan: Plan) -> Totals:
@@ -112,9 +204,11 @@ def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
         yield name, largest_of(mine.get(name, 0) for mine in spent)
 
 
-def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
+def host(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
-    neighbours = devices_of_a_host(plan.cluster)
+    if not keeps_on_host(plan):
+        return
+    neighbours, spent = devices_of_a_host(plan.cluster), [stage.spent for stage in stages]
 
     def most(name: str) -> Amount:
         return largest_of(mine.get(name, 0) for mine in spent)
@@ -136,9 +230,8 @@ def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
 
 
 def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
-    """Bounds and estimate of a step, rates, utilisation under each convention, and what the run takes and costs."""
+    """Bounds and estimate of a step, and utilisation under each convention."""
     yield from bounds(time)
-    yield from rates(plan, time.estimate)
     passes = divide(known["flops.model"], known["flops.forward"])  # 3 where every weight is trained
     yield "mfu", utilisation(plan, time.estimate, known["flops.unmasked"], passes)
     yield "mfu.causal", _of_peak(plan, time.estimate, known["flops.model"])
@@ -146,8 +239,27 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     if not plan.model.encodes:
         yield "prefill.time", time.forward
         yield "decode.time_per_token", decode(plan, known)
-    yield from calendar.run(plan, time.estimate, lambda: known[CHECKPOINT])
     yield from calendar.ends(plan, time, lambda: known[CHECKPOINT])
+
+
+def of_run(plan: Plan, step: Amount, known: Mapping[str, Amount]) -> Totals:
+    """Rates, and what the run takes and costs, which follow from the seconds of a step."""
+    yield from rates(plan, step)
+    yield from calendar.run(plan, step, lambda: known[CHECKPOINT])
+
+
+# The parts of a plan's totals in the order in which they follow from each other; they are given those before.
+Part = Callable[[StepFigures, Mapping[str, Amount]], Totals]
+PARTS: Mapping[str, Part] = {
+    "work": lambda of, _: work(of.plan, of.stages),
+    "states": lambda of, _: states(of.stages),
+    "categories": lambda of, _: categories(of.stages),
+    "memory": lambda of, _: memory(of.plan, of.stages),
+    "traffic": lambda of, _: traffic([stage.spent for stage in of.stages]),
+    "host": lambda of, _: host(of.plan, of.stages),
+    "of_run": lambda of, known: of_run(of.plan, of.step, known),
+    "times": lambda of, known: times(of.plan, of.time, known),
+}
 
 
 def bounds(time: StepTime) -> Totals:

@@ -17,7 +17,7 @@ from ledger.books import calendar, totals
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.price_changes import PRICES, step_calls
-from ledger.books.time import StepTime, step_time
+from ledger.books.time import step_time
 from ledger.model.schedule import roles
 from ledger.spec.headroom import headroom_bytes
 from ledger.spec.plan import Plan
@@ -150,7 +150,9 @@ def priced(
     sized = with_prices(with_inputs(plan, trace, values), trace)
     table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
-    known = totals.totals(sized, books, peaks, step) if every else _few(sized, books, peaks, step, saved)
+    stages = [totals.figures(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
+    of = totals.PlanFigures(sized, stages, step)
+    known = totals.totals(totals.counts(sized), of) if every else _few(of, saved)
     fullest = largest(peaks, lambda peak: peak.bytes)
     titles = [point.title for book in books for point in book.line.points]
     starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
@@ -158,14 +160,16 @@ def priced(
     return Structure(trace.conditions, known | {"devices": sized.cluster.devices}, moment, tuple(titles))
 
 
-def _few(
-    plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step: StepTime, checkpoint: calendar.Bytes
-) -> dict[str, Amount]:
+def _few(of: totals.StepFigures, checkpoint: calendar.Bytes) -> dict[str, Amount]:
     """What moves where a reader moves a size: memory, the step with its band, and the run."""
+    plan, step, stages = of.plan, of.time, of.stages
     of_run = dict(calendar.run(plan, step.estimate, checkpoint))
     share = calendar.share(plan, checkpoint, of_run.get("time.run")) if plan.operations.loses else None
     return {
-        **dict(totals.memory(plan, books, peaks)),
+        **dict(totals.states(stages)),
+        **dict(totals.categories(stages)),
+        **dict(totals.memory(plan, stages)),
+        **dict(totals.caches(plan)),
         "time.step": step.estimate,
         "time.step.low": step.low,
         "time.step.high": step.high,

@@ -78,13 +78,13 @@ def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
     """
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations
-    from ledger.search.shapes import is_priced_at_once
     from ledger.search.space import space_of
+    from ledger.search.structures import prices_in_bulk
     from ledger.search.workers import WorkerError, in_processes
 
     if not may_recommend(plan):
         return None
-    at_once = is_priced_at_once(plan) or plan.serve is not None
+    at_once = prices_in_bulk(plan)
     seconds = 0.0 if whole and at_once else QUICK
     whole = whole and at_once and space_of(plan).combinations <= WHOLE
     with ExitStack() as stack:

@@ -90,12 +90,6 @@ def leaving(unit: Unit) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in unit.kept.saved if tensor.role not in STAY) if unit.hosted else ()
 
 
-def copies(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
-    """Everything that moves over the link in a step."""
-    yield from copies_of_weights(plan, mine, sharding)
-    yield from copies_of_activations(mine)
-
-
 def copies_of_weights(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Weights and gradients that move over the link."""
     if weights_on_host(plan):

@@ -13,30 +13,32 @@ from ledger.arithmetic.tracing import Graph, Trace, Traced, evaluate
 
 Facts = TypeVar("Facts")
 Array = Any  # of numpy, or a plain number
-MOST_TRACES = 512  # of one structure over one grid; more would say that the structure is none
+Inputs = Mapping[str, Any]  # the sizes that facts depend on, by name
+MOST_TRACES = 24  # of one structure over one grid that hold for few settings each, before settings are asked one by one
+WORTH_TRACING = 4  # settings that a trace should hold for
 
 
-class UnsettledError(Exception):
-    """The rules take other ways at ever more values: no few structures cover the grid."""
-
-
-def evaluated(grid: Mapping[str, Array], run: Callable[[Mapping[str, Any]], Facts], legal: Array = True) -> Facts:
+def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: Array = True) -> Facts:
     """What `run` says of inputs, over arrays of them that broadcast against each other.
 
     `run` is given the inputs of one setting as values of a trace, and returns dataclasses, mappings and tuples. It runs
-    once for each way that it takes, at a setting where `legal` is true; elsewhere the result means nothing.
+    once for each way that it takes, at a setting where `legal` is true; elsewhere the result means nothing. Where
+    hardly two settings take the same way, each is asked by itself, as plain numbers.
     """
     graph = Graph()
     shape = np.broadcast_shapes(*(np.shape(column) for column in grid.values()))
     left = np.broadcast_to(legal, shape).copy()
     if not left.any():
-        left[...] = True
-    found: list[tuple[Any, Any]] = []
+        left.flat[0] = True
+    parts: list[tuple[Any, Any]] = []
+    many = int(np.count_nonzero(left))
     while left.any():
-        if len(found) == MOST_TRACES:
-            raise UnsettledError
         place = np.unravel_index(int(np.argmax(left)), shape)
         setting = {name: _plain(np.broadcast_to(column, shape)[place]) for name, column in grid.items()}
+        if len(parts) >= MOST_TRACES and many - np.count_nonzero(left) < WORTH_TRACING * len(parts):
+            parts.append((_only(place, shape), run(setting)))
+            left[place] = False
+            continue
         trace = Trace(graph)
         result = run({name: trace.input(name, value) for name, value in setting.items()})
         leaves = list(_leaves(result))
@@ -46,13 +48,20 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Mapping[str, Any]], Fact
         covered: Array = True
         for value, (_, truth) in zip(values, guards, strict=False):
             covered = covered & (value.astype(bool) == truth)
-        found.append((covered, _replaced(result, values[len(guards) :])))
+        parts.append((covered, _replaced(result, values[len(guards) :])))
         left &= ~np.broadcast_to(covered, shape)
-    whole = found[-1][1]
-    for covered, one in reversed(found[:-1]):
-        whole = merged(covered, one, whole)
+    whole = parts[-1][1]
+    for covered, part in reversed(parts[:-1]):
+        whole = merged(covered, part, whole)
     settled: Facts = whole
-    return each_array(settled, narrowed) if len(found) > 1 else settled
+    return each_array(settled, narrowed) if len(parts) > 1 else settled
+
+
+def _only(place: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
+    """Where a grid is at one place."""
+    there = np.zeros(shape, bool)
+    there[place] = True
+    return there
 
 
 def narrowed(values: Array) -> Array:
@@ -81,10 +90,10 @@ def mapped(value: Any, change: Callable[[Any], Any], what: type = Traced) -> Any
     if isinstance(value, what):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: mapped(getattr(value, one.name), change, what) for one in fields(value)})
+        return replace(value, **{part.name: mapped(getattr(value, part.name), change, what) for part in fields(value)})
     if isinstance(value, Mapping):
-        return {key: mapped(one, change, what) for key, one in value.items()}
-    return tuple(mapped(one, change, what) for one in value) if isinstance(value, tuple | list) else value
+        return {key: mapped(part, change, what) for key, part in value.items()}
+    return tuple(mapped(part, change, what) for part in value) if isinstance(value, tuple | list) else value
 
 
 def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
@@ -94,32 +103,47 @@ def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
 
 
 def _leaves(value: Any) -> Sequence[Traced]:
-    found: list[Traced] = []
+    leaves: list[Traced] = []
 
     def note(leaf: Traced) -> Traced:
-        found.append(leaf)
+        leaves.append(leaf)
         return leaf
 
     mapped(value, note)
-    return found
+    return leaves
 
 
 def merged(condition: Array, yes: Any, no: Any) -> Any:
     """Two results of one form as one: each where the condition says. What only one of them has is 0 in the other."""
-    if is_dataclass(yes) and not isinstance(yes, type) and type(yes) is type(no):
-        pairs = ((one.name, getattr(yes, one.name), getattr(no, one.name)) for one in fields(yes))
-        return replace(yes, **{name: merged(condition, a, b) for name, a, b in pairs})
-    if isinstance(yes, Mapping) or isinstance(no, Mapping):
-        one, other = (each if isinstance(each, Mapping) else {} for each in (yes, no))
-        return {key: merged(condition, one.get(key, 0.0), other.get(key, 0.0)) for key in {**other, **one}}
-    if isinstance(yes, tuple):
-        if len(yes) != len(no):
-            raise UnsettledError
-        return tuple(merged(condition, one, other) for one, other in zip(yes, no, strict=True))
-    if isinstance(yes, str) or yes is None:
-        if yes != no:
-            raise UnsettledError
-        return yes
-    if not all(isinstance(one, np.ndarray | np.generic | float | int | Fraction) for one in (yes, no)):
-        raise UnsettledError
-    return np.where(condition, yes, no)
+    return together([yes, no], lambda values: np.where(condition, *values))
+
+
+def together(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) -> Any:
+    """Results of one form as one, number by number; what some lack is 0 in them."""
+    first = next(part for part in parts if not _is_nothing(part)) if not all(map(_is_nothing, parts)) else parts[0]
+    if is_dataclass(first) and not isinstance(first, type):
+        each = {
+            part.name: [0.0 if _is_nothing(result) else getattr(result, part.name) for result in parts]
+            for part in fields(first)
+        }
+        return replace(first, **{name: together(values, combine) for name, values in each.items()})
+    if isinstance(first, Mapping):
+        keys = dict.fromkeys(key for part in parts if isinstance(part, Mapping) for key in part)
+        return {
+            key: together([part.get(key, 0.0) if isinstance(part, Mapping) else 0.0 for part in parts], combine)
+            for key in keys
+        }
+    if isinstance(first, tuple):
+        length = max(len(part) for part in parts if isinstance(part, tuple))
+        padded = [
+            (*part, *(0.0,) * (length - len(part))) if isinstance(part, tuple) else (0.0,) * length for part in parts
+        ]
+        return tuple(together(values, combine) for values in zip(*padded, strict=True))
+    if isinstance(first, str) or first is None:
+        return first
+    return combine([float(value) if isinstance(value, Fraction) else value for value in parts])
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether it stands for what a result lacks."""
+    return isinstance(value, float) and value == 0.0

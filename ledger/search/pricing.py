@@ -1,42 +1,48 @@
-"""The pieces of a space, each priced by itself as arrays.
+"""The pieces of a space, each priced by itself: every total of every legal layout, as arrays.
 
-A layout's step and memory are put together from facts that depend on few of its keys: what a tile of the model computes
-and holds (tiles), what sharing its weights costs (states), how its layers are dealt out (shapes). Facts are traced from
-the compiler's own rules and evaluated over grids of sizes; here they are gathered for every legal layout.
+A layout's totals are those of the compiler: the same functions put them together from facts that few keys of a layout
+decide (structures.py), over vectors of sizes (evaluation.py). Plans that serve are compiled layout by layout.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
 
+from ledger.books import totals
+from ledger.books.compiler import compile_totals
+from ledger.books.counts import CHECKPOINT
+from ledger.books.price_changes import shares
+from ledger.books.time import CriticalPath, StepTime, bounded
+from ledger.books.totals import PARTS, StageFigures
 from ledger.search.blocks import Block
-from ledger.search.combining import Rows
-from ledger.search.compiled_rows import compiled_parts, is_compiled, price_compiled
-from ledger.search.facts import Array, UnsettledError
-from ledger.search.row_totals import RowTotals, detailed
-from ledger.search.shapes import Kind, Shape, is_priced_at_once
-from ledger.search.space import Space
-from ledger.search.stacks import Stack
-from ledger.search.tiles import TILE
-from ledger.search.variants import Layers, Sharded, Variant, lone
-from ledger.search.world import World, world
+from ledger.search.evaluation import Batch, Cells
+from ledger.search.facts import Array
+from ledger.search.shapes import Shape
+from ledger.search.space import LAYOUT, MESH, Space, laid_out
+from ledger.search.structures import Cut, Structure, degrees_of_single_experts
+from ledger.search.world import CUT, Sharded, World, world
+from ledger.spec.plan import Plan
 
-CELLS = 1 << 15  # of a stack: what is known of them is held at once
-COMPILED = 16  # of a block whose layouts are compiled one by one: a search that has little time stops between blocks
-ROWS = 1 << 16  # of a block: what is computed of them stays in the caches
+CELLS = 1 << 15  # of a batch: what is known of them is held at once
+SLOW_CELLS = 16  # of a batch whose moments are worked out cell by cell: a search that has little time stops between
+ROWS = 1 << 16  # layouts of a block, unless so few come in
+SECONDS = 0.1  # that a block is not waited for any longer
 
 
 @dataclass(frozen=True)
 class Piece:
     """A part of a space that is priced by itself: layouts whose layers are cut by the same axes, states by one ZeRO.
 
-    `name` tells it from the others of its space, in the order in which they come. `cut`: which of the axes of TILE are
+    `name` tells it from the others of its space, in the order in which they come. `cut`: which of the axes of CUT are
     used at all; `recomputes`: what of the layers is rebuilt.
     """
 
@@ -49,108 +55,323 @@ class Piece:
 
 
 def pieces(space: Space) -> tuple[Piece, ...]:
-    """The pieces that make up a space; smaller ones where each layout is compiled, so that they end now and then."""
-    if is_compiled(space.plan):
-        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(compiled_parts(space)))
+    """The pieces that make up a space."""
+    if space.plan.serve is not None:
+        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(_by_tensor(space)))
     values = space.values
-    flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in TILE[:3])
-    rebuilt = [values["recompute"]] if is_priced_at_once(space.plan) else [(one,) for one in values["recompute"]]
-    kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"], rebuilt)
+    flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in CUT[:3])
+    kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
     return tuple(
-        Piece(space, f"{place:05}", dict(zip(TILE[:3], cut, strict=True)), zero, offload, recomputes)
-        for place, (cut, zero, offload, recomputes) in enumerate(kinds)
+        Piece(space, f"{place:05}", dict(zip(CUT[:3], cut, strict=True)), zero, offload, values["recompute"])
+        for place, (cut, zero, offload) in enumerate(kinds)
     )
+
+
+def _by_tensor(space: Space) -> Iterator[Space]:
+    """The space by tensor-parallel degree, of which each part is priced by itself."""
+    for degree in space.values[f"{MESH}tensor"]:
+        yield replace(space, values={**space.values, f"{MESH}tensor": (degree,)})
 
 
 def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     """The legal layouts of a piece with these totals, block by block; raises KeyError for a total that no plan has."""
-    if is_compiled(piece.space.plan):
-        yield from price_compiled(piece.space, keys)
+    if piece.space.plan.serve is not None:
+        yield from _services(piece.space, keys)
         return
+    yield from gathered_blocks(_blocks(piece, keys))
+
+
+def _services(space: Space, keys: Sequence[str]) -> Iterator[Block]:
+    """The layouts of a plan that serves, a block each; NaN where a layout has none of a total."""
+    places = {key: {repr(value): place for place, value in enumerate(space.values[key])} for key in space.keys}
+    for layout in space.layouts():
+        found = compile_totals(laid_out(space.plan, layout))
+        choices = {key: np.array([places[key][repr(layout[key])]], np.int32) for key in space.keys}
+        yield Block(space, choices, {key: np.array([float(found.get(key, nan))]) for key in keys})
+
+
+def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     shared = world(piece.space)
-    for variants in _stacked(_variants(shared, piece)):
-        stack = Stack(shared, variants)
-        for kinds, listed in stack.classes():
-            for rows in _rows(stack, listed):
-                yield from _priced(stack, kinds, listed, rows, keys)
+    wanted = needs_detail(keys)
+    for batch in _batches(shared, _structures(shared, piece)):
+        ways = batch.structures[0].ways
+        for stages in shared.lists["pipeline"]:
+            if (cells := batch.with_stages(stages, detailed=wanted)) is None:
+                continue
+            shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == ways]
+            for shape in shapes:
+                choices = _choices(cells, shape)
+                legal = _is_legal(shared, choices, shape, cells.size)
+                if legal.any():
+                    block = Block(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
+                    yield block if legal.all() else _taken(block, legal)
 
 
-def _priced(
-    stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array], keys: Sequence[str]
-) -> Iterator[Block]:
-    """Some rows with their totals: put together from facts, or compiled each, few a block, where that cannot be."""
-    if all(one.uniform for one in stack.variants):
-        with suppress(UnsettledError, KeyError):
-            yield RowTotals(Rows(stack, kinds, listed, rows, detailed=detailed(keys))).block(keys)
-            return
-    count = len(next(iter(rows.values()), ()))
-    for first in range(0, count, COMPILED):
-        some = {key: column[first : first + COMPILED] for key, column in rows.items()}
-        yield RowTotals(Rows(stack, kinds, listed, some, detailed=detailed(keys))).compiled(keys)
+def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Blocks of one space put together until each has many layouts."""
+    waiting: list[Block] = []
+    count, begin = 0, time.monotonic()
+    for block in blocks:
+        waiting.append(block)
+        count += len(block)
+        if count >= ROWS or time.monotonic() - begin > SECONDS:
+            yield _together(waiting)
+            waiting, count, begin = [], 0, time.monotonic()
+    if waiting:
+        yield _together(waiting)
 
 
-def _variants(shared: World, piece: Piece) -> Iterator[Variant]:
-    """The choices of a piece that are no sizes, with the cells of each: those that may stand in one stack together."""
+def _together(blocks: Sequence[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    choices = {key: np.concatenate([block.choices[key] for block in blocks]) for key in blocks[0].choices}
+    columns = {key: np.concatenate([block.totals[key] for block in blocks]) for key in blocks[0].totals}
+    return Block(blocks[0].space, choices, columns)
+
+
+def _taken(block: Block, rows: Array) -> Block:
+    choices = {key: column[rows] for key, column in block.choices.items()}
+    return Block(block.space, choices, {key: column[rows] for key, column in block.totals.items()})
+
+
+# --- structures and layouts ---------------------------------------------------------------------
+
+
+def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
+    """The choices of a piece that are no sizes, with the cells of each."""
     values = shared.space.values
     ways = sorted({shape.schedule.ways for shape in shared.shapes})
-    for way, both in product(_ways(values, piece), ways):
-        for layers in _layers(values, piece):
-            cells = shared.cells(piece.cut, way, layers, both)
-            for (alone, at_once), several in product(_alone(shared, cells), (False, True)):
-                chosen = at_once & (cells["several"] == several)
+    for sharded, both in product(_shardings(values, piece), ways):
+        for cut in _cuts(values, piece):
+            cells = shared.cells(piece.cut, sharded, cut, both)
+            shares = _shares_weights(shared, cells)
+            kinds = product(_single_experts(shared, cells), (False, True), (False, True))
+            for (single, there), several, alone in kinds:
+                chosen = there & (cells["several"] == several) & (shares != alone)
                 if chosen.any():
                     own = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
-                    yield Variant(shared, way, replace(layers, alone=alone), several, both, own)
+                    yield Structure(shared, sharded, replace(cut, one_expert_each=single), several, both, alone, own)
 
 
-def _alone(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
+def _shares_weights(shared: World, cells: Mapping[str, Array]) -> Array:
+    """Whether other devices have copies or shares of the same weights, where a stack keeps gradients otherwise then."""
+    together = shared.number(cells, "data") * shared.number(cells, "context")
+    stack = shared.plan.stack
+    return together > 1 if stack.reduction_buffer or stack.buckets else together > 0
+
+
+def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
     """Degrees at which devices hold one expert each, with the cells that have them; last, 0 and all others."""
     degrees = np.array(shared.lists["expert"])[cells["expert"]]
-    sizes = lone(shared.plan)
+    sizes = degrees_of_single_experts(shared.plan)
     yield from ((size, degrees == size) for size in sizes)
     yield 0, ~np.isin(degrees, sizes)
 
 
-def _ways(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Sharded]:
+def _shardings(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Sharded]:
     for reshard in values["parallelism.reshard"]:
         if (reshard is None) == (piece.zero != 3):
             yield Sharded(piece.zero, reshard, piece.offload)
 
 
-def _layers(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Layers]:
+def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
     """What the layers of a piece may be cut into, and what of them is rebuilt."""
     cut = piece.cut
     for sequence, exchange in product(values["parallelism.sequence"], values["parallelism.context_exchange"]):
         if (cut["tensor"] or sequence == "off") and cut["context"] != (exchange is None):
             for recompute in piece.recomputes:
-                yield Layers(cut["tensor"], cut["context"], cut["expert"], sequence, exchange, recompute)
+                yield Cut(cut["tensor"], cut["context"], cut["expert"], sequence, exchange, recompute)
 
 
-def _stacked(variants: Iterator[Variant]) -> Iterator[list[Variant]]:
-    """Variants in stacks of so many cells; those of a stack enter pipelines from equally many ends."""
-    held: list[Variant] = []
+def _batches(shared: World, structures: Iterator[Structure]) -> Iterator[Batch]:
+    """Structures side by side, as far as their stages are told apart alike: so many cells at a time."""
+    held: list[Structure] = []
     size = 0
-    for one in variants:
-        alike = not held or (one.ways, one.uniform) == (held[0].ways, held[0].uniform)
-        if held and (size + one.size > CELLS or not alike):
-            yield held
+    for structure in structures:
+        if not _stands_beside(structure):
+            yield from (Batch(shared, [part]) for part in _parts(structure))
+            continue
+        if held and (size + structure.size > CELLS or structure.ways != held[0].ways):
+            yield Batch(shared, held)
             held, size = [], 0
-        held.append(one)
-        size += one.size
+        held.append(structure)
+        size += structure.size
     if held:
-        yield held
+        yield Batch(shared, held)
 
 
-def _rows(stack: Stack, listed: Sequence[Shape]) -> Iterator[dict[str, Array]]:
-    """The legal layouts of some shapes, block by block: places of cells and of shapes."""
-    cells, of_shape = [], []
-    for place, shape in enumerate(listed):
-        found = stack.of_stages(shape.mesh.pipeline)
-        cells.append(found)
-        of_shape.append(np.full(found.size, place))
-    rows = {"cell": np.concatenate(cells), "shape": np.concatenate(of_shape)}
-    for start in range(0, rows["cell"].size, ROWS):
-        part = {name: column[start : start + ROWS] for name, column in rows.items()}
-        legal = stack.allowed(part, listed)
-        if legal.any():
-            yield part if legal.all() else {name: column[legal] for name, column in part.items()}
+def _parts(structure: Structure) -> Iterator[Structure]:
+    """The structure, or some cells of it at a time where each is worked out by itself."""
+    most = structure.size if structure.is_additive else SLOW_CELLS
+    for first in range(0, structure.size, most):
+        part = copy(structure)
+        part.cells = {axis: column[first : first + most] for axis, column in structure.cells.items()}
+        part.size = part.cells["data"].size
+        yield part
+
+
+def _stands_beside(structure: Structure) -> bool:
+    """Whether facts of a structure may stand beside those of others: they are of the same units and moments."""
+    return structure.is_uniform and structure.is_additive
+
+
+def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
+    """The keys of layouts, as places among the values of the space."""
+    values = cells.world.space.values
+
+    def of_cells() -> dict[str, Array]:
+        each = [cells.world.keys({}, one.sharded, one.cut) for one in cells.batch.structures]
+        chosen = {key: np.array([own[key] for own in each], np.int32)[cells.structure_of] for key in each[0]}
+        for axis, column in cells.columns.items():
+            if axis in cells.world.lists:
+                chosen["run.micro_batch" if axis == "micro_batch" else f"{MESH}{axis}"] = column.astype(np.int32)
+        return chosen
+
+    chosen = cells.once("choices", of_cells)
+    own = {key: np.full(cells.size, values[key].index(value), np.int32) for key, value in shape.layout.items()}
+    return {key: own.get(key, chosen.get(key)) for key in LAYOUT}
+
+
+def _is_legal(shared: World, choices: Mapping[str, Array], shape: Shape, size: int) -> Array:
+    """Whether the rules that read a shape, or what is rebuilt, have nothing to say."""
+    chosen: dict[str, Array] = {key: places for key, places in choices.items() if key != "parallelism.ends"}
+    for key in shape.layout:  # one place of each is looked up faster than many equal ones
+        chosen[key] = choices[key][:1]
+    chosen["parallelism.stages"] = shared.stages.index(shape.mesh.stages)
+    del chosen["parallelism.ends"]
+    given = ("parallelism.interleave", "parallelism.schedule", "parallelism.stages", "recompute")
+    return np.broadcast_to(shared.legality.allowed(chosen, given), size)
+
+
+# --- totals -------------------------------------------------------------------------------------
+
+WITH_ENDS = ("time.step", "time.calendar", "cost.run")
+OF_HOSTS = (
+    "memory.host",
+    "memory.paged",
+    "memory.nvme",
+    "traffic.nvme",
+    "time.host",
+    "traffic.host",
+    "host_link",
+)
+# Which part of a plan's totals has one: by the longest of these that its name begins with, dot by dot.
+SOURCES: Mapping[str, str] = {
+    "time.step": "step",
+    **dict.fromkeys(("memory.peak", "memory.reserved", "memory.capacity"), "memory"),
+    **dict.fromkeys(("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run", "goodput"), "of_run"),
+    **dict.fromkeys(("checkpoint.interval", "checkpoint.time"), "of_run"),
+    **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_device", "images_per_second"), "of_run"),
+    **dict.fromkeys(("parameters", "napkin", "flops.counter", "flops.unmasked", "saved"), "counts"),
+    **dict.fromkeys(("kv_cache", CHECKPOINT), "counts"),
+    "flops": "work",
+    **dict.fromkeys(("parameters.per_device", "memory.static"), "states"),
+    **dict.fromkeys(("comm", "traffic"), "traffic"),
+    **dict.fromkeys(OF_HOSTS, "host"),
+    **dict.fromkeys(("time", *(f"{key}.{end}" for key in WITH_ENDS for end in ("low", "high"))), "times"),
+    "memory": "categories",
+    "pace": "paces",
+    **dict.fromkeys(("mfu", "hfu", "prefill", "decode"), "times"),
+}
+FRONT = ("step", "memory", "of_run")  # which need no more than a step and its memory
+# Totals that not every plan has: those that it lacks are no numbers.
+OPTIONAL = ("comm", "flops.update", "kv_cache", "prefill", "decode", "images_per_second", *OF_HOSTS)
+
+
+def source(key: str) -> str:
+    """Which part has a total; nothing where none has."""
+    parts = key.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((SOURCES[name] for name in names if name in SOURCES), "")
+
+
+def needs_detail(keys: Sequence[str]) -> bool:
+    """Whether any of these totals needs more than a step and its memory."""
+    return any(source(key) not in FRONT for key in keys)
+
+
+def is_optional(key: str) -> bool:
+    """Whether a plan may lack a total."""
+    return any(key == name or key.startswith(f"{name}.") for name in OPTIONAL)
+
+
+class ShapeTotals(dict[str, Array]):
+    """The totals of the layouts that one shape makes of cells, a part of them computed when one of it is asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape) -> None:
+        super().__init__()
+        self.cells, self.shape, self.made = cells, shape, set[str]()
+
+    def columns(self, keys: Sequence[str]) -> dict[str, Array]:
+        """These totals; raises KeyError for one that no plan has."""
+        return {key: np.broadcast_to(np.asarray(self.total(key), float), self.cells.size) for key in keys}
+
+    def total(self, key: str) -> Array:
+        """One total; NaN where layouts lack it."""
+        if not source(key):
+            raise KeyError(key)
+        if not is_optional(key):
+            return self[key]
+        try:
+            amount = self[key]
+        except KeyError:
+            return nan
+        return np.where(amount == 0, nan, amount) if key.startswith(("comm.", "flops.")) else amount
+
+    def __missing__(self, key: str) -> Array:
+        part = source(key)
+        if not part or part in self.made:
+            raise KeyError(key)
+        self.made.add(part)
+        self.update(self._made(part))
+        return self[key]
+
+    def _made(self, part: str) -> Mapping[str, Array]:
+        if part == "step":
+            return {"time.step": self.step}
+        if part == "counts":
+            return self._counts
+        if part == "paces":
+            return shares(self.step, self.cells.faster(self.shape))
+        return dict(PARTS[part](self, self))
+
+    # --- what totals are made of: see StepFigures ---
+
+    @property
+    def plan(self) -> Plan:
+        """The plan with the sizes of its layouts as arrays."""
+        return self.cells.plan
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The slowest stage's step."""
+        return self.cells.path(self.shape)
+
+    @property
+    def step(self) -> Array:
+        """Seconds of a step."""
+        return self.path.estimate
+
+    @cached_property
+    def time(self) -> StepTime:
+        """The step with its bounds."""
+        times = [self.cells.stage_time(slot, self.shape) for slot in self.shape.slots]
+        return bounded(times, self.path, self.plan)
+
+    @cached_property
+    def stages(self) -> Sequence[StageFigures]:
+        """What each kind of device spends and holds."""
+        return tuple(self.cells.figures(self.shape))
+
+    @property
+    def _counts(self) -> Mapping[str, Array]:
+        """What depends on the model and the micro-batch alone."""
+        sizes = self.cells.world.lists["micro_batch"]
+        tables = self.cells.world.once("counts", lambda: _counted(self.cells.world.plan, sizes))
+        return {key: table[self.cells.columns["micro_batch"]] for key, table in tables.items()}
+
+
+def _counted(plan: Plan, sizes: Sequence[int]) -> dict[str, Array]:
+    """Totals of the model and of one micro-batch, for each of these sizes."""
+    each = [totals.counts(replace(plan, run=replace(plan.run, micro_batch=size))) for size in sizes]
+    return {key: np.array([float(counts[key]) for counts in each]) for key in each[0]}

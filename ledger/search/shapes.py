@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from ledger.books.bindings import bindings
-from ledger.books.evaluate import exact
-from ledger.books.memory.timeline import Timeline
-from ledger.books.memory.visits import timeline
 from ledger.model.pipelines import PIPELINES, Pipeline
-from ledger.model.program import program
 from ledger.model.schedule import Role, dealt_layers, described
-from ledger.model.units import Unit
 from ledger.search.choices import cuts
 from ledger.search.space import Layout, Space
-from ledger.search.states import held_units
 from ledger.spec.places import Places
 from ledger.spec.plan import Parallelism, Plan, Stages
 from ledger.spec.rules import pipeline
@@ -74,9 +67,9 @@ def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
             }
             cut = Stages(each=tuple(listed or ()), ends=ends or "shared")
             mesh = replace(bare, schedule=name or "", stages=cut)
-            found = tuple(slots(plan, mesh, counts))
-            if found:
-                yield Shape(layout, mesh, found)
+            stages_of = tuple(slots(plan, mesh, counts))
+            if stages_of:
+                yield Shape(layout, mesh, stages_of)
 
 
 def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot]:
@@ -108,70 +101,6 @@ def _most(found: Sequence[Role], width: int) -> Iterator[Role]:
         more = [i for i, other in enumerate(amounts) if i != place and (other >= mine).all()]
         if not any((amounts[i] > mine).any() or i < place for i in more):
             yield found[place]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Stages of one kind: which ends and groups of layers they hold, and the moments of their step."""
-
-    role: Role  # of any of them
-    line: Timeline
-
-    @property
-    def held(self) -> tuple[bool, ...]:
-        """Which ends of the model, then which groups of layers."""
-        return held_by(self.role)
-
-
-def held_by(role: Role) -> tuple[bool, ...]:
-    """Which ends of the model a role holds, then which groups of layers."""
-    return role.first, role.last, *(bool(count) for count in role.layers)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The moments of a role's step: one timeline for all roles whose moments are told apart alike."""
-
-    plan: Plan
-    units: tuple[Unit, ...]
-    known: dict[Any, Timeline]
-    of_role: dict[Any, Timeline]
-
-    def of(self, role: Role) -> Timeline:
-        """The timeline of a role, the same object for all that share it."""
-        key = role.layers, role.first, role.last
-        if key not in self.of_role:
-            single = replace(role, in_flight=1, waiting=0, flying=())
-            mine = held_units(self.units, self.plan, single) if trains_all(self.plan) else None
-            found = program(self.plan, single, mine)
-            line = timeline(found, self.plan, single, exact(bindings(self.plan, single)), chunked=True)
-            self.of_role[key] = self.known.setdefault(_signature(line, role), line)
-        return self.of_role[key]
-
-
-def fetches_alike(plan: Plan) -> bool:
-    """Whether ZeRO 3 gathers one layer of a group as the other: not several at once, nor modules from one queue."""
-    return plan.parallelism.wrap == 1 and plan.stack.unshard != "modules"
-
-
-def is_priced_at_once(plan: Plan) -> bool:
-    """Whether most layouts of a plan are put together from facts of one layer of each group, not compiled each."""
-    return trains_all(plan) and fetches_alike(plan) and not plan.stack.check
-
-
-def trains_all(plan: Plan) -> bool:
-    """Whether every weight is trained: where one is not, the first layer may be a unit of its own."""
-    return plan.train.kind == "all" and plan.train.lora is None
-
-
-def _signature(line: Timeline, role: Role) -> Any:
-    points = tuple((p.phase, p.unit, p.beside, tuple(p.left.items())) for p in line.points)
-    return points, role.first, role.last, tuple(bool(count) for count in role.layers)
-
-
-def place_values(role: Role, plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Mapping[Any, Any]:
-    """The symbols of formulas that count layers and micro-batches in flight, over these counts of micro-batches."""
-    return bindings(batched(plan, mesh, counts), role)
 
 
 def batched(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:

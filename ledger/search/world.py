@@ -14,12 +14,31 @@ from ledger.search.facts import Array
 from ledger.search.legality import Legality
 from ledger.search.shapes import shapes
 from ledger.search.space import LAYOUT, Layout, Space, laid_out
-from ledger.search.states import STATE
-from ledger.search.tiles import TILE
 from ledger.spec.plan import Parallelism, Plan
 
 if TYPE_CHECKING:
-    from ledger.search.variants import Layers, Sharded
+    from ledger.search.structures import Cut
+
+CUT = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut one micro-batch
+STATE = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A choice of how weights are shared: `zero`, `reshard` and `offload` as a layout states them."""
+
+    zero: int
+    reshard: Any
+    offload: Any
+
+    @property
+    def layout(self) -> Layout:
+        """Its keys."""
+        stated = {"zero": self.zero, "reshard": self.reshard, "offload": self.offload}
+        return {f"parallelism.{name}": value for name, value in stated.items()}
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 @dataclass(frozen=True)
@@ -101,21 +120,21 @@ class World:
         """What the places of an axis stand for."""
         return np.array(self.lists[axis])[columns[axis]]
 
-    def cells(self, cut: Mapping[str, bool], way: Sharded, layers: Layers | None, ways: int) -> dict[str, Array]:
+    def cells(self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, ways: int) -> dict[str, Array]:
         """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists.
 
         `cut` says which axes are used at all; of those that it does not name, any. `several`: whether a step then has
         more than one micro-batch, `count`: the place of their number.
         """
-        key = "cells", tuple(cut.items()), way, layers, ways
-        return self.once(key, lambda: self._cells(cut, way, layers, ways))
+        key = "cells", tuple(cut.items()), sharded, cut_layers, ways
+        return self.once(key, lambda: self._cells(cut, sharded, cut_layers, ways))
 
-    def _cells(self, cut: Mapping[str, bool], way: Sharded, layers: Layers | None, ways: int) -> dict[str, Array]:
-        names = (*TILE[:3], "pipeline", "replicate", "micro_batch")
+    def _cells(self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, ways: int) -> dict[str, Array]:
+        names = (*CUT[:3], "pipeline", "replicate", "micro_batch")
         places = {axis: np.arange(len(self.lists[axis])) for axis in names}
         for axis, used in cut.items():
             places[axis] = np.flatnonzero((np.array(self.lists[axis]) > 1) == used)
-        if not way.zero:
+        if not sharded.zero:
             places["replicate"] = np.flatnonzero(np.array(self.lists["replicate"]) == 1)
         found = np.meshgrid(*places.values(), indexing="ij")
         columns = {axis: column.reshape(-1) for axis, column in zip(names, found, strict=True)}
@@ -132,17 +151,17 @@ class World:
             "several": count > 1,
         }
         columns = {axis: column[fits] for axis, column in {**columns, **more_columns}.items()}
-        legal = self.legality.allowed(self.keys(columns, way, layers))
+        legal = self.legality.allowed(self.keys(columns, sharded, cut_layers))
         legal = np.broadcast_to(legal, columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
 
-    def states(self, cut: Mapping[str, bool], way: Sharded, ways: int) -> States:
+    def states(self, cut: Mapping[str, bool], sharded: Sharded, ways: int) -> States:
         """The legal degrees that cut weights and their states, each once."""
-        zero = replace(way, reshard=self.space.values["parallelism.reshard"][-1] if way.zero == 3 else None)
+        zero = replace(sharded, reshard=self.space.values["parallelism.reshard"][-1] if sharded.zero == 3 else None)
         return self.once(("states", tuple(cut.items()), zero, ways), lambda: self._states(cut, zero, ways))
 
-    def _states(self, cut: Mapping[str, bool], way: Sharded, ways: int) -> States:
-        cells = self.cells(cut, way, None, ways)
+    def _states(self, cut: Mapping[str, bool], sharded: Sharded, ways: int) -> States:
+        cells = self.cells(cut, sharded, None, ways)
         lengths = [self.lengths[axis] for axis in STATE]
         flat: Array = np.zeros(cells["data"].size, np.int64)
         for axis in STATE:
@@ -151,10 +170,10 @@ class World:
         columns = dict(zip(STATE, np.unravel_index(found, lengths), strict=True))
         return States(found, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
 
-    def keys(self, columns: Mapping[str, Array], way: Sharded, layers: Layers | None) -> dict[str, Array]:
+    def keys(self, columns: Mapping[str, Array], sharded: Sharded, cut_layers: Cut | None) -> dict[str, Array]:
         """The keys of layouts, as places among the values of the space."""
         values = self.space.values
-        fixed = {**way.layout, **(layers.layout if layers else {})}
+        fixed = {**sharded.layout, **(cut_layers.layout if cut_layers else {})}
         found: dict[str, Array] = {key: values[key].index(value) for key, value in fixed.items()}
         for axis, column in columns.items():
             if axis in self.lists:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.overlap import hidden, spent, tax
+from ledger.books.overlap import hidden, slowdown, spent
 from ledger.books.prices import Work, kernel
 from ledger.books.results import Compiled, KernelTime
 from ledger.model.causes import Cause, Transfer
@@ -68,8 +68,8 @@ def test_a_transfer_hides_behind_its_own_block_alone() -> None:
 
 def test_a_transfer_takes_multiprocessors_from_what_runs_beside_it() -> None:
     """24 channels of NCCL on 132 multiprocessors; a share that a stack states itself wins where it is more."""
-    assert tax(replace(PLAN, stack=replace(STACK, transfer_channels=24, overlap_tax=0.0))) == 24 / 132
-    assert tax(replace(PLAN, stack=replace(STACK, transfer_channels=24, overlap_tax=0.5))) == 0.5
+    assert slowdown(replace(PLAN, stack=replace(STACK, transfer_channels=24, overlap_tax=0.0))) == 24 / 132
+    assert slowdown(replace(PLAN, stack=replace(STACK, transfer_channels=24, overlap_tax=0.5))) == 0.5
 
 
 def test_a_stacks_level_is_of_plain_matmuls() -> None:

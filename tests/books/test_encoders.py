@@ -11,7 +11,6 @@ import pytest
 import ledger
 from ledger.books.compiler import compile_plan, compile_totals
 from ledger.books.results import Account, Compiled
-from ledger.search.compiled_rows import is_compiled
 from ledger.search.pricing import pieces, price
 from ledger.search.space import laid_out, space_of
 from ledger.spec.load import load_plan
@@ -137,7 +136,6 @@ def layouts(model: plans.Mapped, **run: Any) -> Iterator[tuple[dict[str, float],
     plan = load_plan(json.dumps(document, indent=1))
     over = {"parallelism.zero": [1, 3], "parallelism.replicate": [1], "parallelism.offload": [None]}
     space = space_of(plan, {**over, "recompute": ["full"], "run.micro_batch": [3]})
-    assert is_compiled(plan)
     keys = ("time.step", "memory.peak")
     for piece in pieces(space):
         for block in price(piece, keys):

@@ -8,7 +8,7 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.compiled_roles import compile_roles
-from ledger.books.memory.outside import outside, workspace
+from ledger.books.memory.outside import outside, workspaces_of
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
@@ -57,15 +57,15 @@ def test_attention_backward_works_in_what_its_source_allocates(kernel: str) -> N
         "eager": 0,
     }[kernel]
     assert grouped
-    for point in book.line.points:
+    for point, workspace in zip(book.line.points, workspaces_of(book), strict=True):
         runs = (point.phase, point.unit) == (BACKWARD, "decoder")
-        assert book.value(workspace(book.program, point)) == (expected if runs else 0)
+        assert workspace == (expected if runs else 0)
 
 
 def test_a_moment_without_attention_reserves_no_workspace_for_it() -> None:
     """The update's peak is not made larger by a buffer that was freed before."""
     made = plan()
     (book,) = compile_roles(made, roles(made))
-    names = [part.name for part in outside(made, book, Peak(len(book.line.points) - 1, 10**6, {}))]
+    names = [part.name for part in outside(made, Peak(len(book.line.points) - 1, 10**6), workspaces_of(book))]
     assert "workspaces of attention's backward" not in names
-    assert all(isinstance(part, Outside) for part in outside(made, book, Peak(0, 10**6, {})))
+    assert all(isinstance(part, Outside) for part in outside(made, Peak(0, 10**6), workspaces_of(book)))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ from ledger.search.pricing import pieces, price
 from ledger.search.question import Question
 from ledger.search.recommend import kept_values, may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
-from ledger.search.shapes import is_priced_at_once
 from ledger.search.space import Layout, Space, laid_out, space_of
+from ledger.search.structures import prices_in_bulk
 from ledger.search.tasks import Job, Task, run_task
 from ledger.spec.load import load_plan, revised
 from ledger.spec.overrides import assignments
@@ -197,25 +198,25 @@ def test_a_search_that_runs_out_of_time_goes_by_what_it_has(tight: Plan) -> None
     assert cut.scope.endswith("the search was stopped before its end")
 
 
-def test_layouts_that_are_compiled_one_by_one_come_in_pieces_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue of modules makes layers unlike: of each piece few layouts are compiled before its time is looked at."""
+def test_layouts_that_take_long_come_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of modules makes moments depend on every size: few layouts are priced before the time is looked at."""
     plan = load_plan("gpt2", ["stack=deepspeed-zero3-transformers-2026", "parallelism.zero=3"])
-    assert not is_priced_at_once(plan)
+    assert not prices_in_bulk(plan)
     space = space_of(plan, {**SMALL, "parallelism.zero": (3,), "parallelism.tensor": (1,)})
-    whole = [replace(one, recomputes=SMALL["recompute"]) for one in pieces(space)[:1]]
-    assert len(pieces(space)) == len(SMALL["recompute"])
-    every = sorted(
-        str(block.layout(row)) for one in whole for block in price(one, (TIME,)) for row in range(len(block))
-    )
-    apart = [block for one in pieces(space) for block in price(one, (TIME,))]
-    assert every == sorted(str(block.layout(row)) for block in apart for row in range(len(block)))
-    times = iter([0.0, 0.0, 2.0])  # as it is looked at before each block
-    monkeypatch.setattr(pricing, "COMPILED", 1)
-    monkeypatch.setattr(tasks.time, "monotonic", lambda: next(times))
-    found = run_task(Task(0, pieces(space)[0], space, {}, ()), Job(Question(), until=1.0))
+    (piece,) = pieces(space)
+    every = sorted(str(block.layout(row)) for block in price(piece, (TIME,)) for row in range(len(block)))
+    monkeypatch.setattr(pricing, "SLOW_CELLS", 1)
+    monkeypatch.setattr(pricing, "SECONDS", 0.0)
+    blocks = list(price(piece, (TIME,)))
+    assert every == sorted(str(block.layout(row)) for block in blocks for row in range(len(block)))
+    assert len(blocks) == len(every) > 1
+    times = iter([0.0, 2.0])  # as it is looked at before each block
+    monkeypatch.setattr(pricing.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(pricing, "SECONDS", -1.0)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    found = run_task(Task(0, piece, space, {}, ()), Job(Question(), until=1.0))
     assert not found.complete
-    assert found.legal == 2
-    assert len(every) > len(pieces(space)) * found.legal
+    assert found.legal == 1
 
 
 # --- the cache ----------------------------------------------------------------------------------

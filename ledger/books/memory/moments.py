@@ -12,7 +12,7 @@ from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.module_gathering import ModuleGathering
 from ledger.books.memory.passing import passes
-from ledger.books.memory.reduction_buffer import ReductionBuffer
+from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, written
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.books.module_fetches import by_module
@@ -78,6 +78,10 @@ class Moments:
         """The steps of the unit that runs."""
         return self.passes[point.phase, point.unit]
 
+    def written(self, point: Point) -> Sequence[Written]:
+        """The weights of the unit that runs backward in the order of their gradients, with what is there then."""
+        return tuple(written(self.units[point.unit], self.alive(point)))
+
     def stretches(self, point: Point) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of the unit that runs, apart where different things stand beside them."""
         alive, gathering = self.alive(point), self.gathering
@@ -90,7 +94,7 @@ class Moments:
             return gathering.steps(point, unit, self.alive(point), chosen)
         if drains(self.plan) and point.phase == BACKWARD:
             buffer = ReductionBuffer(self.program, self.plan, self.line)
-            return buffer.steps(point, unit, self.alive(point), running(unit, chosen))
+            return buffer.steps(point, unit, self.written(point), running(unit, chosen))
         if self.program.sharding.splits("gradients") and point.phase == BACKWARD:
             return scattering(self.program, self.plan, unit, self.alive(point)[-1], running(unit, chosen))
         return running(unit, chosen)

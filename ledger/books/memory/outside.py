@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import sympy
@@ -10,13 +10,13 @@ import sympy
 from ledger.arithmetic.values import Amount, pick, truncate
 from ledger.books.compiled_roles import CompiledRole
 from ledger.books.memory.peak import Peak
-from ledger.books.memory.timeline import BACKWARD, Point
+from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
 from ledger.model.dims import Dim
 from ledger.model.fused_attention import AttentionBackward
 from ledger.model.operations import ZERO, total
-from ledger.model.program import Program
 from ledger.model.tensors import CeilDiv, Tensor
+from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 
@@ -29,34 +29,36 @@ ATTENTION = (
 FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
 
 
-def outside(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Outside, ...]:
-    """Everything beside the tensors at the fullest moment; with them, what the driver reports."""
-    library, attention, pool, context = _amounts(plan, book, peak)
-    found = (
+def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outside, ...]:
+    """Everything beside the tensors at the fullest moment; with them, what the driver reports.
+
+    `workspaces`: bytes that kernels of attention allocate, moment by moment.
+    """
+    library, attention, pool, context = _amounts(plan, peak, workspaces)
+    parts = (
         Outside("workspaces of the matmul library", library, LIBRARY),
         Outside("workspaces of attention's backward", attention, ATTENTION),
         Outside("pool of the allocator", pool, stated_at(plan, FRAGMENTATION)),
         Outside("context, libraries and communicators", context, stated_at(plan, CONTEXT)),
     )
-    return tuple(part for part in found if part.bytes)
+    return tuple(part for part in parts if part.bytes)
 
 
-def reserved(plan: Plan, book: CompiledRole, peak: Peak) -> Amount:
+def reserved(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> Amount:
     """Bytes the driver reports: the tensors, and all that lies outside them."""
-    return peak.bytes + sum(_amounts(plan, book, peak))
+    return peak.bytes + sum(_amounts(plan, peak, workspaces))
 
 
-def allocated(plan: Plan, book: CompiledRole, peak: Peak) -> Amount:
+def allocated(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> Amount:
     """Bytes that PyTorch's allocator counts (`torch.cuda.max_memory_allocated`): tensors, and workspaces of kernels."""
-    library, attention, _, _ = _amounts(plan, book, peak)
+    library, attention, _, _ = _amounts(plan, peak, workspaces)
     return peak.bytes + library + attention
 
 
-def _amounts(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Amount, Amount, Amount, Amount]:
+def _amounts(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Amount, Amount, Amount, Amount]:
     """Bytes of the matmul library, of attention's backward, of the allocator's pool, of the driver's context."""
     library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
-    at_moments = [truncate(book.value(workspace(book.program, point))) for point in book.line.points]
-    attention = pick(peak.moment, at_moments)
+    attention = pick(peak.moment, workspaces)
     held = peak.bytes + library + attention
     return library, attention, pool(held, plan.stack), plan.stack.context
 
@@ -66,14 +68,22 @@ def pool(held: Amount, stack: Stack) -> Amount:
     return truncate(held * stack.fragmentation) - held
 
 
-def workspace(program: Program, point: Point) -> sympy.Expr:
-    """Bytes that the attention kernel of a layer's backward allocates for itself; the largest where there are several.
+def workspaces_of(book: CompiledRole) -> tuple[Amount, ...]:
+    """Bytes that attention's backward allocates for itself on a role's device, moment by moment."""
+    units = {unit.name: unit for unit in book.program.units}
+    return tuple(
+        truncate(book.value(attention_workspace(units[point.unit])))
+        if point.phase == BACKWARD and point.unit in units
+        else 0
+        for point in book.line.points
+    )
+
+
+def attention_workspace(unit: Unit) -> sympy.Expr:
+    """Bytes that the attention kernel of a unit's backward allocates for itself.
 
     Attention of one unit differs only in what it attends to, so any of its kernels stands for all.
     """
-    unit = next((unit for unit in program.units if unit.name == point.unit), None)
-    if point.phase != BACKWARD or unit is None:
-        return ZERO
     kernels = (step for step in unit.backward if isinstance(step, AttentionBackward))
     return next((total(t.bytes() for t in temporaries(kernel)) for kernel in kernels), ZERO)
 

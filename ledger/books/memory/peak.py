@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ledger.arithmetic.values import Amount, largest, pick, truncate
 from ledger.books.compiled_roles import CompiledRole
@@ -13,20 +14,22 @@ from ledger.books.memory.holdings import CATEGORIES
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes alive at the fullest moment, in all and by category; `moment` is its place in the timeline."""
+    """The fullest moment of a step, its place in the timeline and its bytes; `moments`: those of each by category."""
 
     moment: Amount
     bytes: Amount
-    parts: Mapping[str, Amount]
+    moments: Sequence[Mapping[str, Amount]] = ()
+
+    @cached_property
+    def parts(self) -> Mapping[str, Amount]:
+        """Bytes alive then, by category."""
+        names = dict.fromkeys((*CATEGORIES, *(name for parts in self.moments for name in parts)))
+        return {name: pick(self.moment, [parts.get(name, 0) for parts in self.moments]) for name in names}
 
 
 def peak_of(book: CompiledRole) -> Peak:
     """The fullest moment of one device."""
-    filled = by_moment(book)
-    totals = [sum(parts.values()) for parts in filled]
-    moment = largest(totals, lambda total: total)
-    parts = {category: pick(moment, [parts[category] for parts in filled]) for category in CATEGORIES}
-    return Peak(moment, pick(moment, totals), parts)
+    return fullest_moment(by_moment(book))
 
 
 def peak_bytes(book: CompiledRole) -> Amount:
@@ -34,16 +37,36 @@ def peak_bytes(book: CompiledRole) -> Amount:
     return peak_of(book).bytes
 
 
+def fullest_moment(moments: Sequence[Mapping[str, Amount]]) -> Peak:
+    """The fullest of the moments of a step, whose bytes are by category."""
+    totals = [sum(parts.values()) for parts in moments]
+    moment = largest(totals, lambda total: total)
+    return Peak(moment, pick(moment, totals), moments)
+
+
 def by_moment(book: CompiledRole) -> list[dict[str, Amount]]:
     """The bytes alive at each moment, by category."""
-    filled: list[dict[str, Amount]] = [dict.fromkeys(CATEGORIES, 0) for _ in book.line.points]
-    for entry in book.ledger.entries:
-        if isinstance(entry.when, Lifetime):
-            amount = truncate(book.value(entry.amount) * book.value(entry.times))
-            category = entry.resource.category
-            for moment in range(entry.when.first, entry.when.last + 1):
-                filled[moment][category] += amount
+    stocks = (
+        (entry.when, entry.resource.category, truncate(book.value(entry.amount) * book.value(entry.times)))
+        for entry in book.ledger.entries
+        if isinstance(entry.when, Lifetime)
+    )
+    moments = lasting(stocks, len(book.line.points))
     for step in book.fullest:
-        for category, amount in step.by_category(book.value).items():
-            filled[step.moment][category] += amount
-    return filled
+        add(moments[step.moment], step.by_category(book.value))
+    return moments
+
+
+def lasting(stocks: Iterable[tuple[Lifetime, str, Amount]], count: int) -> list[dict[str, Amount]]:
+    """Bytes of stocks by category at each of `count` moments; each stock with when it is alive and its category."""
+    moments: list[dict[str, Amount]] = [{} for _ in range(count)]
+    for when, category, amount in stocks:
+        for moment in range(when.first, when.last + 1):
+            add(moments[moment], {category: amount})
+    return moments
+
+
+def add(moment: dict[str, Amount], parts: Mapping[str, Amount]) -> None:
+    """Adds bytes by category to those of a moment."""
+    for category, amount in parts.items():
+        moment[category] = moment[category] + amount if category in moment else amount

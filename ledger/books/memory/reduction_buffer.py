@@ -28,6 +28,7 @@ from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
+Written = tuple[Tensor, LiveTensors]  # a weight, and what is there when its gradient has been written
 MANY = sympy.Integer(10**6)  # more than the buffers that one gradient fills
 
 
@@ -54,10 +55,9 @@ class ReductionBuffer:
         alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _in_layers
         yield from posted(self.line, held.cause, held.category, held.amount, alive, held.why)
 
-    def steps(self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Iterable[Step]) -> Iterator[Step]:
-        """The steps of a moment of backward, and those at which gradients are reduced."""
+    def steps(self, point: Point, unit: Unit, fresh: Sequence[Written], running: Iterable[Step]) -> Iterator[Step]:
+        """The steps of a moment of backward, and those at which gradients, `fresh` in their order, are reduced."""
         yield from running
-        fresh = list(written(unit, alive))
         at_once = self.plan.parallelism.zero > 1
         if unit.name == OUTPUT and self.plan.parallelism.zero:
             for _, step in fresh:
@@ -77,7 +77,7 @@ class ReductionBuffer:
         why = "gradients laid out by the ranks that keep them"
         return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
 
-    def _in_a_layer(self, point: Point, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
+    def _in_a_layer(self, point: Point, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
         """The gradients of a layer, each of which may find the buffer full."""
         layer = total(weight.elements() for weight, _ in fresh)
         filled = self._before_layers() + point.left[unit.name] * layer
@@ -87,7 +87,7 @@ class ReductionBuffer:
             yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
             filled += weight.elements()
 
-    def _at_the_end(self, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
+    def _at_the_end(self, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
         """The embedding's gradient finds the buffer full, or is reduced by itself.
 
         Where whole gradients of earlier micro-batches are there, it has been added to them.
@@ -114,7 +114,7 @@ def _in_layers(point: Point) -> sympy.Expr:
     return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
 
 
-def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[tuple[Tensor, LiveTensors]]:
+def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[Written]:
     """The trained weights in the order of their gradients, each with what is there when its own has been written."""
     left = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     for step, after in pairwise(alive):

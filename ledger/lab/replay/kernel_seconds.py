@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ledger.books.assembly.work import PASSES
 from ledger.books.compiled_roles import CompiledRole
 from ledger.books.launch_overhead import checks
-from ledger.books.passes import PASSES
 from ledger.books.price_changes import step_calls
 from ledger.lab.replay.passes import KERNEL_LAUNCH, UnitPasses
 from ledger.model.fsdp_units import ENDS
@@ -35,14 +35,15 @@ def _priced(
     plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
 ) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
     table = step_calls([book])
-    (timed,) = table.times(plan, table.rows(plan))
+    (priced,) = table.rows(plan)
+    (timed,) = table.times(plan, (priced,))
     for unit in units:
         beside = (0, 0) if unit.name in ENDS else plan.stack.beside
         for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             unit_pass = timed.passes.get((name, unit.name))
             device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS
-            rows = [row for row in timed.kernels if row.cause.unit == unit.name and row.when in PASSES[name]]
+            rows = [row for row in priced if row.cause.unit == unit.name and row.when in PASSES[name]]
             compared = checks(rows, plan) / (timed.count * unit.count)
             host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
             yield (name, unit.name), (host / kernels, device)

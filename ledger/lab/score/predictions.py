@@ -10,7 +10,7 @@ from ledger.books import time
 from ledger.books.compiled_roles import CompiledRole, compile_roles, with_memory_of
 from ledger.books.compiler import reserved_bytes
 from ledger.books.intervals import MEMORY, known_as
-from ledger.books.memory.outside import allocated
+from ledger.books.memory.outside import allocated, workspaces_of
 from ledger.books.memory.peak import peak_bytes, peak_of
 from ledger.books.price_changes import step_calls
 from ledger.evidence.documents import Evidence
@@ -229,7 +229,7 @@ def published_memory(made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -
     """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device."""
     ranks = {"first": books[:1], "last": books[-1:]}.get(made.software.rank, books)
     if made.software.memory == ALLOCATED:
-        worst = int(max(allocated(plan, book, peak_of(book)) for book in ranks))
+        worst = int(max(allocated(plan, peak_of(book), workspaces_of(book)) for book in ranks))
         return worst, worst
     outside = plan.stack.context if made.software.memory == DRIVER else 0
     fullest = max((replay_step(plan, book) for book in ranks), key=lambda replay: replay.reserved)

@@ -52,7 +52,7 @@ class BucketPeaks:
         """Bytes of a moment's fullest step beyond those of even filling."""
         unit, alive = self.moments.units[point.unit], self.moments.alive(point)
         plain = list(running(unit, alive))
-        even = self.buffer.steps(point, unit, alive, plain)
+        even = self.buffer.steps(point, unit, self.moments.written(point), plain)
         return self._fullest((*plain, *self._weight_by_weight(point))) - self._fullest(even)
 
     @cached_property

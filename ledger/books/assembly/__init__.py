@@ -1,0 +1,4 @@
+"""A step put together from facts: of units, of the weights that devices share, of the order of a pipeline.
+
+Every fact is an exact number, an array of numpy's or a value of a trace; what is put together here is the same for all.
+"""

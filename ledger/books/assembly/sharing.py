@@ -1,0 +1,259 @@
+"""Facts of sharing: what a stage spends on the weights of its layers and holds of them, step by step.
+
+They belong to a stage: what is reduced in buckets or gathered in a queue is no sum over layers. What the layers hold
+themselves is only referred to, by the labels of `units`, since it is the same for every way of sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ledger.arithmetic.values import Amount, largest, maximum, parts_of, pick, truncate
+from ledger.books import posting
+from ledger.books.assembly.units import (
+    BEGINS,
+    DONE,
+    ENTERS,
+    FULLEST,
+    LEFT,
+    STRETCHES,
+    WROTE,
+    Live,
+    Parts,
+    Sums,
+    expert_gradients,
+    named,
+    priced,
+    sums_of,
+)
+from ledger.books.assembly.work import PassOf, StepWork, UnitWork, step_work, unit_works
+from ledger.books.compiled_roles import CompiledRole
+from ledger.books.counts import per_device
+from ledger.books.entries import MICRO_BATCH, STEP, Ledger, Lifetime, nonzero
+from ledger.books.evaluate import Value
+from ledger.books.memory import holdings, optimizer
+from ledger.books.memory.expert_sets import ExpertGathering
+from ledger.books.memory.expert_span import Span
+from ledger.books.memory.gathering import Gathering
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.moments import Moments
+from ledger.books.memory.passing import passes
+from ledger.books.memory.peak import add, lasting
+from ledger.books.memory.reduction_buffer import Written, written
+from ledger.books.memory.steps import Allocation, Step, weight_gradients
+from ledger.books.memory.timeline import Point, Timeline
+from ledger.books.totals import static
+from ledger.model.program import Program
+from ledger.model.schedule import Role, micro_batches
+from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.spec.plan import Plan
+
+Reference = tuple[str, str, str]  # a label of what is alive, of a pass and a unit
+References = tuple[Reference, ...]
+
+
+# --- time, and sums -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharingTimes:
+    """What a stage does for the weights that it shares: by pass and unit in a micro-batch, and once a step."""
+
+    work: Mapping[PassOf, UnitWork]
+    once: StepWork
+
+
+@dataclass(frozen=True)
+class SharingSums:
+    """What it spends on them in a micro-batch and once a step, and what it holds of them, by total."""
+
+    recurring: Sums
+    once: Sums
+    static: Mapping[str, Amount]
+    parameters: Amount
+
+
+def sharing_times(plan: Plan, program: Program, value: Value) -> SharingTimes:
+    """The seconds at one setting of the degrees."""
+    rows = priced(posting.of_sharing(program, plan, value), plan, value)
+    return SharingTimes(dict(unit_works(rows, plan)), step_work(rows, plan))
+
+
+def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> SharingSums:
+    """The sums at one setting of the degrees."""
+    entries, count = tuple(posting.of_sharing(program, plan, value)), micro_batches(plan)
+    recurring = sums_of((entry for entry in entries if entry.per == MICRO_BATCH), plan, value)
+    once = [entry for entry in entries if entry.per == STEP]
+    once += posting.of_weights_on_host(program, plan, value)
+    line = Timeline((), {})
+    states = nonzero(optimizer.kept(program, plan, line.whole, value))
+    book = CompiledRole(role, program, Ledger("", states), value, line)
+    return SharingSums(
+        {key: amount / count for key, amount in recurring.items()},
+        sums_of(once, plan, value),
+        dict(static(plan, book)),
+        per_device(book),
+    )
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PointFacts:
+    """Bytes by category at one moment: those that last, and beside which of layers' own bytes how many more stand.
+
+    Of the steps beside the same bytes of layers, it is the fullest.
+    """
+
+    lasting: dict[str, Amount]
+    steps: Mapping[References, Parts]
+
+
+class Referring(Moments):
+    """The moments of a step at which the layers' own bytes are labels."""
+
+    @cached_property
+    def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
+        """A few steps of each unit and pass: as it begins, the fullest, and what is left beside weights' gradients."""
+        found: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
+        for name, unit in self.units.items():
+            for phase, steps in passes(unit, added=self.adds):
+                inner = isinstance(self.gathering, ExpertGathering) and self.gathering.inner(name)
+                gradients = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
+                left = LiveTensors(LEFT, (named(LEFT), *gradients))
+                within = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (named(FULLEST),)),)
+                found[phase, name] = (LiveTensors(BEGINS, (named(BEGINS),)), *within, left)
+        return found
+
+    @cached_property
+    def gathering(self) -> Gathering | None:
+        """As of a real unit, but for when its experts run."""
+        real = Moments(self.program, self.plan, self.line).gathering
+        return _ExpertsByLabel(real.buffers, real.line) if isinstance(real, ExpertGathering) else real
+
+    def written(self, point: Point) -> Sequence[Written]:
+        """The weights of a unit in the order of their gradients, what is there beside each by its label."""
+        unit = self.units[point.unit]
+        return tuple(
+            (weight, LiveTensors(WROTE + weight.name, (named(WROTE + weight.name), weight.gradient)))
+            for weight in written_weights(unit, added=self.adds)
+        )
+
+
+class _ExpertsByLabel(ExpertGathering):
+    """Layers with experts whose own bytes are labels."""
+
+    def span(self, unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:  # noqa: ARG002
+        """The third and the fourth of the steps are the experts', rebuilt and run."""
+        return Span(2, 3, 2)
+
+
+def written_weights(unit: Unit, *, added: bool) -> tuple[Tensor, ...]:
+    """The trained weights of a unit in the order of their gradients."""
+    steps = dict(passes(unit, added=added))["backward"]
+    return tuple(weight for weight, _ in written(unit, steps))
+
+
+def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors, ...]:
+    """Steps before the experts, while they are rebuilt, while they run, and after."""
+    enters, done = named(ENTERS), named(DONE)
+    gradients = tuple(tensor for tensor in steps[-1].tensors if tensor.name in expert_gradients(unit))
+    beside = ((enters,), (enters,), (done, *gradients), (done, *gradients))
+    return tuple(LiveTensors(label, (*held, named(label))) for label, held in zip(STRETCHES, beside, strict=True))
+
+
+def point_facts(plan: Plan, program: Program, value: Value, line: Timeline) -> tuple[PointFacts, ...]:
+    """What a stage holds at each moment beside what its layers do."""
+    moments = Referring(program, plan, line)
+    return tuple(
+        PointFacts(lasting, _fullest(_steps(moments, point, value)) if point.unit in moments.units else {})
+        for point, lasting in zip(line.points, _lasting(moments, value), strict=True)
+    )
+
+
+def _lasting(moments: Moments, value: Value) -> list[dict[str, Amount]]:
+    """What a stage holds of weights, states and gradients at each moment, by category."""
+    program, plan, line = moments.program, moments.plan, moments.line
+    entries = (*holdings.of_weights(program, plan, line, value), *holdings.of_gradients(moments))
+    stocks = (
+        (entry.when, entry.resource.category, truncate(value(entry.amount) * value(entry.times)))
+        for entry in entries
+        if entry.amount and entry.times and isinstance(entry.when, Lifetime)
+    )
+    return lasting(stocks, len(line.points))
+
+
+def resolved_points(plan: Plan, program: Program, value: Value, line: Timeline) -> tuple[PointFacts, ...]:
+    """What a stage holds at each moment with what its layers do while they run, at one setting of all sizes."""
+    moments = Moments(program, plan, line)
+    facts = [PointFacts(lasting, {}) for lasting in _lasting(moments, value)]
+    for step in holdings.fullest_steps(program, plan, value, line):
+        add(facts[step.moment].lasting, step.by_category(value))
+    return tuple(facts)
+
+
+def gradients_add(plan: Plan, program: Program) -> bool:
+    """Whether a new gradient is added at once to one that is there."""
+    return Moments(program, plan, Timeline((), {})).adds
+
+
+def _steps(moments: Referring, point: Point, value: Value) -> Iterator[tuple[References, Parts]]:
+    """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
+    for step in moments.steps(point, moments.alive(point)[1:-1]):
+        yield _split(step, point.phase, value)
+
+
+def _split(step: Step, phase: str, value: Value) -> tuple[References, Parts]:
+    references: list[Reference] = []
+    parts: dict[str, Amount] = {}
+    for each in step.held:
+        if not isinstance(each, Allocation):
+            raise TypeError(f"which step of {step.name} is the fullest is not known")
+        if each.cause.name in LABELS or each.cause.name.startswith(WROTE):
+            references.append((each.cause.name, phase, each.cause.unit))
+        elif each.amount and each.times:
+            amount = truncate(value(each.amount) * value(each.times))
+            parts[each.category] = parts.get(each.category, 0) + amount
+    return tuple(references), parts
+
+
+LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
+
+
+def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Parts]:
+    alike: dict[References, list[Parts]] = {}
+    for references, parts in steps:
+        alike.setdefault(references, []).append(parts)
+    return {
+        references: parts_of(largest(each, lambda parts: sum(parts.values())), each, lambda parts: parts)
+        for references, each in alike.items()
+    }
+
+
+def point_bytes(facts: PointFacts, live: Live, *, added: bool) -> Parts:
+    """Bytes by category at a moment: what lasts, and the fullest step with what layers hold meanwhile."""
+    steps = []
+    for references, parts in facts.steps.items():
+        held = dict(parts)
+        for label, phase, unit in references:
+            add(held, live[phase, unit, added][label])
+        steps.append(held)
+    moment = dict(facts.lasting)
+    add(moment, fullest_step(steps))
+    return moment
+
+
+def fullest_step(steps: Sequence[Parts]) -> Parts:
+    """The step with most bytes, by category; nothing of no steps."""
+    if not steps:
+        return {}
+    if all(len(parts) == 1 for parts in steps) and len({*(name for parts in steps for name in parts)}) == 1:
+        (name,) = steps[0]
+        return {name: maximum(*(parts[name] for parts in steps))}
+    place = largest(steps, lambda parts: sum(parts.values()))
+    names = dict.fromkeys(name for parts in steps for name in parts)
+    return {name: pick(place, [parts.get(name, 0) for parts in steps]) for name in names}

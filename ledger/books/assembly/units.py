@@ -1,0 +1,287 @@
+"""Facts of a unit: what one layer of a group, or an end of the model, computes, sends, saves and holds.
+
+They are the same however its weights are shared and however layers are dealt out to stages. Each function takes units
+of which there is one each, a plan whose sizes are exact numbers or values of a trace, and what evaluates formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import sympy
+
+from ledger.arithmetic.values import Amount, is_plain, largest, pick, truncate
+from ledger.books import posting
+from ledger.books.assembly.work import (
+    PASSES,
+    PassOf,
+    StepWork,
+    UnitWork,
+    longest_send,
+    step_work,
+    unit_works,
+)
+from ledger.books.entries import MICRO_BATCH, STEP, Entry, Ledger, Lifetime, nonzero
+from ledger.books.evaluate import Value
+from ledger.books.kernels import price_calls
+from ledger.books.memory import holdings
+from ledger.books.memory.expert_span import AFTER, span
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.outside import attention_workspace
+from ledger.books.memory.passing import categories, passes, standing
+from ledger.books.memory.reduction_buffer import written
+from ledger.books.memory.steps import weight_gradients
+from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
+from ledger.books.results import KernelTime
+from ledger.books.spending import spending
+from ledger.books.step_sums import step_sums
+from ledger.model.dims import Dim
+from ledger.model.gradients import drains
+from ledger.model.operations import ONE
+from ledger.model.program import Program, sends
+from ledger.model.schedule import Role
+from ledger.model.sharding import EXPERT, Sharding
+from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.spec.plan import Plan
+
+TOTAL = "total"  # begins the keys of sums that are part of a total, which is the second part
+Sums = Mapping[tuple[str, ...], Amount]
+PASS_OF = {phase: name for name, phases in PASSES.items() for phase in phases}
+
+
+def single(units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """The units, as a device would run them that holds one of each."""
+    return tuple(replace(unit, count=ONE) for unit in units)
+
+
+def any_stage(plan: Plan, layers: Sequence[Amount] = ()) -> Role:
+    """A stage that holds both ends of the model and one layer of each group, or so many, and sends once."""
+    counts = tuple(layers) or (1,) * len(plan.model.groups)
+    sent = 1 if plan.parallelism.pipeline > 1 else 0
+    return Role("all", (0,), 1, counts, True, True, Fraction(1), 0, sent, sent)
+
+
+def priced(entries: Iterable[Entry], plan: Plan, value: Value) -> list[KernelTime]:
+    """The kernels and transfers of some entries with their prices."""
+    return list(price_calls(Ledger("", nonzero(entries)), plan, value))
+
+
+def _spent_by(plan: Plan, units: Sequence[Unit]) -> tuple[Entry, ...]:
+    """What units compute and send, all but what goes from stage to stage."""
+    passed_on = (entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if not _leaves_the_stage(entry))
+    return *posting.of_units(units, plan), *posting.of_host_activations(units), *passed_on
+
+
+def _leaves_the_stage(entry: Entry) -> bool:
+    return entry.resource.axis == "pipeline"
+
+
+def _sent_by(plan: Plan) -> tuple[Entry, ...]:
+    """What goes from stage to stage, each once in a micro-batch."""
+    return tuple(entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if _leaves_the_stage(entry))
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnitTimes:
+    """The work of each unit, by pass, in one micro-batch, and by unit once a step."""
+
+    work: Mapping[PassOf, UnitWork]
+    once: Mapping[str, StepWork]
+
+
+def unit_times(plan: Plan, units: Sequence[Unit], value: Value) -> UnitTimes:
+    """What each unit takes; those that do nothing once a step have no work there."""
+    rows = priced(_spent_by(plan, units), plan, value)
+    late = dict.fromkeys(row.cause.unit for row in rows if row.per == STEP)
+    once = {name: step_work([row for row in rows if row.cause.unit == name], plan) for name in late}
+    return UnitTimes(dict(unit_works(rows, plan)), once)
+
+
+def send_seconds(plan: Plan, value: Value) -> Amount:
+    """Seconds of the longest transfer to another stage."""
+    return longest_send(priced(_sent_by(plan), plan, value))
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnitSums:
+    """What kernels and transfers of each unit add up to, by pass in a micro-batch, and once a step.
+
+    `on_host`: bytes of activations that wait in host memory, by how many of them there are.
+    """
+
+    passes: Mapping[PassOf, Sums]
+    once: Mapping[str, Sums]
+    on_host: Mapping[sympy.Expr, Amount]
+
+
+def sums_of(entries: Iterable[Entry], plan: Plan, value: Value) -> Sums:
+    """What entries add up to: of kernels and transfers, and by the total that they are part of."""
+    every = tuple(entries)
+    named = spending(Ledger("", nonzero(every)), value)
+    return {**step_sums(priced(every, plan, value)), **{(TOTAL, name): amount for name, amount in named.items()}}
+
+
+def unit_sums(plan: Plan, units: Sequence[Unit], value: Value) -> UnitSums:
+    """What each unit spends; `units` with the counts that they have on a device."""
+    entries, on_host = _spent_by(plan, single(units)), dict[sympy.Expr, Amount]()
+    for entry in posting.of_activations_on_host(units):
+        on_host[entry.times] = on_host.get(entry.times, 0) + value(entry.amount)
+    once: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.per == STEP:
+            once.setdefault(entry.cause.unit, []).append(entry)
+    late = {name: sums_of(own, plan, value) for name, own in once.items()}
+    return UnitSums(sums_by_pass(entries, plan, value), late, on_host)
+
+
+def sums_by_pass(entries: Iterable[Entry], plan: Plan, value: Value) -> dict[PassOf, Sums]:
+    """What recurs with every micro-batch, by pass and unit."""
+    recurring: dict[PassOf, list[Entry]] = {}
+    for entry in entries:
+        if entry.per == MICRO_BATCH:
+            recurring.setdefault((PASS_OF[str(entry.when)], entry.cause.unit), []).append(entry)
+    return {key: sums_of(own, plan, value) for key, own in recurring.items()}
+
+
+def sent_sums(plan: Plan, value: Value) -> Mapping[str, Sums]:
+    """What goes from stage to stage in a micro-batch, by pass."""
+    return {name: sums for (name, _), sums in sums_by_pass(_sent_by(plan), plan, value).items()}
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+# Labels of what is alive in one pass of a unit: as it begins, at the fullest step, at the end but weights' gradients.
+# Of a layer with experts also as these begin and when they are done, and at the fullest steps before, while they are
+# rebuilt, while they run and after, less what `ENTERS` or `DONE` and the experts' own gradients are.
+BEGINS, FULLEST, LEFT, ENTERS, DONE = "live.begins", "live.fullest", "live.left", "live.enters", "live.done"
+STRETCHES = ("live.before", "live.rebuilt", "live.experts", "live.after")
+WROTE = "live.wrote."  # begins the label of what is there when a weight's gradient is, that gradient aside
+NEVER = -1e30  # bytes of a step that there is not
+
+LiveOf = tuple[str, str, bool]  # the pass, the unit, and whether gradients are added to others at once
+Parts = Mapping[str, Amount]  # bytes by category
+Live = Mapping[LiveOf, Mapping[str, Parts]]
+# Stocks by first and last moment, how many of them there are, and their category.
+Stock = tuple[int, int, sympy.Expr, str]
+Stocks = Mapping[Stock, tuple[Amount, ...]]
+
+
+def unit_live(plan: Plan, units: Sequence[Unit], value: Value, added: Sequence[bool]) -> Live:
+    """What is alive in each pass of each unit, as far as no other unit holds it, by label and category."""
+    every = (
+        (unit, adds, phase, steps) for unit in units for adds in added for phase, steps in passes(unit, added=adds)
+    )
+    drained = drains(plan)
+    return {
+        (phase, unit.name, adds): dict(_live(unit, phase, steps, value, drained=drained))
+        for unit, adds, phase, steps in every
+        if unit.forward
+    }
+
+
+def _live(
+    unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value, *, drained: bool
+) -> Iterator[tuple[str, Parts]]:
+    category = categories(unit)
+
+    def held(step: LiveTensors, without: frozenset[str] = frozenset()) -> Parts:
+        parts: dict[str, Amount] = {}
+        for tensor in step.tensors:
+            if not standing(tensor) and tensor.name not in without:
+                of = category(tensor)
+                parts[of] = parts.get(of, 0) + truncate(value(tensor.bytes()))
+        return parts
+
+    def fullest(among: Sequence[LiveTensors], without: frozenset[str] = frozenset()) -> Parts:
+        return _fullest(among, value, lambda step: held(step, without))
+
+    yield BEGINS, held(steps[0])
+    yield FULLEST, fullest(steps)
+    yield LEFT, held(steps[-1], weight_gradients(unit))
+    if drained and phase == BACKWARD:
+        for weight, step in written(unit, steps):
+            yield WROTE + weight.name, held(step, frozenset({weight.gradient.name}))
+    experts = expert_gradients(unit)
+    if not experts:
+        return
+    there = span(unit, phase, steps)
+    enters, done = held(between(steps, there.first)), between(steps, there.last + 1)
+    kept, own = held(done, experts), held(_only(done, experts))
+    yield ENTERS, enters
+    yield DONE, kept
+    gone = experts if phase != FORWARD else frozenset[str]()
+    beside = (enters, enters, _sum(kept, own), kept)
+    for stretch, (label, less) in enumerate(zip(STRETCHES, beside, strict=True)):
+        among = [step for place, step in enumerate(steps) if there.stretch(place) == stretch]
+        without = gone if stretch == AFTER else frozenset[str]()
+        yield label, _difference(fullest(among, without), less) if among else {"": NEVER}
+
+
+def _fullest(steps: Sequence[LiveTensors], value: Value, held: Callable[[LiveTensors], Parts]) -> Parts:
+    """What the fullest step holds; one all of whose tensors are alive at another one is never the fullest alone."""
+    sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
+    widest = [
+        place
+        for place, tensors in enumerate(sets)
+        if tensors not in sets[:place] and not any(tensors < others for others in sets)
+    ]
+    sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
+    fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
+    if is_plain(fullest):
+        return held(steps[widest[fullest]])
+    each = [held(steps[place]) for place in widest]
+    names = dict.fromkeys(name for parts in each for name in parts)
+    return {name: pick(fullest, [parts.get(name, 0) for parts in each]) for name in names}
+
+
+def _sum(parts: Parts, others: Parts) -> Parts:
+    return {name: parts.get(name, 0) + others.get(name, 0) for name in {**parts, **others}}
+
+
+def _difference(parts: Parts, others: Parts) -> Parts:
+    return {name: parts.get(name, 0) - others.get(name, 0) for name in {**parts, **others}}
+
+
+def expert_gradients(unit: Unit) -> frozenset[str]:
+    """The gradients of a unit's weights of which other devices hold other experts."""
+    cut = (weight for weight in unit.weights if any(axis == EXPERT for _, axis in weight.split))
+    return frozenset(weight.gradient.name for weight in cut)
+
+
+def between(steps: Sequence[LiveTensors], place: int) -> LiveTensors:
+    """What is alive between a step and the one before it."""
+    before = {id(tensor) for tensor in steps[place - 1].tensors}
+    return LiveTensors("", tuple(tensor for tensor in steps[place].tensors if id(tensor) in before))
+
+
+def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
+    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
+
+
+def unit_stocks(plan: Plan, units: Sequence[Unit], value: Value, line: Timeline) -> Stocks:
+    """What units hold from moment to moment; how many layers and micro-batches do stays a formula."""
+    stocks: dict[Stock, tuple[Amount, ...]] = {}
+    for entry in holdings.of_layers(Program(tuple(units), (), (), Sharding(0, ())), plan, line):
+        if entry.amount and entry.times and isinstance(entry.when, Lifetime):
+            key = entry.when.first, entry.when.last, entry.times, entry.resource.category
+            stocks[key] = (*stocks.get(key, ()), value(entry.amount))
+    return stocks
+
+
+def unit_workspaces(units: Sequence[Unit], value: Value) -> Mapping[str, Amount]:
+    """Bytes that the attention kernel of each unit's backward allocates."""
+    return {unit.name: truncate(value(attention_workspace(unit))) for unit in units}
+
+
+def named(label: str) -> Tensor:
+    """A stand-in for what is alive under a label: its bytes are looked up by its name."""
+    return Tensor(label, (Dim(label, sympy.Symbol(label)),), "fp32")

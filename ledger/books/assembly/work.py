@@ -1,0 +1,293 @@
+"""What a stage does in a step, in seconds, before anything is put in order: sums, which add up over units.
+
+A unit (a layer of a group, an end of the model) computes and sends the same however its weights are shared. What
+sharing them takes is a fact of the stage, since buckets and queues go across its layers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledger.arithmetic.values import Amount, largest_of, maximum, minimum
+from ledger.books.entries import MICRO_BATCH, STEP
+from ledger.books.launch_overhead import Comparisons, comparisons, host_calls, launches
+from ledger.books.overlap import behind_everything, cargo, computes, hidden, moves, on_host, spent
+from ledger.books.results import KernelTime
+from ledger.books.step_sums import StepSums, step_sums
+from ledger.model.causes import HostTransfer, Purpose
+from ledger.model.fsdp_units import ROOT
+from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
+from ledger.model.schedule import micro_batches
+from ledger.spec.axes import INNERMOST_FIRST
+from ledger.spec.plan import Plan
+
+HOST, PIPELINE = "host", "pipeline"  # what moves while no unit runs
+TRANSFERS = tuple(axis for axis in INNERMOST_FIRST if axis != PIPELINE)  # what moves while a unit runs
+PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
+PassOf = tuple[str, str]  # forward or backward, and the unit
+Copies = Mapping[str, tuple[Amount, Amount]]
+
+
+@dataclass(frozen=True)
+class UnitWork:
+    """What a unit does in one pass of one micro-batch, before weights and gradients hide.
+
+    `device`: seconds of kernels, of which `rebuilt` recompute and `weight_gradients` give gradients of weights.
+    `hosts`: seconds that the host needs to launch them, `host_sums` those in which it adds gradients up.
+    `exposed`: seconds of transfers by kind that no kernel of the unit hides, `overlapped` those that one does.
+    `copies`: by direction of the link to the host, all copies and those chained to a transfer between devices;
+    `blocking`: copies that nothing hides.
+    """
+
+    device: Amount = 0.0
+    rebuilt: Amount = 0.0
+    weight_gradients: Amount = 0.0
+    hosts: Amount = 0.0
+    host_sums: Amount = 0.0
+    exposed: Mapping[str, Amount] = field(default_factory=lambda: dict.fromkeys(TRANSFERS, 0.0))
+    overlapped: Amount = 0.0
+    copies: Copies = field(default_factory=dict)
+    blocking: Amount = 0.0
+
+    def times(self, count: Amount) -> UnitWork:
+        """The work of so many such units, one after the other."""
+        return UnitWork(
+            self.device * count,
+            self.rebuilt * count,
+            self.weight_gradients * count,
+            self.hosts * count,
+            self.host_sums * count,
+            {kind: seconds * count for kind, seconds in self.exposed.items()},
+            self.overlapped * count,
+            {way: (seconds * count, chained * count) for way, (seconds, chained) in self.copies.items()},
+            self.blocking * count,
+        )
+
+    def plus(self, other: UnitWork) -> UnitWork:
+        """Both one after the other."""
+        return UnitWork(
+            self.device + other.device,
+            self.rebuilt + other.rebuilt,
+            self.weight_gradients + other.weight_gradients,
+            self.hosts + other.hosts,
+            self.host_sums + other.host_sums,
+            {kind: self.exposed[kind] + other.exposed[kind] for kind in TRANSFERS},
+            self.overlapped + other.overlapped,
+            {way: _pair(self.copies, other.copies, way) for way in {**self.copies, **other.copies}},
+            self.blocking + other.blocking,
+        )
+
+
+def _pair(some: Copies, others: Copies, way: str) -> tuple[Amount, Amount]:
+    first, second = some.get(way, (0.0, 0.0)), others.get(way, (0.0, 0.0))
+    return first[0] + second[0], first[1] + second[1]
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What a stage does once a step: transfers in seconds, the longest of those that may hide, and kernels.
+
+    `reduced`: gradients after backward, `gathered`: weights after the update, `down` and `up`: copies to the host and
+    back, `host_update`: the host's work in its own memory. `late`: 0 where no gradients are reduced once a step.
+    `compared`: the collectives that hosts compare first. `computed`: seconds of kernels by phase, `update` those of the
+    optimizer.
+    """
+
+    reduced: Amount = 0.0
+    longest: Amount = 0.0
+    gathered: Amount = 0.0
+    down: Amount = 0.0
+    longest_down: Amount = 0.0
+    up: Amount = 0.0
+    host_update: Amount = 0.0
+    late: Amount = 0
+    compared: Comparisons = field(default_factory=dict)
+    computed: Mapping[str, Amount] = field(default_factory=dict)
+    update: Amount = 0.0
+
+    def times(self, count: Amount) -> StepWork:
+        """The work of so many such units."""
+        return StepWork(
+            self.reduced * count,
+            self.longest,
+            self.gathered * count,
+            self.down * count,
+            self.longest_down,
+            self.up * count,
+            self.host_update * count,
+            self.late,
+            {call: (each, often * count) for call, (each, often) in self.compared.items()},
+            {phase: seconds * count for phase, seconds in self.computed.items()},
+            self.update * count,
+        )
+
+    def plus(self, other: StepWork) -> StepWork:
+        """The work of both."""
+        compared = dict(self.compared)
+        for call, (each, often) in other.compared.items():
+            compared[call] = each, compared.get(call, (each, 0))[1] + often
+        phases = {**self.computed, **other.computed}
+        return StepWork(
+            self.reduced + other.reduced,
+            maximum(self.longest, other.longest),
+            self.gathered + other.gathered,
+            self.down + other.down,
+            maximum(self.longest_down, other.longest_down),
+            self.up + other.up,
+            self.host_update + other.host_update,
+            maximum(self.late, other.late),
+            compared,
+            {phase: self.computed.get(phase, 0.0) + other.computed.get(phase, 0.0) for phase in phases},
+            self.update + other.update,
+        )
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """What one stage does in a step: its units' own work and that of sharing their weights, by pass and unit.
+
+    `once`: what is done once a step; `send`: the longest transfer to another stage, in seconds; `sums`: what all its
+    kernels and transfers add up to.
+    """
+
+    units: Mapping[PassOf, UnitWork]
+    sharing: Mapping[PassOf, UnitWork]
+    once: StepWork
+    send: Amount
+    sums: StepSums
+
+    def passes(self, plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
+        """All work of each unit in each pass."""
+        for key in {**self.units, **self.sharing}:
+            yield key, _together(self.units.get(key, NOTHING), self.sharing.get(key, NOTHING), plan)
+
+
+NOTHING = UnitWork()
+
+
+def _together(own: UnitWork, sharing: UnitWork, plan: Plan) -> UnitWork:
+    """A unit's own work and that of sharing its weights; some transfers also hide behind kernels of the latter."""
+    work = own.plus(sharing)
+    if sharing is NOTHING:
+        return work
+    exposed, overlapped = dict(work.exposed), work.overlapped
+    for kind in behind_everything(plan.stack.overlap):
+        further = minimum(own.exposed[kind], sharing.device)
+        exposed[kind] = exposed[kind] - further
+        overlapped = overlapped + further
+    return UnitWork(
+        work.device,
+        work.rebuilt,
+        work.weight_gradients,
+        work.hosts,
+        work.host_sums,
+        exposed,
+        overlapped,
+        work.copies,
+        work.blocking,
+    )
+
+
+def stage_work(rows: Sequence[KernelTime], plan: Plan) -> StageWork:
+    """What the priced kernels and transfers of a stage add up to."""
+    own, sharing = ([row for row in rows if row.shares is shares] for shares in (False, True))
+    return StageWork(
+        dict(unit_works(own, plan)),
+        dict(unit_works(sharing, plan)),
+        step_work(rows, plan),
+        longest_send(rows),
+        step_sums(rows),
+    )
+
+
+def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
+    """The work of each unit in each pass of one micro-batch."""
+    recurring = [row for row in rows if row.per == MICRO_BATCH and cargo(row) != PIPELINE]
+    for name, phases in PASSES.items():
+        of_unit: dict[str, list[KernelTime]] = defaultdict(list)
+        for row in recurring:
+            if row.when in phases:
+                of_unit[row.cause.unit].append(row)
+        yield from (((name, unit), _unit_work(name, unit, own, plan)) for unit, own in of_unit.items())
+
+
+def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitWork:
+    count = micro_batches(plan)
+
+    def seconds(chosen: Iterable[KernelTime]) -> Amount:
+        return sum(row.seconds * row.times for row in chosen) / count
+
+    compute = [row for row in rows if computes(row)]
+    exposed = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in TRANSFERS}
+    overlapped = 0.0
+    for kind, sheltered in hidden(name, rows, plan):
+        exposed[kind] -= sheltered / count
+        overlapped += sheltered / count
+    copied = [row for row in rows if moves(row) and cargo(row) == HOST]
+    waits = unit == ROOT or plan.stack.overlap.host == "none"
+    blocking = [row for row in copied if waits or _is_added_on_host(row, plan)]
+    beside = [row for row in copied if row not in blocking]
+    hosts = launches(rows, plan)
+    if not any(row.shares for row in rows):
+        hosts += host_calls(name, unit, rows, plan)
+    return UnitWork(
+        device=seconds(compute),
+        rebuilt=seconds(row for row in compute if row.when == "recompute"),
+        weight_gradients=seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT),
+        hosts=hosts / count,
+        host_sums=seconds(row for row in rows if on_host(row)),
+        exposed=exposed,
+        overlapped=overlapped,
+        copies={way: (seconds(each), seconds(_chained(each))) for way, each in _by_direction(beside)},
+        blocking=seconds(blocking),
+    )
+
+
+def _is_added_on_host(row: KernelTime, plan: Plan) -> bool:
+    """Whether a copy is of a gradient that is added to another one on the host, so that it is waited for."""
+    return sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)
+
+
+def _by_direction(copied: Sequence[KernelTime]) -> Iterator[tuple[str, list[KernelTime]]]:
+    """Copies by their direction, if there are any: each direction of the link works by itself."""
+    for way in (DOWN, UP):
+        rows = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+        if rows:
+            yield way, rows
+
+
+def _chained(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
+    """Copies that feed or follow a transfer between devices: those of weights and of gradients."""
+    return (row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.of != OF_ACTIVATIONS)
+
+
+def step_work(rows: Sequence[KernelTime], plan: Plan) -> StepWork:
+    """What of these kernels and transfers runs once a step."""
+    once = [row for row in rows if row.per == STEP]
+    moved = [row for row in once if moves(row) and cargo(row) != HOST]
+    copied = [row for row in once if moves(row) and cargo(row) == HOST]
+    late, down = ([row for row in each if row.when != "optimizer"] for each in (moved, copied))
+    computed: dict[str, Amount] = defaultdict(float)
+    for row in once:
+        if computes(row) and row.when != "optimizer":
+            computed[row.when] += row.seconds * row.times
+    return StepWork(
+        reduced=spent(late),
+        longest=largest_of(row.seconds for row in late),
+        gathered=spent(row for row in moved if row.when == "optimizer"),
+        down=spent(down),
+        longest_down=largest_of(row.seconds for row in down),
+        up=spent(row for row in copied if row.when == "optimizer"),
+        host_update=spent(row for row in once if on_host(row)),
+        late=len(late),
+        compared=comparisons(once, plan),
+        computed=dict(computed),
+        update=spent(row for row in rows if row.when == "optimizer" and computes(row)),
+    )
+
+
+def longest_send(rows: Iterable[KernelTime]) -> Amount:
+    """Seconds of the longest transfer to another stage."""
+    return largest_of(row.seconds for row in rows if cargo(row) == PIPELINE)

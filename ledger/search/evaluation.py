@@ -1,0 +1,478 @@
+"""Steps and memory of many layouts at once: the compiler's own assembly over arrays, a value for each layout.
+
+A batch holds structures side by side. Its layouts with so many stages are vectors of sizes (cells); a shape of the
+pipeline makes one layout of each cell. What a stage of one composition takes and holds is worked out once for all
+shapes that have such a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sympy
+
+from ledger.arithmetic.operations import WHOLE
+from ledger.arithmetic.values import truncate
+from ledger.books.assembly.sharing import PointFacts, SharingSums, SharingTimes, point_bytes
+from ledger.books.assembly.stages import StageTime, UnitPass, send_seconds, stage_time
+from ledger.books.assembly.units import TOTAL, Live, Stock, Stocks, UnitSums, UnitTimes
+from ledger.books.assembly.work import PASSES, PIPELINE, StageWork, StepWork
+from ledger.books.bindings import bindings
+from ledger.books.compiled_roles import bound_role, with_memory
+from ledger.books.evaluate import Value, exact
+from ledger.books.memory.outside import reserved, workspaces_of
+from ledger.books.memory.peak import Peak, add, fullest_moment, peak_of
+from ledger.books.memory.timeline import BACKWARD
+from ledger.books.price_changes import PRICES
+from ledger.books.spending import HELD
+from ledger.books.time import CriticalPath, critical_path
+from ledger.books.totals import StageFigures
+from ledger.model.dims import BY_NAME
+from ledger.model.pipelines import Pipeline, Work
+from ledger.model.program import program
+from ledger.model.schedule import Role
+from ledger.search.facts import Array, Facts, each_array, together
+from ledger.search.shapes import Shape, Slot, batched
+from ledger.search.structures import SENT, Composition, Structure, sized
+from ledger.search.world import CUT, Known, World
+from ledger.spec.plan import Plan
+
+# Symbols of formulas that count what a stage holds: they differ between stages and shapes, not only by its layers.
+MOVING = tuple(
+    BY_NAME[name].letter
+    for name in ("in_flight", "waiting", "chunks", "micro_batches", "pipeline", "ways", "sends", "returns")
+)
+
+
+class Batch:
+    """Structures whose facts stand side by side, and all of their cells."""
+
+    def __init__(self, world: World, structures: Sequence[Structure]) -> None:
+        self.world, self.structures = world, structures
+        self.cells = {
+            axis: np.concatenate([structure.cells[axis] for structure in structures]) for axis in structures[0].cells
+        }
+        self.structure_of = np.repeat(np.arange(len(structures)), [structure.size for structure in structures])
+
+    def with_stages(self, stages: int, *, detailed: bool) -> Cells | None:
+        """The cells with so many stages; None where there are none."""
+        numbers = np.array(self.world.lists["pipeline"])[self.cells["pipeline"]]
+        places = np.flatnonzero(numbers == stages)
+        return Cells(self, stages, places, detailed=detailed) if places.size else None
+
+
+class Cells:
+    """The cells of a batch with one number of stages, and what stages of any composition take and hold there.
+
+    `detailed`: each kind of transfer and of memory by itself, and all sums; else what a step and its memory need.
+    """
+
+    def __init__(self, batch: Batch, stages: int, places: Array, *, detailed: bool, price: int | None = None) -> None:
+        self.batch, self.stages, self.places, self.detailed, self.price = batch, stages, places, detailed, price
+        self.world, self.structure = batch.world, batch.structures[0]
+        self.columns = {axis: column[places] for axis, column in batch.cells.items()}
+        self.structure_of = batch.structure_of[places]
+        self.size = places.size
+        self.columns["state"] = self.structure.states.places(self.columns)
+        self.count = np.array(self.world.counts, float)[self.columns["count"]]
+        self._known: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Known]) -> Known:
+        """What is made once, under a key."""
+        if key not in self._known:
+            self._known[key] = make()
+        known: Known = self._known[key]
+        return known
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of these layouts: sizes are arrays, a value for each cell."""
+        degrees = {axis: self.number(axis) for axis in ("tensor", "context", "expert", "data", "replicate")}
+        plan = self.structure.plan
+        mesh = replace(plan.parallelism, **degrees, pipeline=self.stages)
+        run = replace(plan.run, micro_batch=self.number("micro_batch"), global_batch=self.world.plan.run.global_batch)
+        return replace(plan, parallelism=mesh, run=run, cluster=self.world.plan.cluster)
+
+    def number(self, axis: str) -> Array:
+        """A size of every cell."""
+        return np.array(self.world.lists[axis])[self.columns[axis]]
+
+    def repriced(self, price: int) -> Cells:
+        """The same cells with one of PRICES made better."""
+        return self.once(
+            ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, detailed=False, price=price)
+        )
+
+    # --- facts of every cell ---
+
+    def gathered(self, facts: Callable[[Structure], Facts], axes: tuple[str, ...]) -> Facts:
+        """Facts over some axes, for every cell: those that structures share are looked up once."""
+        of_structure = [facts(structure) for structure in self.batch.structures]
+        unique = list({id(each): each for each in of_structure}.values())
+        number = {id(each): place for place, each in enumerate(unique)}
+        which = None
+        if len(unique) > 1:
+            which = np.array([number[id(each)] for each in of_structure])[self.structure_of]
+
+        def looked_up(values: Sequence[Array]) -> Array:
+            if all(np.ndim(value) == 0 for value in values) and all(value == values[0] for value in values):
+                return values[0]
+            shape = np.broadcast_shapes(*(np.shape(value) for value in values))
+            used = tuple(axis for axis, length in zip(axes[len(axes) - len(shape) :], shape, strict=True) if length > 1)
+            place, length = self._place(used)
+            if which is None:
+                return np.asarray(values[0]).reshape(-1).take(place)
+            table = np.stack([np.broadcast_to(value, shape).reshape(-1) for value in values])
+            return table.reshape(-1).take(which * length + place)
+
+        gathered: Facts = (
+            together(unique, looked_up)
+            if len(unique) > 1
+            else each_array(unique[0], lambda values: looked_up([values]))
+        )
+        return gathered
+
+    def _place(self, used: tuple[str, ...]) -> tuple[Array, int]:
+        """Where the cells are in an array over some axes, and how many places that has."""
+
+        def place() -> tuple[Array, int]:
+            flat, length = np.zeros(self.size, np.int64), 1
+            for axis in used:
+                size = self.structure.states.codes.size if axis == "state" else self.world.lengths[axis]
+                flat, length = flat * size + self.columns[axis], length * size
+            return flat, length
+
+        return self.once(("place", used), place)
+
+    def of_stage(self, facts: Callable[[Structure], Facts], composition: Composition) -> Facts:
+        """Facts of sharing of one composition, for every cell."""
+
+        def column(structure: Structure) -> Facts:
+            place = structure.layer_columns(composition).index(composition.layers)
+
+            def chosen(values: Array) -> Array:
+                return values[..., place if values.shape[-1] > 1 else 0] if values.ndim else values
+
+            whole = facts(structure)
+            return self.once(("column", id(whole), place), lambda: (whole, each_array(whole, chosen)))[1]
+
+        return self.gathered(column, ("state",))
+
+    def composition(self, role: Role, shape: Shape) -> Composition:
+        """What the devices of a role hold."""
+        return self.structure.composition(role, shape.mesh.interleave)
+
+    # --- time ---
+
+    def stage_time(self, slot: Slot, shape: Shape) -> StageTime:
+        """The step of a stage."""
+        role, composition = slot.role, self.composition(slot.role, shape)
+        passes_on = any(unit == PIPELINE for _, unit in self.unit_times(composition).work)
+        crossings = (role.sends, role.returns) if passes_on or self.detailed else (0, 0)
+
+        def made() -> tuple[StageTime, Array]:
+            work = self.stage_work(composition, crossings)
+            time = stage_time(role, work, self.plan)
+            return time if self.detailed else lumped(time), work.send
+
+        time, send = self.once(("time", composition, crossings), made)
+        placed = replace(role, stages=tuple(range(slot.stages)))
+        return replace(time, role=placed, sends=send_seconds(role, send, self.plan))
+
+    def unit_times(self, composition: Composition) -> UnitTimes:
+        """The work of units, one of each."""
+        key = self.structure.is_uniform or composition
+        return self.once(
+            ("unit times", key), lambda: self.gathered(lambda each: each.unit_times(composition, self.price), CUT)
+        )
+
+    def stage_work(self, composition: Composition, crossings: tuple[int, int]) -> StageWork:
+        """What a stage does that sends so many results of a micro-batch, and so many gradients."""
+        times, counts = self.unit_times(composition), self.structure.counts(composition)
+        shared: SharingTimes = self.of_stage(lambda one: one.sharing_times(composition, self.price), composition)
+        sends, returns = crossings
+        passed_on = {"forward": returns, "backward": sends}  # what comes in crosses the same ends as what goes back
+        own = {}
+        for (name, unit), work in times.work.items():
+            count = passed_on[name] if unit == PIPELINE else counts.get(unit, 0)
+            if count:
+                own[name, unit] = work.times(count)
+        once: StepWork = shared.once
+        for unit, late in times.once.items():
+            if counts.get(unit, 0):
+                once = once.plus(late.times(counts[unit]))
+        send = self.send_seconds() if self.stages > 1 else 0.0
+        sums = self.sums(composition, crossings) if self.detailed else {}
+        return StageWork(own, shared.work, once, send, {key: sum_ for key, sum_ in sums.items() if key[0] != TOTAL})
+
+    def send_seconds(self) -> Array:
+        """Seconds of the longest transfer to another stage."""
+        return self.once("send", lambda: self.gathered(lambda one: one.send_seconds(self.price), SENT))
+
+    def path(self, shape: Shape) -> CriticalPath:
+        """The slowest stage's step."""
+        times = [self.stage_time(slot, shape) for slot in shape.slots]
+        work, order = Work(self.count, shape.mesh.interleave), shape.schedule
+        return critical_path(times, lambda others, own: order.bubble(others, own, work))
+
+    # --- sums ---
+
+    def sums(self, composition: Composition, crossings: tuple[int, int]) -> Mapping[tuple[str, ...], Array]:
+        """What a stage spends in a step, as sums over kernels and by the total that they are part of."""
+        return self.once(("sums", composition, crossings), lambda: self._sums(composition, crossings))
+
+    def _sums(self, composition: Composition, crossings: tuple[int, int]) -> dict[tuple[str, ...], Array]:
+        own, counts = self.unit_sums(composition), self.structure.counts(composition)
+        shared: SharingSums = self.of_stage(lambda one: one.sharing_sums(composition), composition)
+        sent = self.once("sent", lambda: self.gathered(lambda one: one.sent_sums(), SENT)) if self.stages > 1 else {}
+        sends, returns = crossings
+        recurring, found = dict(shared.recurring), dict(shared.once)
+        for (name, unit), sums in own.passes.items():
+            passed_on = returns if name == "forward" else sends
+            add_times(recurring, sums, passed_on if unit == PIPELINE else counts.get(unit, 0))
+        for name, sums in sent.items():
+            add_times(recurring, sums, sends if name == "forward" else returns)
+        for unit, sums in own.once.items():
+            add_times(found, sums, counts.get(unit, 0))
+        add_times(found, recurring, self.count)
+        return found
+
+    def unit_sums(self, composition: Composition) -> UnitSums:
+        """What units spend, one of each."""
+        key = self.structure.is_uniform or composition
+        return self.once(("unit sums", key), lambda: self.gathered(lambda one: one.unit_sums(composition), CUT))
+
+    def spent(self, slot: Slot, shape: Shape, variant: Role) -> dict[str, Array]:
+        """What each device of a role spends in a step, by the total that this is part of."""
+        composition = self.composition(slot.role, shape)
+        sums = self.sums(composition, (slot.role.sends, slot.role.returns))
+        spent = {key[1]: amount for key, amount in sums.items() if key[0] == TOTAL}
+        on_host = self.unit_sums(composition).on_host
+        value = self._counting(variant, shape)
+        held = sum(amount * self._often(times, value) for times, amount in on_host.items())
+        if on_host:
+            spent[HELD] = spent.get(HELD, 0) + _whole_where_it_is(held)
+        return spent
+
+    # --- memory ---
+
+    def figures(self, shape: Shape) -> Iterator[StageFigures]:
+        """What totals need of each kind of device of a shape."""
+        devices = self.world.plan.cluster.devices // self.stages
+        for slot in shape.slots:
+            composition = self.composition(slot.role, shape)
+            shared = None
+            if self.detailed:
+                shared = self.of_stage(lambda one: one.sharing_sums(composition), composition)  # noqa: B023 - at once
+            for number, variant in enumerate(slot.variants):
+                peak, reserved_bytes = self.peak(composition, shape, slot, number)
+                yield StageFigures(
+                    devices=devices * slot.stages if number == 0 else 0,
+                    spent=self.spent(slot, shape, variant) if self.detailed else {},
+                    static=shared.static if shared else {},
+                    parameters=shared.parameters if shared else 0,
+                    peak=peak,
+                    reserved=reserved_bytes,
+                )
+
+    def peak(self, composition: Composition, shape: Shape, slot: Slot, number: int) -> tuple[Peak, Array]:
+        """The fullest moment of a device, and the bytes that the driver reports then."""
+        variant = slot.variants[number]
+        if not self.structure.is_additive:
+            return self._compiled_peak(variant, shape)
+        value = self._counting(variant, shape)
+        fixed, moving = self.held(composition, shape.schedule)
+        moments = fixed
+        if moving:
+            moments = [dict(parts) for parts in fixed]
+            for (first, last, times, category), amounts in moving.items():
+                amount = _held(amounts, self._often(times, value))
+                for moment in range(first, last + 1):
+                    add(moments[moment], {category: amount})
+        peak = fullest_moment(moments)
+        return peak, reserved(self.plan, peak, self.workspaces(composition))
+
+    def held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
+        """Bytes by moment that a stage holds in any shape, and the stocks whose number depends on the shape."""
+        key = "held", composition, order.keeps_output, order.delays
+        return self.once(key, lambda: self._held(composition, order))
+
+    def _held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
+        live, added = self.live(composition), self.structure.adds(composition)
+        points = self.of_stage(lambda one: self._plain(one, "points", one.point_facts(composition)), composition)
+        moments = [dict(point_bytes(facts, live, added=added)) for facts in points]
+        value = exact(bindings(self.structure.placed(composition), composition.role()))
+        moving: dict[Stock, tuple[Array, ...]] = {}
+        for stock, amounts in self.stocks(composition, order).items():
+            first, last, times, category = stock
+            if any(sign.name.startswith(MOVING) for sign in times.free_symbols):
+                moving[stock] = amounts
+                continue
+            amount = _held(amounts, float(value(times)))
+            for moment in range(first, last + 1):
+                add(moments[moment], {category: amount})
+        return moments, moving
+
+    def stocks(self, composition: Composition, order: Pipeline) -> Stocks:
+        """What layers hold from moment to moment."""
+        key = self.structure.is_uniform or composition
+        line = self.structure.line(composition)
+
+        def gathered() -> Stocks:
+            return self.gathered(lambda one: self._plain(one, "stocks", one.stocks(composition, order)), CUT)
+
+        return self.once(("stocks", key, composition.kind, id(line), order.keeps_output, order.delays), gathered)
+
+    def live(self, composition: Composition) -> Live:
+        """What is alive while units run."""
+        key = self.structure.is_uniform or composition, self.structure.adds(composition)
+        return self.once(
+            ("live", key), lambda: self.gathered(lambda one: self._plain(one, "live", one.live(composition)), CUT)
+        )
+
+    def _plain(self, structure: Structure, name: str, facts: Facts) -> Facts:
+        """The facts with each category by itself where these are wanted, else all of them together."""
+        if self.detailed:
+            return facts
+        plain: Facts = structure.world.once(("plain", name, id(facts)), lambda: (facts, without_categories(facts)))[1]
+        return plain
+
+    def workspaces(self, composition: Composition) -> list[Array]:
+        """What attention's backward allocates for itself, moment by moment."""
+        key = self.structure.is_uniform or composition
+        every = self.once(("workspaces", key), lambda: self.gathered(lambda one: one.workspaces(composition), CUT))
+        points = self.structure.line(composition).points
+        return [every.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
+
+    def _counting(self, variant: Role, shape: Shape) -> Value:
+        """What evaluates formulas of layers and micro-batches in flight, over the counts of micro-batches."""
+        structural = self.structure.plan
+        key = "counting", id(variant), id(shape), repr(structural.recompute), structural.parallelism.offload
+
+        def value() -> tuple[Value, Any]:
+            plan = self.structure.plan
+            mesh = replace(
+                plan.parallelism,
+                pipeline=shape.mesh.pipeline,
+                interleave=shape.mesh.interleave,
+                schedule=shape.mesh.schedule,
+                stages=shape.mesh.stages,
+            )
+            return exact(bindings(batched(plan, mesh, self.world.counts), variant)), (variant, shape)
+
+        return self.world.once(key, value)[0]
+
+    def _often(self, times: sympy.Expr, value: Value) -> Array:
+        """How many layers and micro-batches a formula counts, for every cell."""
+        number = value(times)
+        if np.ndim(number):
+            return np.asarray(number, float)[self.columns["count"]]
+        return float(number)
+
+    def _compiled_peak(self, variant: Role, shape: Shape) -> tuple[Peak, Array]:
+        """The same where weights come and go in a queue, whose moments depend on all sizes: cell by cell."""
+        names = ("tensor", "context", "expert", "micro_batch", "data", "replicate")
+        numbers = np.stack([self.number(axis) for axis in names] + [self.columns["count"], self.structure_of])
+        cells, of_cell = np.unique(numbers, axis=1, return_inverse=True)
+        rows = [self._compiled(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in cells.T]
+        gathered = together(rows, lambda values: np.array([float(value) for value in values])[of_cell.reshape(-1)])
+        parts, reserved_bytes = gathered
+        return Peak(0, sum(parts.values()), [parts]), reserved_bytes
+
+    def _compiled(
+        self, sizes: Mapping[str, Any], places: Array, variant: Role, shape: Shape
+    ) -> tuple[Mapping[str, Array], Array]:
+        count, structure = self.world.counts[places[0]], self.batch.structures[places[1]]
+        inputs = {name: int(size) for name, size in sizes.items()}
+        mesh = replace(
+            structure.plan.parallelism,
+            pipeline=self.stages,
+            interleave=shape.mesh.interleave,
+            schedule=shape.mesh.schedule,
+            stages=shape.mesh.stages,
+        )
+        plan = sized(replace(structure.plan, parallelism=mesh), {**inputs, "pipeline": self.stages}, count=count)
+
+        def at_count(amount: Array) -> Any:
+            return amount[places[0]] if np.ndim(amount) else amount
+
+        role = replace(
+            variant,
+            in_flight=at_count(variant.in_flight),
+            waiting=at_count(variant.waiting),
+            flying=tuple(map(at_count, variant.flying)),
+        )
+        book = with_memory(plan, bound_role(plan, role, program(plan, role)))
+        peak = peak_of(book)
+        return dict(peak.parts), reserved(plan, peak, workspaces_of(book))
+
+    # --- shares of resources ---
+
+    def faster(self, shape: Shape) -> list[Array]:
+        """Seconds of a step with each of PRICES made better."""
+        return [self.repriced(place).path(shape).estimate for place, _ in enumerate(PRICES)]
+
+
+def add_times(sums: dict[tuple[str, ...], Array], more: Mapping[tuple[str, ...], Array], count: Array) -> None:
+    """Adds so many of some sums; nothing of what there are none of."""
+    if np.ndim(count) == 0 and count == 0:
+        return
+    for key, amount in more.items():
+        if np.ndim(amount) or amount:
+            sums[key] = sums[key] + count * amount if key in sums else count * amount
+
+
+def without_categories(facts: Any) -> Any:
+    """Live bytes, stocks or facts of moments with all categories together."""
+    if isinstance(facts, tuple):
+        return tuple(
+            PointFacts(_total(each.lasting), {key: _total(parts) for key, parts in each.steps.items()})
+            for each in facts
+        )
+    if any(isinstance(amounts, tuple) for amounts in facts.values()):
+        plain: dict[Stock, tuple[Array, ...]] = {}
+        for (first, last, times, _), amounts in facts.items():
+            plain[first, last, times, ""] = (*plain.get((first, last, times, ""), ()), *amounts)
+        return plain
+    return {key: {label: _total(parts) for label, parts in labels.items()} for key, labels in facts.items()}
+
+
+def _total(parts: Mapping[str, Array]) -> dict[str, Array]:
+    return {"": sum(parts.values())}
+
+
+def _held(amounts: Sequence[Array], times: Array) -> Array:
+    """Bytes of things of which there are so many; each thing's are whole, however many there are of it."""
+    if _is_whole(times) and all(map(_is_whole, amounts)):
+        return sum(amounts) * times
+    return sum(truncate(np.asarray(amount * times, float)) for amount in amounts)
+
+
+def _is_whole(numbers: Array) -> bool:
+    """Whether these are whole numbers."""
+    return bool(np.all(numbers == np.rint(np.asarray(numbers, float))))
+
+
+def _whole_where_it_is(amount: Array) -> Array:
+    """What is a whole number but for rounding: layers may hold a fraction of a micro-batch each."""
+    return np.where(np.abs(amount - np.rint(amount)) < WHOLE, np.rint(amount), amount)
+
+
+def lumped(time: StageTime) -> StageTime:
+    """The step of a stage with all units of a pass as one, and all transfers that nothing hides."""
+    passes = {}
+    for name in PASSES:
+        parts = [unit_pass for (of, _), unit_pass in time.passes.items() if of == name]
+        passes[name, "all"] = UnitPass(
+            device=sum(part.device for part in parts),
+            launch=sum(part.launch for part in parts),
+            exposed={"data": sum(seconds for part in parts for seconds in part.exposed.values())},
+            slowdown=sum(part.slowdown for part in parts),
+            weight_gradients=sum(part.weight_gradients for part in parts),
+        )
+    once, computed = {"data": sum(time.once.values())}, {"forward": sum(time.computed.values())}
+    return replace(time, passes=passes, once=once, computed=computed)

@@ -1,0 +1,490 @@
+"""A choice of all that is no size, and what the compiler's rules say of it: facts over grids of sizes.
+
+Facts of a unit depend on what cuts one micro-batch, facts of sharing on the degrees that cut weights and on what a
+stage holds (books/assembly). Each is traced from the rules once, evaluated over arrays, and kept in the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ledger.books.assembly import sharing
+from ledger.books.assembly import units as unit_facts
+from ledger.books.assembly.work import PIPELINE
+from ledger.books.bindings import bindings
+from ledger.books.evaluate import Value, exact
+from ledger.books.memory.timeline import Timeline
+from ledger.books.memory.visits import timeline
+from ledger.books.module_fetches import by_module
+from ledger.books.price_changes import PRICES
+from ledger.model import multi_token
+from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
+from ledger.model.gradients import drains, stays
+from ledger.model.pipelines import PIPELINES, Pipeline
+from ledger.model.program import Program, program
+from ledger.model.schedule import Role, schedule
+from ledger.model.units import Unit, builder, compute_precision
+from ledger.model.units import units as units_of
+from ledger.search.facts import Array, Facts, Inputs, each_array, evaluated
+from ledger.search.space import LAYOUT, Layout, laid_out
+from ledger.search.world import CUT, Sharded, States, World
+from ledger.spec.plan import Plan
+
+SENT = (*CUT, "data", "pipeline")  # what decides what a stage sends to the next
+DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
+Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
+Take = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which of the axes that cut a micro-batch are used, how, and what of the layers is rebuilt.
+
+    `one_expert_each`: experts that lie on as many devices, one each, of which stacks write other operations; 0: of no
+    layer.
+    """
+
+    tensor: bool
+    context: bool
+    expert: bool
+    sequence: str
+    exchange: str | None
+    recompute: Any
+    one_expert_each: int = 0
+
+    @property
+    def layout(self) -> Layout:
+        """Its keys."""
+        return {
+            "parallelism.sequence": self.sequence,
+            "parallelism.context_exchange": self.exchange,
+            "recompute": self.recompute,
+        }
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def degrees_of_single_experts(plan: Plan) -> tuple[int, ...]:
+    """Degrees at which each device holds one expert of a layer, where its stack then moves rows otherwise."""
+    counts = {group.mlp.experts for group in plan.model.groups if group.mlp.experts > 1}
+    return tuple(sorted(counts)) if plan.stack.expert_rows == "mapped" else ()
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What a stage holds: layers of each group, ends of the model; `chunks` of layers, where that decides more."""
+
+    layers: tuple[int, ...]
+    first: bool
+    last: bool
+    chunks: int = 1
+
+    @property
+    def kind(self) -> tuple[bool, ...]:
+        """Which ends of the model, then which groups of layers."""
+        return self.first, self.last, *(bool(count) for count in self.layers)
+
+    def role(self, layers: Sequence[Array] = (), sends: int = 1, returns: int = 1) -> Role:
+        """A device of such a stage."""
+        held = tuple(layers) or self.layers
+        return Role("", (0,), 1, held, self.first, self.last, 1, 0, sends, returns)
+
+
+def sized(plan: Plan, inputs: Inputs, count: int = 1) -> Plan:
+    """The plan with degrees and a micro-batch that may be values of a trace, and so many micro-batches a step."""
+    mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
+    size, ways = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
+    run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * ways))
+    return replace(plan, parallelism=mesh, run=run, cluster=replace(plan.cluster, devices=mesh.data * mesh.replica))
+
+
+def prices_in_bulk(plan: Plan) -> bool:
+    """Whether layouts of a plan are priced by thousands, not one by one as where weights come and go in a queue."""
+    return plan.stack.unshard != "modules"
+
+
+class Structure:
+    """One way of sharing weights and of cutting layers, with one micro-batch a step or several, from one end or both.
+
+    `cells` are its legal degrees, copies and micro-batches, as places in the lists of the world. `alone`: no other
+    device has a copy or a share of the same weights, of which some stacks keep gradients otherwise.
+    """
+
+    def __init__(  # noqa: PLR0913 - the choices of a layout
+        self,
+        world: World,
+        sharded: Sharded,
+        cut: Cut,
+        several: bool,
+        ways: int,
+        alone: bool,
+        cells: Mapping[str, Array],
+    ) -> None:
+        self.world, self.sharded, self.cut, self.several, self.ways = world, sharded, cut, several, ways
+        self.alone, self.cells, self.size = alone, cells, cells["data"].size
+
+    # --- plan and units ---
+
+    @cached_property
+    def plan(self) -> Plan:
+        """A plan with these choices, of which only what is not a size counts."""
+        return self.world.once(("plan", self.sharded, self.cut, self.ways, self.alone), self._plan)
+
+    def _plan(self) -> Plan:
+        lists, cut = self.world.lists, self.cut
+        degrees = {axis: max(lists[axis]) if getattr(cut, axis) else 1 for axis in CUT[:3]}
+        if cut.expert:
+            single = degrees_of_single_experts(self.world.plan)
+            degrees["expert"] = cut.one_expert_each or max(size for size in lists["expert"] if size not in single)
+        layout = {
+            **dict.fromkeys(LAYOUT),
+            **cut.layout,
+            **self.sharded.layout,
+            **{f"parallelism.{axis}": degree for axis, degree in degrees.items()},
+            "parallelism.pipeline": max(lists["pipeline"]),
+            "parallelism.interleave": 1,
+            "parallelism.replicate": 1,
+            "run.micro_batch": 1,
+        }
+        placed = laid_out(self.world.plan, layout)
+        name = next(name for name, order in PIPELINES.items() if order.ways == self.ways)
+        data = 1 if self.alone else max(2, placed.parallelism.data)
+        mesh = replace(placed.parallelism, data=data, schedule=name)
+        return replace(placed, parallelism=mesh)
+
+    @cached_property
+    def cut_key(self) -> Any:
+        """What decides the units of the model, and all that they compute and hold."""
+        return self.cut, repr(self.sharded.offload), compute_precision(self.plan), self.alone, stays(self.plan)
+
+    @cached_property
+    def every_unit(self) -> tuple[Unit, ...]:
+        """The units of a device that holds the whole model."""
+        layers = [group.repeat for group in self.plan.model.groups]
+        return self.world.once(
+            ("units", self.cut_key), lambda: units_of(builder(self.plan), unit_facts.any_stage(self.plan, layers))
+        )
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Whether all layers of a group are alike, whatever a stage holds of the model, so that facts of one do."""
+        model, train = self.plan.model, self.plan.train
+        plain = {INPUT, OUTPUT, LOSS, multi_token.UNIT, *(group.name for group in model.groups)}
+        same = all(unit.name in plain for unit in self.every_unit)
+        trains_all = train.kind == "all" and train.lora is None
+        counted = self.plan.recompute.policy in ("every", "layers", "segment") or self.plan.parallelism.offload.layers
+        return same and trains_all and not counted and not model.of_blocks and not model.encoder_groups
+
+    @cached_property
+    def is_additive(self) -> bool:
+        """Whether the fullest step of a moment is known by its label, whatever the sizes of layers are."""
+        return not by_module(replace(self.plan, parallelism=replace(self.plan.parallelism, context=2)))
+
+    def composition(self, role: Role, chunks: int) -> Composition:
+        """What devices of a role hold; facts of layers that are not alike also depend on how many chunks there are."""
+        return Composition(role.layers, role.first, role.last, 1 if self.is_uniform else chunks)
+
+    def placed(self, composition: Composition) -> Plan:
+        """The plan with as many chunks of layers."""
+        mesh = replace(self.plan.parallelism, interleave=composition.chunks)
+        return replace(self.plan, parallelism=mesh) if composition.chunks > 1 else self.plan
+
+    def units(self, composition: Composition) -> tuple[Unit, ...]:
+        """The units that a stage holds."""
+        if not self.is_uniform:
+            key = "units", self.cut_key, composition
+            plan = self.placed(composition)
+            return self.world.once(key, lambda: units_of(builder(plan), composition.role()))
+        layers = {group.name: count for group, count in zip(self.plan.model.groups, composition.layers, strict=True)}
+
+        def held(unit: Unit) -> bool:
+            return bool(layers.get(unit.group, composition.first if unit.name == INPUT else composition.last))
+
+        return tuple(filter(held, self.every_unit))
+
+    def unit_key(self, composition: Composition) -> Any:
+        """What decides facts of the units of a stage."""
+        return self.cut_key if self.is_uniform else (self.cut_key, composition)
+
+    def measured(self, composition: Composition) -> tuple[Unit, ...]:
+        """The units of which facts are made: all of the model where layers are alike, else those of the stage."""
+        return self.every_unit if self.is_uniform else self.units(composition)
+
+    def counts(self, composition: Composition) -> Mapping[str, int]:
+        """How many of each unit a stage holds."""
+
+        def counted() -> dict[str, int]:
+            value = exact(bindings(self.placed(composition), composition.role()))
+            return {unit.name: int(value(unit.count)) for unit in self.units(composition)}
+
+        return self.world.once(("counts", self.unit_key(composition), composition), counted)
+
+    def _at(self, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
+        """The plan at sizes of a cut, and what evaluates formulas of one unit each."""
+        plan = sized(self.placed(composition), inputs)
+        role = unit_facts.any_stage(plan) if self.is_uniform else composition.role()
+        return plan, exact(bindings(plan, role))
+
+    # --- facts of units ---
+
+    def timed(self, key: tuple[Any, ...], over: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]) -> Facts:
+        """Seconds that `run` says of the plan, over a grid; under one of PRICES made better, where one is named.
+
+        All of them are traced at once, as one axis more of the grid.
+        """
+
+        def plain() -> Facts:
+            grid, legal = over()
+            return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
+
+        def repriced() -> Facts:
+            def moved(inputs: Inputs) -> Facts:
+                plan = self.plan
+                for changed in PRICES:
+                    plan = changed.moved(plan, inputs[changed.path])
+                return run(plan, inputs)
+
+            grid, legal = over()
+            return evaluated(priced_grid(grid), moved, legal)
+
+        def at_price() -> Facts:
+            every = self.world.once(("repriced", *key), repriced)
+            return each_array(every, lambda values: values[price if len(values) > 1 else 0] if values.ndim else values)
+
+        return self.world.once(key, plain) if price is None else self.world.once(("price", price, *key), at_price)
+
+    def sizes(self, axes: tuple[str, ...]) -> tuple[Mapping[str, Array], Array]:
+        """Sizes of a cut, and which of them any layout may have."""
+        key = "legal", axes, self.cut.tensor, self.cut.context, self.cut.expert, repr(self.sharded.offload)
+        return self.world.grid(axes), self.world.once(key, lambda: self._legal(axes))
+
+    def _legal(self, axes: tuple[str, ...]) -> Array:
+        """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
+        values, legal = self.world.space.values, np.zeros([self.world.lengths[axis] for axis in axes], bool)
+        cut = {axis: getattr(self.cut, axis) for axis in CUT[:3]}
+        for zero in values["parallelism.zero"]:
+            reshard = values["parallelism.reshard"][-1] if zero == 3 else None
+            cells = self.world.cells(cut, Sharded(zero, reshard, values["parallelism.offload"][0]), None, 1)
+            legal[tuple(cells[axis] for axis in axes)] = True
+        return legal
+
+    def unit_times(self, composition: Composition, price: int | None) -> unit_facts.UnitTimes:
+        """What units take, over the sizes of a cut."""
+
+        def run(plan: Plan, inputs: Inputs) -> unit_facts.UnitTimes:
+            placed, value = self._under(plan, composition, inputs)
+            return unit_facts.unit_times(placed, unit_facts.single(self.measured(composition)), value)
+
+        return self.timed(("times", self.unit_key(composition)), lambda: self.sizes(CUT), price, run)
+
+    def _under(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
+        """As `_at`, at the prices of another plan."""
+        priced = replace(plan, parallelism=replace(plan.parallelism, interleave=composition.chunks))
+        placed = sized(priced, inputs)
+        role = unit_facts.any_stage(placed) if self.is_uniform else composition.role()
+        return placed, exact(bindings(placed, role))
+
+    def send_seconds(self, price: int | None) -> Array:
+        """Seconds of the longest transfer to another stage, over a cut, `data` and `pipeline`."""
+
+        def run(plan: Plan, inputs: Inputs) -> Array:
+            placed = sized(plan, inputs)
+            return unit_facts.send_seconds(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
+
+        return self.timed(self._send_key("send"), lambda: self.sizes(SENT), price, run)
+
+    def sent_sums(self) -> Mapping[str, unit_facts.Sums]:
+        """What goes from stage to stage in a micro-batch, over a cut, `data` and `pipeline`."""
+
+        def run(plan: Plan, inputs: Inputs) -> Mapping[str, unit_facts.Sums]:
+            placed = sized(plan, inputs)
+            return unit_facts.sent_sums(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
+
+        return self.timed(self._send_key("sent"), lambda: self.sizes(SENT), None, run)
+
+    def _send_key(self, name: str) -> tuple[Any, ...]:
+        return name, replace(self.cut, recompute="none"), compute_precision(self.plan)
+
+    def unit_sums(self, composition: Composition) -> unit_facts.UnitSums:
+        """What units spend, over the sizes of a cut."""
+        return self._of_units(
+            "sums", composition, lambda plan, value: unit_facts.unit_sums(plan, self.measured(composition), value)
+        )
+
+    def live(self, composition: Composition) -> unit_facts.Live:
+        """What is alive while units run, over the sizes of a cut."""
+        added = (self.adds(composition),)
+        return self._of_units(
+            ("live", added),
+            composition,
+            lambda plan, value: unit_facts.unit_live(plan, self.measured(composition), value, added),
+        )
+
+    def workspaces(self, composition: Composition) -> Mapping[str, Array]:
+        """What attention's backward allocates for itself, over the sizes of a cut."""
+        return self._of_units(
+            "workspaces", composition, lambda _, value: unit_facts.unit_workspaces(self.measured(composition), value)
+        )
+
+    def stocks(self, composition: Composition, order: Pipeline) -> unit_facts.Stocks:
+        """What units hold from moment to moment, over the sizes of a cut."""
+        line = self.line(composition)
+        name = next(name for name, row in PIPELINES.items() if row is order)
+
+        def run(plan: Plan, value: Value) -> unit_facts.Stocks:
+            placed = replace(plan, parallelism=replace(plan.parallelism, schedule=name))
+            return unit_facts.unit_stocks(placed, self.units(composition), value, line)
+
+        key = "stocks", composition.kind, id(line), order.keeps_output, order.delays
+        return self._of_units(key, composition, run)
+
+    def _of_units(self, name: Any, composition: Composition, run: Callable[[Plan, Value], Facts]) -> Facts:
+        def facts() -> Facts:
+            grid, legal = self.sizes(CUT)
+            return evaluated(grid, lambda inputs: run(*self._at(composition, inputs)), legal)
+
+        return self.world.once((name, self.unit_key(composition)), facts)
+
+    # --- moments ---
+
+    def line(self, composition: Composition) -> Timeline:
+        """The moments of a stage's step: the same object for all stages whose moments are told apart alike."""
+        moved = tuple((unit.name, unit.hosted) for unit in self.every_unit)
+        key = "line", self.sharded.zero == 3, repr(self.sharded.offload), moved, self.plan.recompute.policy
+        return self.world.once((*key, composition), lambda: self._line(composition, key))
+
+    def _line(self, composition: Composition, key: tuple[Any, ...]) -> Timeline:
+        plan, role = self.placed(composition), composition.role()
+        run = program(plan, role, self.units(composition))
+        line = timeline(run, plan, role, exact(bindings(plan, role)), chunked=True)
+        points = tuple((p.phase, p.unit, p.beside, tuple(p.left.items())) for p in line.points)
+        return self.world.once((*key, points, composition.kind, composition.chunks), lambda: line)
+
+    # --- facts of sharing ---
+
+    @cached_property
+    def sharing_key(self) -> Any:
+        """What decides how weights of layers that are alike are shared."""
+        cut, sharded = self.cut, self.sharded
+        offload = [kind for kind in sharded.offload or () if kind != "activations"]
+        order: tuple[str, ...] = ()
+        if drains(self.plan):
+            order = tuple(w.name for unit in self.every_unit for w in sharing.written_weights(unit, added=True))
+        key = (
+            cut.tensor,
+            cut.expert,
+            sharded.zero,
+            sharded.reshard,
+            repr(offload),
+            self.several,
+            self.ways,
+            self.alone,
+            order,
+        )
+        return key if self.is_uniform else (key, self.cut_key)
+
+    @cached_property
+    def states(self) -> States:
+        """The degrees that cut weights and their states, in any layout whose weights are cut alike."""
+        cut = {"tensor": self.cut.tensor, "expert": self.cut.expert}
+        return self.world.states(cut, self.sharded, self.ways)
+
+    def layer_columns(self, composition: Composition) -> list[tuple[int, ...]]:
+        """The layers that stages of a kind may hold, for which facts of sharing are made at once."""
+        return self.world.layer_list(composition.kind) if self.is_uniform else [composition.layers]
+
+    def _state_grid(self, composition: Composition, *, deep: bool = True) -> dict[str, Array]:
+        """The degrees, a row each, and the layers of stages of a kind, a column each."""
+        columns = self.states.columns
+        rest = columns["tensor"] * columns["context"] * columns["data"]
+        grid = {**columns, "pipeline": np.maximum(1, self.plan.cluster.devices // rest)}
+        grid = {name: column[:, None] for name, column in grid.items()}
+        if self.is_uniform and deep:
+            for group, held in enumerate(composition.kind[2:]):
+                if held:
+                    listed = self.layer_columns(composition)
+                    grid[f"layers.{group}"] = np.array([layers[group] for layers in listed], float)[None, :]
+        return grid
+
+    def _stage(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Role, Program, Value]:
+        """A stage at one setting of the degrees and of its layers."""
+        priced = replace(plan, parallelism=replace(plan.parallelism, interleave=composition.chunks))
+        placed = sized(priced, inputs, count=2 if self.several else 1)
+        held = (inputs.get(f"layers.{group}", count) for group, count in enumerate(composition.layers))
+        role = composition.role(tuple(held))
+        value = exact(bindings(placed, role))
+        return placed, role, program(placed, role, self.units(composition)), value
+
+    def _shared_key(self, name: str, composition: Composition) -> tuple[Any, ...]:
+        return name, self.sharing_key, composition.kind if self.is_uniform else composition
+
+    def sharing_times(self, composition: Composition, price: int | None) -> sharing.SharingTimes:
+        """What a stage does for weights that it shares, over the degrees, with a column for each count of layers."""
+
+        def run(plan: Plan, inputs: Inputs) -> sharing.SharingTimes:
+            placed, _, held, value = self._stage(plan, composition, inputs)
+            return sharing.sharing_times(placed, held, value)
+
+        key = self._shared_key("sharing times", composition)
+        return self.timed(key, lambda: (self._state_grid(composition), True), price, run)
+
+    def sharing_sums(self, composition: Composition) -> sharing.SharingSums:
+        """What a stage spends on weights that it shares, and holds of them."""
+
+        def run(plan: Plan, inputs: Inputs) -> sharing.SharingSums:
+            placed, role, held, value = self._stage(plan, composition, inputs)
+            return sharing.sharing_sums(placed, role, held, value)
+
+        key = self._shared_key("sharing sums", composition)
+        return self.timed(key, lambda: (self._state_grid(composition), True), None, run)
+
+    def adds(self, composition: Composition) -> bool:
+        """Whether a new gradient is added at once to one that is there."""
+
+        def asked() -> bool:
+            data = 1 if self.alone else 2 * self.plan.parallelism.expert
+            placed, _, held, _ = self._stage(self.plan, composition, {"data": data})
+            return sharing.gradients_add(placed, held)
+
+        return self.world.once(self._shared_key("adds", composition), asked)
+
+    def point_facts(self, composition: Composition) -> tuple[sharing.PointFacts, ...]:
+        """What a stage holds of weights and gradients, moment by moment."""
+        line = self.line(composition)
+
+        def run(inputs: Inputs) -> tuple[sharing.PointFacts, ...]:
+            placed, _, held, value = self._stage(self.plan, composition, inputs)
+            return sharing.point_facts(placed, held, value, line)
+
+        key = *self._shared_key("points", composition), id(line)
+        return self.world.once(key, lambda: evaluated(self._state_grid(composition), run))
+
+
+def priced_grid(grid: Mapping[str, Array]) -> dict[str, Array]:
+    """A grid with one axis more, the first: PRICES, of which one is better at each place."""
+    depth = max(np.ndim(column) for column in grid.values())
+    deeper = {
+        name: np.reshape(column, (1,) * (depth + 1 - np.ndim(column)) + np.shape(column))
+        for name, column in grid.items()
+    }
+    for place, price in enumerate(PRICES):
+        factors = np.ones(len(PRICES))
+        factors[place] = price.better_by
+        deeper[price.path] = factors.reshape(-1, *(1,) * depth)
+    return deeper
+
+
+def own_work(structure: Structure, composition: Composition, price: int | None) -> unit_facts.UnitTimes:
+    """What all units of a stage do, over the sizes of a cut; what is passed on between stages is there once."""
+    times, counts = structure.unit_times(composition, price), structure.counts(composition)
+    return unit_facts.UnitTimes(
+        {key: work.times(counts[key[1]]) for key, work in times.work.items() if key[1] in counts}
+        | {key: work for key, work in times.work.items() if key[1] == PIPELINE},
+        {unit: work.times(counts[unit]) for unit, work in times.once.items() if unit in counts},
+    )
