@@ -302,9 +302,9 @@ class Cells:
         return self.once(key, lambda: self._held(composition, order))
 
     def _held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
-        live, added = self.live(composition), self.structure.adds(composition)
+        live = self.live(composition)
         points = self.of_stage(lambda one: self._plain(one, "points", one.point_facts(composition)), composition)
-        moments = [dict(point_bytes(facts, live, added=added)) for facts in points]
+        moments = [dict(point_bytes(facts, live)) for facts in points]
         value = exact(bindings(self.structure.placed(composition), composition.role()))
         moving: dict[Stock, tuple[Array, ...]] = {}
         for stock, amounts in self.stocks(composition, order).items():
@@ -329,10 +329,12 @@ class Cells:
 
     def live(self, composition: Composition) -> Live:
         """What is alive while units run."""
-        key = self.structure.is_uniform or composition, self.structure.adds(composition)
-        return self.once(
-            ("live", key), lambda: self.gathered(lambda one: self._plain(one, "live", one.live(composition)), CUT)
-        )
+        adds = tuple(structure.adds(composition) for structure in self.batch.structures)
+
+        def gathered() -> Live:
+            return self.gathered(lambda each: self._plain(each, "live", each.live(composition)), CUT)
+
+        return self.once(("live", self.structure.is_uniform or composition, adds), gathered)
 
     def _plain(self, structure: Structure, name: str, facts: Facts) -> Facts:
         """The facts with each category by itself where these are wanted, else all of them together."""

@@ -319,11 +319,11 @@ class Structure:
 
     def live(self, composition: Composition) -> unit_facts.Live:
         """What is alive while units run, over the sizes of a cut."""
-        added = (self.adds(composition),)
+        added = self.adds(composition)
         return self._of_units(
             ("live", added),
             composition,
-            lambda plan, value: unit_facts.unit_live(plan, self.measured(composition), value, added),
+            lambda plan, value: unit_facts.unit_live(plan, self.measured(composition), value, added=added),
         )
 
     def workspaces(self, composition: Composition) -> Mapping[str, Array]:

@@ -234,13 +234,13 @@ def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Part
     }
 
 
-def point_bytes(facts: PointFacts, live: Live, *, added: bool) -> Parts:
+def point_bytes(facts: PointFacts, live: Live) -> Parts:
     """Bytes by category at a moment: what lasts, and the fullest step with what layers hold meanwhile."""
     steps = []
     for references, parts in facts.steps.items():
         held = dict(parts)
         for label, phase, unit in references:
-            add(held, live[phase, unit, added][label])
+            add(held, live[phase, unit][label])
         steps.append(held)
     moment = dict(facts.lasting)
     add(moment, fullest_step(steps))

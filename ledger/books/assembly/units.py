@@ -167,24 +167,24 @@ STRETCHES = ("live.before", "live.rebuilt", "live.experts", "live.after")
 WROTE = "live.wrote."  # begins the label of what is there when a weight's gradient is, that gradient aside
 NEVER = -1e30  # bytes of a step that there is not
 
-LiveOf = tuple[str, str, bool]  # the pass, the unit, and whether gradients are added to others at once
 Parts = Mapping[str, Amount]  # bytes by category
-Live = Mapping[LiveOf, Mapping[str, Parts]]
+Live = Mapping[PassOf, Mapping[str, Parts]]
 # Stocks by first and last moment, how many of them there are, and their category.
 Stock = tuple[int, int, sympy.Expr, str]
 Stocks = Mapping[Stock, tuple[Amount, ...]]
 
 
-def unit_live(plan: Plan, units: Sequence[Unit], value: Value, added: Sequence[bool]) -> Live:
-    """What is alive in each pass of each unit, as far as no other unit holds it, by label and category."""
-    every = (
-        (unit, adds, phase, steps) for unit in units for adds in added for phase, steps in passes(unit, added=adds)
-    )
+def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool) -> Live:
+    """What is alive in each pass of each unit, as far as no other unit holds it, by label and category.
+
+    `added`: whether gradients are added at once to those that are there.
+    """
     drained = drains(plan)
     return {
-        (phase, unit.name, adds): dict(_live(unit, phase, steps, value, drained=drained))
-        for unit, adds, phase, steps in every
+        (phase, unit.name): dict(_live(unit, phase, steps, value, drained=drained))
+        for unit in units
         if unit.forward
+        for phase, steps in passes(unit, added=added)
     }
 
 
