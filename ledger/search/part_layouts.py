@@ -18,7 +18,7 @@ from ledger.books.what_if.sought import Unknown, Value
 from ledger.books.what_if.trial import totals
 from ledger.report.recommendations import Recommendation
 from ledger.search.choices import VALUES
-from ledger.search.recommend import compiled_row, kept_values, searched
+from ledger.search.recommend import kept_values, row_changes, searched
 from ledger.search.space import space_of
 from ledger.search.workers import Run
 from ledger.spec.load import revised
@@ -116,8 +116,8 @@ class PartLayouts:
         rows = found.front if len(found.front) else found.nearest
         if not len(rows):
             return None
-        changes, _ = compiled_row(self.question.plan, space, rows, 0, entrant.settings)
-        one = self._candidate(entrant, changes)
+        changes = row_changes(self.question.plan, space, rows, 0, entrant.settings)
+        one = None if changes is None else self._candidate(entrant, changes)
         if complete or one is None:
             return one
         return replace(one, details={**one.details, STOPPED: f"after {SECONDS:g} s"})

@@ -148,7 +148,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
     found = Recommendations(one, one, one, legal=12, fitting=3, kept=("parallelism.context",))
     monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: found)
     tight = replace(compiled.verdict, checks=(Check("fits", "Memory", "warn", "1 GB of 1 GB"),))
-    result = run("check", "tiny.yaml", "--search", with_={"verdict": tight})
+    result = run("check", "tiny.yaml", "--search", "1", with_={"verdict": tight})
     assert result.stdout.splitlines()[1].startswith("tiny.yaml:3:7: warning: Memory: 1 GB of 1 GB")
     assert result.stdout.splitlines()[3:] == [
         "  smallest edit and cheapest and fastest: 10.0 days, $5 000, 500.0 MB",
@@ -156,7 +156,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
         "      zero: 3",
         "  12 legal layouts tried (context as in the plan), of which 3 fit",
     ]
-    (record,) = json.loads(run("check", "tiny.yaml", "--search", "--json", with_={"verdict": tight}).stdout)["specs"]
+    (record,) = json.loads(run("check", "tiny.yaml", "--search", "1", "--json", with_={"verdict": tight}).stdout)["specs"]
     assert record["recommendations"]["smallest"] == {"changes": {"parallelism.zero": 3}, "totals": totals}
     assert record["recommendations"]["counts"] == {"legal": 12, "fitting": 3}
     silent = run("check", "tiny.yaml", "--no-search", "--json", with_={"verdict": tight})
@@ -167,7 +167,7 @@ def test_a_plan_that_fits_is_not_searched(run: Callable[..., Result], monkeypatc
     """A check that passes stays as fast as it was."""
     asked: list[object] = []
     monkeypatch.setattr("ledger.cli.check.searched", lambda plan, **_: asked.append(plan))
-    assert run("check", "tiny.yaml", "--search").exit_code == 0
+    assert run("check", "tiny.yaml", "--search", "1").exit_code == 0
     assert asked == []
 
 
@@ -177,7 +177,7 @@ def test_what_lacks_of_the_headroom_is_told_before_what_to_edit(
     """A plan that fits is edited for the memory that its policy keeps free; one that leaves it has no such line."""
     one = Recommendation({"run.micro_batch": 2}, {"time.step": 2.0, "memory.reserved": 5e8})
     monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(smallest=one))
-    production = ("check", "7b-8xh100", "--search", "--set", "assumptions.headroom=production")
+    production = ("check", "7b-8xh100", "--search", "1", "--set", "assumptions.headroom=production")
     lines = command_line(*production).stdout.splitlines()
     warned = "--set assumptions.headroom=production:1:28: warning: 18.0 GB free, 2.01 GB short of the 20.0 GB of"
     assert lines[1] == f"{warned} production headroom"
@@ -193,9 +193,9 @@ def test_the_nearest_miss_is_told_with_by_how_much(
     monkeypatch.setattr(
         "ledger.cli.check.searched", lambda *_, **__: Recommendations(nearest=near, legal=9, headroom=20e9)
     )
-    lines = command_line("check", "8b", "--set", "accelerator=l4", "--search").stdout.splitlines()
+    lines = command_line("check", "8b", "--set", "accelerator=l4", "--search", "1").stdout.splitlines()
     assert lines[-3:-1] == [
-        "  no layout fits; the nearest miss: tensor 8",
+        "  none fits with 20.0 GB free; the nearest miss: tensor 8",
         "    it needs 4.71 GB, 510.0 MB more than 24.2 GB less 20.0 GB headroom",
     ]
 

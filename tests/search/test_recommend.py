@@ -18,7 +18,7 @@ from ledger.search.edits import fewest_changes
 from ledger.search.headroom import kept_free
 from ledger.search.pricing import pieces, price
 from ledger.search.question import Question
-from ledger.search.recommend import kept_values, may_recommend, recommend
+from ledger.search.recommend import Extent, kept_values, may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
 from ledger.search.shapes import is_priced_at_once
 from ledger.search.space import Layout, Space, laid_out, space_of
@@ -191,10 +191,10 @@ def test_a_search_that_runs_out_of_time_goes_by_what_it_has(tight: Plan) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "space_of", lambda plan, _: space_of(plan, LEAST))
         patch.setattr(module, "fewer_devices", lambda _: {})
-        cut = recommend(tight, seconds=1e-3)
+        cut = recommend(tight, extent=Extent(seconds=1e-3))
     assert not cut.complete
     assert (cut.smallest, cut.legal) == (None, 0)
-    assert cut.scope.endswith("the search was stopped before its end")
+    assert cut.scope.startswith("no other layouts were looked at: ")
 
 
 def test_layouts_that_are_compiled_one_by_one_come_in_pieces_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,12 +237,12 @@ def test_a_plan_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process, and across processes by a file; another plan, or the same by other overrides, is its own."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    first = recommendations(plan)
-    assert recommendations(load_plan(QWEN)) == first
+    first = recommendations(plan, extent=Extent())
+    assert recommendations(load_plan(QWEN), extent=Extent()) == first
     recommendation_cache._in_process.cache_clear()
-    assert recommendations(plan) == first
+    assert recommendations(plan, extent=Extent()) == first
     assert len(asked) == 1
-    recommendations(load_plan(QWEN, ["run.micro_batch=1"]))
+    recommendations(load_plan(QWEN, ["run.micro_batch=1"]), extent=Extent())
     assert len(asked) == 2
 
 
@@ -250,9 +250,9 @@ def test_another_program_searches_again(monkeypatch: pytest.MonkeyPatch) -> None
     """What an older version found is not used."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     monkeypatch.setattr(recommendation_cache, "program_digest", lambda: "another")
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert len(asked) == 2
 
 
@@ -260,9 +260,9 @@ def test_a_quick_search_takes_what_a_whole_one_found(monkeypatch: pytest.MonkeyP
     """And not the other way round."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan, whole=False)
-    found = recommendations(plan)
-    assert recommendations(plan, whole=False) == found
+    recommendations(plan, extent=Extent(whole=False))
+    found = recommendations(plan, extent=Extent())
+    assert recommendations(plan, extent=Extent(whole=False)) == found
     assert len(asked) == 2
 
 
@@ -270,11 +270,11 @@ def test_a_search_with_a_limit_of_time_does_not_serve_one_without(monkeypatch: p
     """It looks at fewer devices and compiles less of the front; what a thorough one found serves it."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    brief = recommendations(plan, whole=False, seconds=30.0)
-    assert recommendations(plan, whole=False, seconds=30.0) == brief
-    thorough = recommendations(plan, whole=False)
+    brief = recommendations(plan, extent=Extent(whole=False, seconds=30.0))
+    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == brief
+    thorough = recommendations(plan, extent=Extent(whole=False))
     assert thorough != brief
-    assert recommendations(plan, whole=False, seconds=30.0) == thorough
+    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == thorough
     assert len(asked) == 2
 
 
@@ -282,7 +282,7 @@ def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     """The next one may come to its end."""
     monkeypatch.setattr(recommendation_cache, "recommend", lambda *_, **__: Recommendations(complete=False))
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert recommendation_cache.known(plan, whole=True, thorough=True) is None
 
 
@@ -294,11 +294,11 @@ def test_a_damaged_file_is_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_p
     """Silently: the cache saves time, and nothing depends on it; what somebody else wrote into it is no finding."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     (file,) = (tmp_path / "ledger" / "recommendations").iterdir()
     file.write_text(content, encoding="utf-8")
     recommendation_cache._in_process.cache_clear()
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert len(asked) == 2
 
 
