@@ -137,16 +137,21 @@ def searched(
     takes a part of its seconds.
     """
     began = monotonic()
-    from ledger.search.recommend import QUICK, Extent, may_edit, may_recommend
+    from ledger.search.extent import QUICK, Extent
+    from ledger.search.recommend import PASS_FROM, may_edit, may_recommend
     from ledger.search.recommendation_cache import recommendations
-    from ledger.search.workers import in_processes
 
     if not (may_recommend(plan) if whole else may_edit(plan)):
         return None
     left = max(LEAST, (seconds or QUICK) - (monotonic() - began))
     extent = None if whole else Extent(whole=False, seconds=left)
+    run = None
+    if extent is None or extent.seconds >= PASS_FROM:
+        from ledger.search.workers import in_processes  # loads arrays, which a search of a second does without
+
+        run = in_processes(cores())
     with ExitStack() as stack:
-        return recommendations(plan, in_processes(cores()), progress_bar(stack), extent, totals)
+        return recommendations(plan, run, progress_bar(stack), extent, totals)
 
 
 def with_better_layout(plan: Plan, layout: str | None) -> Plan:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.books.what_if.conditions import host_conditions, served_conditions
-from ledger.search.edits import EDIT_RANK
-from ledger.search.question import CAPACITY, MEMORY, TIME, Question
+from ledger.search.question import CAPACITY, EDIT_RANK, MEMORY, TIME, Question
 from ledger.search.served import COST, EACH, FIRST, LATENCY, RATE
 from ledger.search.served import SHOWN as SERVED
 from ledger.spec.plan import Plan

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from ledger.caches import Cache
 from ledger.report.recommendations import Recommendations, as_record, from_record
-from ledger.search.recommend import Extent, extent_of_report, reason, recommend
-from ledger.search.workers import Run, in_this_process
+from ledger.search.extent import Extent, extent_of_report
+from ledger.search.failures import reason
+from ledger.search.recommend import recommend
 from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ledger.books.results import Number
     from ledger.search.sweep import Progress
+    from ledger.search.workers import Run
     from ledger.spec.plan import Plan
 
 FOUND = Cache("recommendations")
@@ -30,7 +32,7 @@ FOUND = Cache("recommendations")
 
 def recommendations(
     plan: Plan,
-    run: Run = in_this_process,
+    run: Run | None = None,
     progress: Progress = lambda *_: None,
     extent: Extent | None = None,
     totals: Mapping[str, Number] | None = None,
