@@ -95,7 +95,8 @@ class Recommendations:
         free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
         kept = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
         tried, fitting = numbers.integer(self.legal), numbers.integer(self.fitting)
-        said = f"{tried} legal layouts{' near the plan' if self.near else ''} tried{kept}, of which {fitting} fit{free}"
+        layouts = f"legal layout{'' if self.legal == 1 else 's'}{' near the plan' if self.near else ''}"
+        said = f"{tried} {layouts} tried{kept}, of which {fitting} fit{free}"
         if self.note:
             said += f"; {self.note}"
         elif not self.complete:

@@ -171,7 +171,7 @@ def _summed_up(requirements: Requirements, extent: Extent, findings: Findings) -
     legal = len(findings.near) if near or passed is None else passed.found.legal
     fitting = sum(one.is_sound for one in findings.near) if near or passed is None else passed.found.meeting
     misses = [one for one in looked if not one.broken and one.excess < inf]
-    nearest = None if sound else min(misses, key=lambda one: one.excess, default=None)
+    nearest = None if sound or not legal else min(misses, key=lambda one: one.excess, default=None)
 
     def told(candidate: Candidate | None) -> Recommendation | None:
         if candidate is None:
