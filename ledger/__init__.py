@@ -155,8 +155,8 @@ def write_report(  # noqa: PLR0913 - what a report is made with, and callers nam
 ) -> list[Path]:
     """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)
 
-    `layout` takes the plan with the best of its other layouts instead of its own. With `search` every layout of the
-    plan is looked at for the best of them, in this process: minutes for large plans.
+    `layout` takes the plan with the best of its other layouts instead of its own. With `search` the layouts of the plan
+    are looked at for the best of them, in this process: minutes for large plans.
     """
     from ledger.report.files import SEARCHED, valid_formats, valid_layout
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +13,20 @@ import click
 
 from ledger.cli.options import format_options, set_option, specs_argument
 from ledger.cli.problems import as_record
-from ledger.cli.progress import search_option, searched
+from ledger.cli.progress import search_seconds_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome, judgement
 from ledger.report.problem_formats import FORMATS as WRITERS
+from ledger.report.problem_formats import Judgement
 from ledger.spec.problems import Problem
 
 if TYPE_CHECKING:
+    from ledger.books.results import Compiled
     from ledger.report.recommendations import Recommendations
 
 FAILED = 1
-SEARCHED = ("text", "json")  # formats that have what else would fit
-FORMATS = (*SEARCHED, *WRITERS)
-LENGTHS = ("time.calendar", "time.step", "serve.tokens_per_second")  # what is told first of a layout, where it has it
-PAID = ("cost.run", "cost.per_million_tokens")
+FORMATS = ("text", "json", *WRITERS)
+SEARCHED = ("text", "json", "github")  # formats that have what else would fit
 
 
 @click.command(name="check")
@@ -33,38 +34,49 @@ PAID = ("cost.run", "cost.per_million_tokens")
 @set_option
 @format_options(FORMATS, "text")
 @click.option("--strict", is_flag=True, help="Warnings fail a plan.")
-@search_option
+@search_seconds_option
 @click.option("--only-plans", is_flag=True, help="Pass over files that are no plans, as hooks name them.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    specs: tuple[str, ...],
-    overrides: tuple[str, ...],
-    form: str,
-    *,
-    strict: bool,
-    search: bool,
-    only_plans: bool,
+    ctx: click.Context, /, specs: tuple[str, ...], overrides: tuple[str, ...], form: str, seconds: float, **asked: bool
 ) -> None:
     """Check plans: rules, expectations, fit, and all that the report's checklist warns of.
 
-    Each problem has its place in the file. Of a plan that does not leave its headroom free, the smallest edit that
-    fits, the cheapest and the fastest layout are printed, of a search that takes seconds; of all layouts where `ledger
-    report` has searched them.
+    Each problem has its place in the file. Of a plan that does not leave its headroom free, other layouts are looked at
+    after that, for a second: the smallest edit that fits, the cheapest and the fastest of them are printed. It is of
+    all layouts where `ledger report` has searched them.
 
     Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation, or has a warning under
-    --strict. 0: all pass.
+    --strict. 0: all pass. A search, whatever becomes of it, changes none of them.
     """
     import ledger
     from ledger.course.checked import checked_spec
+    from ledger.report.checked import with_search
 
-    specs = tuple(filter(is_plan_file, specs)) if only_plans else specs
-    finder = partial(searched, whole=False) if search and form in SEARCHED else None
-    outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides), finder) for spec in specs]
-    outcomes = [outcome.strict for outcome in outcomes] if strict else outcomes
-    printers: dict[str, Callable[[list[CheckOutcome]], None]] = {"text": print_text, "json": print_records}
-    printers.get(form, partial(print_format, form))(outcomes)
+    specs = tuple(filter(is_plan_file, specs)) if asked["only_plans"] else specs
+    outcomes = []
+    for spec in specs:
+        outcome = checked_spec(spec, partial(ledger.compile, spec, overrides))
+        outcomes.append(outcome.strict if asked["strict"] else outcome)
+        if form == "text":
+            print_outcome(outcomes[-1])
+    if form in WRITERS:
+        print_format(form, judgement(outcomes))
+    if seconds and form in SEARCHED:
+        finder = partial(best_layouts, seconds)
+        if form == "json":
+            outcomes = [with_search(outcome, finder) for outcome in outcomes]
+        else:
+            for outcome in outcomes:
+                print_search(with_search(outcome, finder), form, several=len(outcomes) > 1)
+    if form == "json":
+        print_records(outcomes)
     ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0))
+
+
+def best_layouts(seconds: float, compiled: Compiled) -> Recommendations | None:
+    """What a search of a plan's layouts recommends: of all of them, or what some seconds are enough for."""
+    return searched(compiled.plan, whole=isinf(seconds), seconds=seconds, totals=compiled.totals)
 
 
 def is_plan_file(spec: str) -> bool:
@@ -81,21 +93,31 @@ def exit_code(outcome: CheckOutcome) -> int:
     return {"passed": 0, "failed": FAILED, "bad input": BAD_INPUT}[outcome.status]
 
 
-def print_text(outcomes: list[CheckOutcome]) -> None:
-    """A line for each spec, and below it what is wrong."""
+def print_outcome(outcome: CheckOutcome) -> None:
+    """A line for a spec, and below it what is wrong."""
     from ledger.cli.colours import BAD, CAREFUL, GOOD, coloured
 
-    for outcome in outcomes:
-        colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
-        count = len(outcome.warnings)
-        heeded = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
-        status = coloured(f"{outcome.status}{heeded}", colour)
-        click.echo(f"{outcome.spec}: {status}{': ' if outcome.headline else ''}{outcome.headline}")
-        print_problems((*outcome.problems, *outcome.failures), outcome, BAD)
-        heeds = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
-        print_problems(heeds, outcome, CAREFUL)
-        if outcome.recommendations:
-            print_recommendations(outcome.recommendations)
+    colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
+    count = len(outcome.warnings)
+    heeded = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
+    status = coloured(f"{outcome.status}{heeded}", colour)
+    click.echo(f"{outcome.spec}: {status}{': ' if outcome.headline else ''}{outcome.headline}")
+    print_problems((*outcome.problems, *outcome.failures), outcome, BAD)
+    heeds = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
+    print_problems(heeds, outcome, CAREFUL)
+
+
+def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
+    """What a search recommends of a spec, which is named where there are `several`; an annotation for GitHub."""
+    from ledger.report.checked import search_lines, search_notes
+
+    if form in WRITERS:
+        print_format(form, search_notes([outcome]))
+    elif outcome.recommendations:
+        if several:
+            click.echo(f"{outcome.spec}: what to change")
+        for line in search_lines(outcome):
+            click.echo(f"  {line}")
 
 
 def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: str) -> None:
@@ -106,28 +128,6 @@ def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: s
     for paragraph in problem_paragraphs(problems, outcome.sources):
         first, end, rest = paragraph.partition("\n")
         click.echo(f"{coloured(first, colour)}{end}{rest}")
-
-
-def print_recommendations(found: Recommendations) -> None:
-    """What is recommended with its figures and the lines to write, and what was looked at."""
-    from ledger.cli.tables import amount
-    from ledger.numbers import THIN
-    from ledger.units import unit_of
-
-    for name, one in found.named().items():
-        length = next(key for key in LENGTHS if key in one.totals)
-        shown = [length, *(key for key in PAID if key in one.totals), "memory.reserved"]
-        figures = ", ".join(amount(one.totals[key], unit_of(key)) for key in shown)
-        click.echo(f"  {name}: {figures}")
-        for line in one.yaml:
-            click.echo(f"    {line}")
-    if found.nearest:
-        totals = found.nearest.totals
-        needed, left = totals["memory.reserved"], totals["memory.capacity"] - found.headroom
-        of = f"{amount(totals['memory.capacity'], 'B')} less {amount(found.headroom, 'B')} headroom"
-        click.echo(f"  no layout fits; the nearest miss: {found.nearest.label}")
-        click.echo(f"    it needs {amount(needed, 'B')}, {amount(needed - left, 'B')} more than {of}")
-    click.echo(f"  {found.scope.replace(THIN, ' ')}")
 
 
 def print_records(outcomes: list[CheckOutcome]) -> None:
@@ -158,13 +158,15 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
         "counts": {"legal": found.legal, "fitting": found.fitting},
         "headroom": found.headroom,
         "complete": found.complete,
+        "near": found.near,
+        "note": found.note or None,
         "kept": list(found.kept),
         "fewer_devices": {str(devices): count for devices, count in found.fewer.items()},
     }
 
 
-def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
-    """What is wrong with each spec, as other programs read it."""
+def print_format(form: str, judged: Judgement) -> None:
+    """What is said of specs, as other programs read it."""
     from ledger.cli.tables import write_format
 
-    write_format(form, WRITERS[form](judgement(outcomes)))
+    write_format(form, WRITERS[form](judged))

@@ -1,33 +1,90 @@
-"""A bar on a terminal while layouts are priced, and on how many cores that is done."""
+"""Searches of layouts: for how long, on how many cores, and a bar on a terminal meanwhile."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from math import inf, isnan, nan
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli.options import Function
 from ledger.cli.plain_streams import unguarded
 from ledger.report.files import BETTER
 
 if TYPE_CHECKING:
+    from ledger.books.results import Number
     from ledger.report.recommendations import Recommendations
     from ledger.search.sweep import Progress
     from ledger.spec.plan import Plan
 
-QUICK = 30.0  # seconds after which a quick search goes by what it has
 TOLD_EVERY = 30.0  # seconds between lines where there is no terminal to draw a bar on
-WHOLE = 5e9  # combinations of values up to which a report searches all of them: a minute or two on two cores
+ENVIRONMENT = "LEDGER_SEARCH"  # a variable with what `--search` takes
+AT_ONCE = 1.0  # seconds that a check looks at other layouts, where nobody says for how long
+LEAST = 1e-3  # seconds of a search that has no time left
+ALL, NONE = "all", "none"
+
+
+class SearchSeconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """For how long other layouts are looked at: seconds, 0 for `none`, infinite for `all`; words of a switch too."""
+
+    name = "seconds"
+    words: Mapping[str, float] = {
+        ALL: inf,
+        NONE: 0.0,
+        **dict.fromkeys(("true", "yes", "on"), AT_ONCE),
+        **dict.fromkeys(("false", "no", "off"), 0.0),
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds; click's usage error for what is neither a word nor a number."""
+        seconds = self.words.get(str(value).lower(), nan)
+        with suppress(ValueError):
+            seconds = float(value) if isnan(seconds) else seconds
+        if seconds >= 0:
+            return seconds
+        help_text = f"give seconds, as in `--search 10`, `{ALL}`, or `{NONE}`"
+        return self.fail(f"`{value}` is no time to search: {help_text}", param, ctx)
+
+
+class Searches(click.types.BoolParamType):
+    """Whether other layouts are searched, as a switch; in the environment also as `check --search` takes it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """What the switch or the variable says; click's usage error for what is neither."""
+        return value if isinstance(value, bool) else SearchSeconds().convert(value, param, ctx) > 0
+
 
 search_option = click.option(
     "--search/--no-search",
     default=True,
-    envvar="LEDGER_SEARCH",
+    type=Searches(),
+    envvar=ENVIRONMENT,
     help="Whether the plan's other layouts are searched for the best of them.",
 )
+
+
+def search_seconds_option(function: Function) -> Function:
+    """--search SECONDS | all | none, and --no-search, which is `none`: `seconds` of the command."""
+    told = (
+        f"For how long other layouts are looked at, for one that leaves the headroom free; `{ALL}`: all of them, as"
+        f" `ledger report` does, `{NONE}`: not at all."
+    )
+    off = click.option("--no-search", "seconds", flag_value=NONE, type=SearchSeconds(), help=f"`--search {NONE}`.")
+    return click.option(
+        "--search",
+        "seconds",
+        type=SearchSeconds(),
+        default=f"{AT_ONCE:g}",
+        show_default=True,
+        envvar=ENVIRONMENT,
+        metavar=f"SECONDS|{ALL}|{NONE}",
+        help=told,
+    )(off(function))
 
 
 with_option = click.option(
@@ -70,29 +127,31 @@ def told_now_and_then(doing: str, what: str) -> Progress:
     return show
 
 
-def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
-    """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
+def searched(
+    plan: Plan, *, whole: bool = True, seconds: float = 0.0, totals: Mapping[str, Number] | None = None
+) -> Recommendations | None:
+    """What the layouts of a plan recommend, on all cores, with a bar; None where it has none.
 
-    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough, and so
-    it is where layouts are compiled one by one.
+    `whole`: as far as a report looks; else among those most like the plan, for some `seconds` (0: half a minute).
+    `totals`: the plan's own, where they are known. A search that fails says why in what is returned. Loading the search
+    takes a part of its seconds.
     """
-    from ledger.search.recommend import may_recommend
+    began = monotonic()
+    from ledger.search.extent import QUICK, Extent
+    from ledger.search.recommend import PASS_FROM, may_edit, may_recommend
     from ledger.search.recommendation_cache import recommendations
-    from ledger.search.space import space_of
-    from ledger.search.structures import prices_in_bulk
-    from ledger.search.workers import WorkerError, in_processes
 
-    if not may_recommend(plan):
+    if not (may_recommend(plan) if whole else may_edit(plan)):
         return None
-    at_once = prices_in_bulk(plan)
-    seconds = 0.0 if whole and at_once else QUICK
-    whole = whole and at_once and space_of(plan).combinations <= WHOLE
+    left = max(LEAST, (seconds or QUICK) - (monotonic() - began))
+    extent = None if whole else Extent(whole=False, seconds=left)
+    run = None
+    if extent is None or extent.seconds >= PASS_FROM:
+        from ledger.search.workers import in_processes  # loads arrays, which a search of a second does without
+
+        run = in_processes(cores())
     with ExitStack() as stack:
-        try:
-            return recommendations(plan, in_processes(cores()), progress_bar(stack), whole=whole, seconds=seconds)
-        except WorkerError as error:
-            click.echo(f"error: the search of other layouts failed: {error}", err=True)
-            return None
+        return recommendations(plan, run, progress_bar(stack), extent, totals)
 
 
 def with_better_layout(plan: Plan, layout: str | None) -> Plan:

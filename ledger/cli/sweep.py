@@ -67,9 +67,9 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     _check_together({**given, "json": as_json, "apply": wanted}, typed)
     asked = _asked(spec, wanted, given)
     out, html = _files(given["out"], given["html"])
+    from ledger.search.failures import WorkerError
     from ledger.search.sweep import prepare, sweep
     from ledger.search.tasks import UnknownTotalError
-    from ledger.search.workers import WorkerError
 
     with ExitStack() as stack:
         run = _run(stack, given["workers"], given["scheduler"])

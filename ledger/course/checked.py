@@ -15,13 +15,12 @@ from ledger.spec.problems import Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
-    from ledger.report.checked import Search
 
 
-def checked_spec(spec: str, compiler: Callable[[], Compiled], search: Search | None = None) -> CheckOutcome:
-    """What is wrong with a lecture, or else with the plan that `compiler` compiles; `search` finds what would fit."""
+def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
+    """What is wrong with a lecture, or else with the plan that `compiler` compiles."""
     try:
-        return checked_lecture(spec) if is_lecture(spec) else check_plan(spec, compiler, search)
+        return checked_lecture(spec) if is_lecture(spec) else check_plan(spec, compiler)
     except SpecError as error:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ledger.arithmetic.tracing import Graph
 from ledger.books.calendar import Bytes, checkpoint_bytes
+from ledger.books.counts import with_token_count
 from ledger.books.traced import (
     CHOICES,
     DEVICE,
@@ -82,6 +83,7 @@ def page_of(plan: Plan) -> Page | None:
     """The page of a plan; None where only a parameter count is known."""
     if plan.model.bare:
         return None
+    plan = with_token_count(plan)
     graph, choices = Graph(), choices_of(plan)
     own, legal = {**setting(plan), **choices.own()}, stops(choices)
     found: list[Structure] = []

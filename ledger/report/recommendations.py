@@ -61,7 +61,8 @@ class Recommendations:
     `legal`, `fitting`: how many layouts were looked at, and how many fit. `kept`: keys of a layout that stayed as the
     plan has them. `fewer`: smaller numbers of devices, with how many of their layouts were looked at for the cheapest.
     `nearest`: where nothing fits, the layout that misses least. `headroom`: bytes that stay free. Not
-    `complete` where the search was stopped.
+    `complete` where the search was stopped. `near`: only layouts that change few keys of the plan were looked at.
+    `failure`: why the search failed, in plain words; empty where it did not.
     """
 
     smallest: Recommendation | None = None
@@ -76,15 +77,29 @@ class Recommendations:
     nearest: Recommendation | None = None
     headroom: float = 0.0
     complete: bool = True
+    near: bool = False
+    failure: str = ""
+
+    @property
+    def note(self) -> str:
+        """Why no layouts, or no more of them, were looked at; empty where the search came to its end or its time."""
+        if not self.legal and not self.complete:
+            return f"no other layouts were looked at: {self.failure or 'the time was over before the first was priced'}"
+        return f"no more layouts were looked at: {self.failure}" if self.failure else ""
 
     @property
     def scope(self) -> str:
-        """How many layouts were looked at, of which space, and how many of them fit."""
+        """How many layouts were looked at, of which space, and how many of them fit; or why there were none."""
+        if not self.legal and self.note:
+            return self.note
         free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
         kept = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
         tried, fitting = numbers.integer(self.legal), numbers.integer(self.fitting)
-        said = f"{tried} legal layouts tried{kept}, of which {fitting} fit{free}"
-        if not self.complete:
+        layouts = f"legal layout{'' if self.legal == 1 else 's'}{' near the plan' if self.near else ''}"
+        said = f"{tried} {layouts} tried{kept}, of which {fitting} fit{free}"
+        if self.note:
+            said += f"; {self.note}"
+        elif not self.complete:
             said += "; the search was stopped before its end"
         if fewer := {devices: count for devices, count in self.fewer.items() if count}:
             more = ", ".join(f"{numbers.integer(count)} more on {devices} devices" for devices, count in fewer.items())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ledger.books.what_if.conditions import served_conditions
-from ledger.search.edits import EDIT_RANK
-from ledger.search.question import CAPACITY, MEMORY, TIME, Question
+from ledger.books.what_if.conditions import host_conditions, served_conditions
+from ledger.search.question import CAPACITY, EDIT_RANK, MEMORY, TIME, Question
 from ledger.search.served import COST, EACH, FIRST, LATENCY, RATE
 from ledger.search.served import SHOWN as SERVED
 from ledger.spec.plan import Plan
 
+if TYPE_CHECKING:
+    from ledger.books.results import Number
+
 CANDIDATES = 16  # layouts with the fewest edits, by estimate, whose edits are counted exactly
-OF_RUNS = (TIME, "time.calendar", "cost.run", MEMORY, CAPACITY, "mfu", "tokens_per_second")
+HOSTED = tuple(f"memory.{place}{end}" for place in ("host", "nvme") for end in ("", ".capacity"))
+OF_RUNS = (TIME, "time.calendar", "cost.run", MEMORY, CAPACITY, *HOSTED, "mfu", "tokens_per_second")
 OF_SERVICES = (EACH, RATE, LATENCY, FIRST, COST, MEMORY, CAPACITY)
 
 
@@ -25,7 +29,7 @@ class Aim:
     question: Question
     shown: tuple[str, ...]
 
-    def pace(self, totals: Mapping[str, float]) -> float:
+    def pace(self, totals: Mapping[str, Number]) -> float:
         """What a faster layout has less of."""
         return float(totals[self.total]) * self.question.signs[self.total]
 
@@ -33,7 +37,7 @@ class Aim:
 def aim_of(plan: Plan) -> Aim:
     """What is better of a plan: a shorter step, more tokens for a device, or, of given requests, earlier tokens."""
     if plan.serve is None:
-        return Aim(TIME, Question(objective=EDIT_RANK, top=CANDIDATES), OF_RUNS)
+        return Aim(TIME, Question(EDIT_RANK, conditions=host_conditions(plan), top=CANDIDATES), OF_RUNS)
     total = EACH if plan.serve.arrival_rate is None else LATENCY
     question = Question(EDIT_RANK, False, served_conditions(plan), (total, MEMORY), CANDIDATES, SERVED)
     return Aim(total, question, OF_SERVICES)

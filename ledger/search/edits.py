@@ -22,7 +22,6 @@ from ledger.spec.parts import spec_type
 from ledger.spec.plan import Parallelism, Plan, Recompute
 from ledger.spec.reader import as_node
 
-EDIT_RANK = "edit_rank"  # a total that orders layouts by the keys they change, then by the time of a step or token
 SCHEDULE = "parallelism.schedule"
 IDLE = (None, "off")  # values of a key that has no effect
 LEFT_TO_DEFAULT = (

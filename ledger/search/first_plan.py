@@ -34,8 +34,9 @@ def first_plan(start: Start, file: str, search: Search) -> ImportedSpec:
     """
     text = start_text(_begun(runnable(start, file)))
     found = search(load_plan(text))
-    if found is None:
-        return ImportedSpec(text.replace(LAYOUT, "assumed: a replica on every device"))
+    if found is None or not found.legal:
+        notes = (Problem(Location(file), found.note, "`ledger sweep` looks at them"),) if found and found.note else ()
+        return ImportedSpec(text.replace(LAYOUT, "assumed: a replica on every device"), notes)
     layout = found.fastest or found.nearest
     said = f"assumed: {'the fastest' if found.fastest else 'what misses least'} of {found.scope}"
     text = edited(text.replace(LAYOUT, said.replace(numbers.THIN, " ")), layout.changes if layout else {})

@@ -18,7 +18,8 @@ from ledger.books.what_if.sought import Unknown, Value
 from ledger.books.what_if.trial import totals
 from ledger.report.recommendations import Recommendation
 from ledger.search.choices import VALUES
-from ledger.search.recommend import compiled_row, kept_values, searched
+from ledger.search.extent import kept_values
+from ledger.search.layout_pass import row_changes, searched
 from ledger.search.space import space_of
 from ledger.search.workers import Run
 from ledger.spec.load import revised
@@ -112,12 +113,14 @@ class PartLayouts:
         """
         assert entrant.plan is not None  # noqa: S101 - our own mistake
         space = space_of(entrant.plan, near_values(entrant.plan))
-        (found,), complete = searched([space], run, lambda *_: None, SECONDS)
+        (found,), complete, error = searched([space], run, lambda *_: None, SECONDS)
+        if error:
+            raise error
         rows = found.front if len(found.front) else found.nearest
         if not len(rows):
             return None
-        changes, _ = compiled_row(self.question.plan, space, rows, 0, entrant.settings)
-        one = self._candidate(entrant, changes)
+        changes = row_changes(self.question.plan, space, rows, 0, entrant.settings)
+        one = None if changes is None else self._candidate(entrant, changes)
         if complete or one is None:
             return one
         return replace(one, details={**one.details, STOPPED: f"after {SECONDS:g} s"})

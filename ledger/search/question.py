@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TIME, MEMORY, CAPACITY = "time.step", "memory.reserved", "memory.capacity"
 RATE = "tokens_per_second"
+EDIT_RANK = "edit_rank"  # a total that orders layouts by the keys they change, then by the time of a step or token
 SHOWN = (TIME, MEMORY, "mfu", RATE)  # totals of every row, beside those that are asked for
 # Totals that a layout may have and the plan itself need not: what its collectives move.
 MADE_BY_LAYOUTS = re.compile(r"comm\.[a-z_]+\.[a-z_]+\.(bytes|count)")

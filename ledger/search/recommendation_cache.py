@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 
 from ledger.caches import Cache
 from ledger.report.recommendations import Recommendations, as_record, from_record
+from ledger.search.extent import Extent, extent_of_report
+from ledger.search.failures import reason
 from ledger.search.recommend import recommend
-from ledger.search.workers import Run, in_this_process
 from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.books.results import Number
     from ledger.search.sweep import Progress
+    from ledger.search.workers import Run
     from ledger.spec.plan import Plan
 
 FOUND = Cache("recommendations")
@@ -27,25 +32,27 @@ FOUND = Cache("recommendations")
 
 def recommendations(
     plan: Plan,
-    run: Run = in_this_process,
+    run: Run | None = None,
     progress: Progress = lambda *_: None,
-    *,
-    whole: bool = True,
-    seconds: float = 0.0,
+    extent: Extent | None = None,
+    totals: Mapping[str, Number] | None = None,
 ) -> Recommendations:
-    """What all layouts of a plan recommend; a lesser search will do where no thorough one was made before.
+    """What the layouts of a plan recommend; `extent`: how far to look, None: as far as a report does.
 
-    Without `whole` it may have kept some keys; with a limit of `seconds` it may have looked for less.
-    A search that was stopped is not kept.
+    A lesser search will do where no thorough one was made before; one that was stopped, or failed, is not kept. No
+    error is raised: whatever becomes of a search, the plan has its verdict, and the result says why it has no layouts.
     """
-    thorough = not seconds
-    for scope in (True,) if whole else (True, False):
-        for depth in (True,) if thorough else (True, False):
-            if found := known(plan, whole=scope, thorough=depth):
-                return found
-    made = recommend(plan, run, progress, whole=whole, seconds=seconds)
-    if made.complete:
-        keep(plan, made, whole=whole, thorough=thorough)
+    try:
+        extent = extent or extent_of_report(plan)
+        for whole in (True,) if extent.whole else (True, False):
+            for thorough in (True,) if not extent.seconds else (True, False):
+                if kept := known(plan, whole=whole, thorough=thorough):
+                    return kept
+        made = recommend(plan, run, progress, extent, totals)
+        if made.complete:
+            keep(plan, made, whole=extent.whole, thorough=not extent.seconds)
+    except Exception as error:  # noqa: BLE001 - as the docstring says
+        return Recommendations(complete=False, failure=reason(error))
     return made
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from ledger.search.batches import Batch, batches, text_of
 from ledger.search.blocks import Block
 from ledger.search.density import Density, Layers, density_of, summed
-from ledger.search.edits import EDIT_RANK, edit_costs
+from ledger.search.edits import edit_costs
 from ledger.search.found import Found, found_in, nothing
 from ledger.search.pricing import Piece, price
-from ledger.search.question import Limit, Question
+from ledger.search.question import EDIT_RANK, Limit, Question
 from ledger.search.space import DATA, Space
 from ledger.whole_files import naming
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.books.what_if.conditions import fault
 from ledger.processes import end_with_parent, interrupt_held
+from ledger.search.failures import WorkerError
 from ledger.search.found import Found
 from ledger.search.tasks import Job, Task, run_task
 
@@ -28,10 +29,6 @@ TIMEOUT = 5  # seconds in which a scheduler answers
 FLAG = "--scheduler "
 Done = tuple[Task, Found]
 Run = Callable[[Sequence[Task], Job], Iterator[Done]]
-
-
-class WorkerError(Exception):
-    """A task over which several workers died, or one that raised."""
 
 
 def in_this_process(tasks: Sequence[Task], job: Job) -> Iterator[Done]:

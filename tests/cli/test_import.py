@@ -15,6 +15,7 @@ from click.testing import Result
 import ledger
 from ledger.books.counts import with_token_count
 from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search.extent import Extent
 from ledger.search.first_plan import first_plan, runnable
 from ledger.search.first_text import Start, start_text
 from ledger.search.recommendation_cache import recommendations
@@ -104,7 +105,7 @@ def test_a_configuration_becomes_a_whole_plan(small: CommandLine) -> None:
     assert plan["run"]["seq_len"] == 8192
     result = small("check", "plan.yaml", "--no-search")
     assert result.exit_code == 0, result.output
-    fastest = recommendations(ledger.compile("plan.yaml").plan, whole=False).fastest
+    fastest = recommendations(ledger.compile("plan.yaml").plan, extent=Extent(whole=False)).fastest
     assert fastest is not None
     assert fastest.changes == {}
 

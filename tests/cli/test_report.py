@@ -94,6 +94,27 @@ def test_the_search_is_of_all_layouts_and_can_be_left_out(
     assert "parallelism:\n  zero: 3" in text
 
 
+def test_a_search_that_fails_is_a_note_of_the_report(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The report is written, and says why it names no other layout."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("ledger.search.recommendation_cache.recommend", lambda *_: 1 / 0)
+    result = command_line("report", "gpt2", "--format", "md", "--search")
+    assert result.exit_code == 0
+    text = Path("reports/gpt2.md").read_text("utf-8")
+    assert "No other layouts were looked at: a mistake of ledger itself, ZeroDivisionError: division by zero" in text
+
+
+@pytest.mark.parametrize("formats", ["html", "html,md", "md", "json"])
+def test_a_plan_is_priced_whichever_formats_are_written(formats: str, command_line: CommandLine) -> None:
+    """Tokens that follow from the parameters are counted wherever a page or a panel needs them."""
+    words = ("report", "gpt2", "--no-search", "--set", "run.tokens=20 a parameter", "--format", formats)
+    result = command_line(*words)
+    assert result.exit_code == 0, result.stderr
+    assert sorted(Path("reports").iterdir()) == sorted(Path(f"reports/gpt2.{form}") for form in formats.split(","))
+
+
 def test_a_plan_is_reported_with_the_layout_that_was_found(
     command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,9 +175,9 @@ def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(m
     whole = part_layouts.searched
     found: list[Any] = []
 
-    def cut_short(*asked: Any) -> tuple[Any, bool]:
+    def cut_short(*asked: Any) -> tuple[Any, bool, None]:
         found[:] = found or [whole(*asked)[0]]
-        return found[0], False
+        return found[0], False, None
 
     monkeypatch.setattr(part_layouts, "searched", cut_short)
     plan = load_plan(SPEC, ["accelerator=rtx-4090"])

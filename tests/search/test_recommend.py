@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +14,21 @@ import pytest
 
 from ledger.books.compiler import compile_plan
 from ledger.report.recommendations import Recommendation, Recommendations
-from ledger.search import pricing, recommendation_cache, tasks
+from ledger.search import layout_pass, pricing, recommendation_cache, tasks
 from ledger.search import recommend as module
+from ledger.search.candidates import Requirements
 from ledger.search.edits import fewest_changes
+from ledger.search.extent import Extent, kept_values
 from ledger.search.headroom import kept_free
+from ledger.search.near_layouts import near_layouts
 from ledger.search.pricing import pieces, price
 from ledger.search.question import Question
-from ledger.search.recommend import kept_values, may_recommend, recommend
+from ledger.search.recommend import may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
 from ledger.search.space import Layout, Space, laid_out, space_of
 from ledger.search.structures import prices_in_bulk
 from ledger.search.tasks import Job, Task, run_task
+from ledger.search.time_limit import OutOfTimeError, time_limit
 from ledger.spec.load import load_plan, revised
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan
@@ -82,8 +87,8 @@ LEAST = {
 def searched(plan: Plan, values: Mapping[str, tuple[Any, ...]]) -> Recommendations:
     """What a space with these values recommends; no fewer devices are looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, values))
-        patch.setattr(module, "fewer_devices", lambda _: {})
+        patch.setattr(layout_pass, "space_of", lambda plan, _: space_of(plan, values))
+        patch.setattr(layout_pass, "fewer_devices", lambda _: {})
         return recommend(plan)
 
 
@@ -168,7 +173,7 @@ def test_keys_that_follow_are_no_edits() -> None:
 
 def test_fewer_devices_are_whole_nodes() -> None:
     """Of 16 devices in nodes of 8, a half are whole nodes, and a quarter are not."""
-    assert list(module.fewer_devices(load_plan(QWEN))) == [8]
+    assert list(layout_pass.fewer_devices(load_plan(QWEN))) == [8]
 
 
 def test_a_plan_without_layouts_or_without_a_spec_is_not_searched() -> None:
@@ -190,12 +195,12 @@ def test_the_lines_of_a_recommendation_are_yaml() -> None:
 def test_a_search_that_runs_out_of_time_goes_by_what_it_has(tight: Plan) -> None:
     """It says so; here there is no time at all, and so nothing to recommend."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, LEAST))
-        patch.setattr(module, "fewer_devices", lambda _: {})
-        cut = recommend(tight, seconds=1e-3)
+        patch.setattr(layout_pass, "space_of", lambda plan, _: space_of(plan, LEAST))
+        patch.setattr(layout_pass, "fewer_devices", lambda _: {})
+        cut = recommend(tight, extent=Extent(seconds=1e-3))
     assert not cut.complete
     assert (cut.smallest, cut.legal) == (None, 0)
-    assert cut.scope.endswith("the search was stopped before its end")
+    assert cut.scope.startswith("no other layouts were looked at: ")
 
 
 def test_layouts_that_take_long_come_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +224,131 @@ def test_layouts_that_take_long_come_few_at_a_time(monkeypatch: pytest.MonkeyPat
     assert found.legal == 1
 
 
+# --- what is proposed is compiled, and held to all that the plan asks for -------------------------
+
+
+def test_what_a_wrong_pass_proposes_is_what_the_compiler_says(tight: Plan) -> None:
+    """A pass that takes every layout for one that fits puts misfits first; none is recommended, and no figure of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout_pass, "kept_free", lambda _: -1e15)
+        patch.setattr(layout_pass, "TRIED", 100)
+        found = searched(tight, SMALL)
+    assert found.fitting == found.legal
+    assert found.fastest
+    assert found.smallest
+    room = tight.accelerator.memory - kept_free(tight)
+    for one in (found.smallest, found.fastest, *found.front):
+        totals = compile_plan(load_plan(QWEN, ["run.micro_batch=6", *assignments(one.changes)])).totals
+        assert one.totals == {key: float(totals[key]) for key in one.totals}
+        assert totals[MEMORY] <= room
+
+
+def test_a_pass_that_fails_leaves_what_is_near_the_plan(tight: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why it failed is said in a line; the layouts that were compiled one by one are sound."""
+
+    def broken(_: Space) -> None:
+        raise ZeroDivisionError("of nothing\nby nothing")
+
+    monkeypatch.setattr(layout_pass, "pieces", broken)
+    monkeypatch.setattr(module, "NEAR_MOST", 3)
+    found = recommend(tight)
+    assert found.failure.startswith("a mistake of ledger itself, ZeroDivisionError: of nothing by nothing")
+    assert (found.near, found.legal, found.complete) == (True, 3, False)
+    assert found.smallest
+    assert found.smallest.totals[MEMORY] <= tight.accelerator.memory - kept_free(tight)
+    assert "3 legal layouts near the plan tried" in found.scope
+    assert "no more layouts were looked at: a mistake" in found.scope
+
+
+def test_a_plan_that_fits_keeps_its_own_layout_where_the_search_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is recommended against it, and the reason stands where the layouts would."""
+    monkeypatch.setattr(layout_pass, "pieces", lambda _: 1 / 0)
+    found = recommend(load_plan(QWEN))
+    assert found.smallest == found.fastest
+    assert found.smallest
+    assert found.smallest.changes == {}
+    assert found.scope.startswith("no other layouts were looked at: a mistake of ledger itself, ZeroDivisionError")
+
+
+def test_a_search_of_a_second_compiles_what_frees_memory(tight: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few layouts near the plan the best is named; the first that is tried changes one key, and fits.
+
+    Activations are most of the memory, so that half of a micro-batch frees more than is missing.
+    """
+    monkeypatch.setattr(module, "NEAR_MOST", 4)
+    monkeypatch.setattr(module, "PASS_FROM", 1e9)
+    found = recommend(tight, extent=Extent(whole=False, seconds=1e6))
+    assert (found.near, found.legal, found.complete, found.failure) == (True, 4, False, "")
+    assert found.smallest
+    assert found.fastest
+    assert len(found.smallest.changes) == 1
+    assert found.fastest.totals[TIME] <= found.smallest.totals[TIME]
+    own = compile_plan(tight).totals
+    first = Requirements(tight, own).compiled(
+        next(near_layouts(tight, own, tight.accelerator.memory - kept_free(tight)))
+    )
+    assert first
+    assert first.is_sound
+    assert len(first.changes) == 1
+
+
+def test_what_does_not_help_corrects_what_is_tried_next(tight: Plan) -> None:
+    """A layout that needs more than was thought makes others that were thought to fit as closely be tried later."""
+    own = compile_plan(tight).totals
+    room = float(own[MEMORY]) * 0.9
+
+    def second(needed: float | None) -> dict[str, Any]:
+        proposals = near_layouts(tight, own, room)
+        next(proposals)
+        return proposals.send(needed)
+
+    assert len(second(None)) == 1
+    assert len(second(room * 4)) > 1
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    ["cluster.host={memory: 64 GB, bandwidth: 400 GB/s, source: mine}", "cluster.devices_per_node=4"],
+)
+def test_no_host_is_given_more_than_it_is_known_to_hold(cluster: str) -> None:
+    """Activations of tens of GB a device are not moved to a host of 64 GB, nor to one whose memory nobody states."""
+    plan = load_plan(QWEN, [cluster])
+    requirements = Requirements(plan, compile_plan(plan).totals)
+    assert requirements.plan_as_it_is.is_sound
+    candidate = requirements.compiled({"parallelism.offload": ["activations"]})
+    assert candidate
+    assert candidate.totals["memory.host"] > 64e9
+    assert candidate.totals[MEMORY] < requirements.totals[MEMORY]
+    assert not candidate.is_sound
+
+
+def test_an_expectation_that_the_plan_meets_is_not_given_up() -> None:
+    """And one that it misses already stops no other layout."""
+    step = float(compile_plan(load_plan(QWEN)).totals[TIME])
+    for seconds, sound in ((step, False), (10 * step, True)):
+        plan = load_plan(QWEN, [f"expect=[{{time.step: {seconds} s, tolerance: 1 %}}]"])
+        candidate = Requirements(plan, compile_plan(plan).totals).compiled({"recompute": "full"})
+        assert candidate
+        assert candidate.is_sound == sound
+
+
+def wait_for_ever() -> None:
+    """Ends by a limit of time alone."""
+    while True:
+        pass
+
+
+def test_a_limit_of_time_within_another_keeps_it() -> None:
+    """Whichever is reached first ends the block; the one around it still counts afterwards."""
+    with pytest.raises(OutOfTimeError), time_limit(1e-3), time_limit(3600):
+        wait_for_ever()
+    with time_limit(3600):
+        with pytest.raises(OutOfTimeError), time_limit(1e-3):
+            wait_for_ever()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
 # --- the cache ----------------------------------------------------------------------------------
 
 
@@ -238,12 +368,12 @@ def test_a_plan_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process, and across processes by a file; another plan, or the same by other overrides, is its own."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    first = recommendations(plan)
-    assert recommendations(load_plan(QWEN)) == first
+    first = recommendations(plan, extent=Extent())
+    assert recommendations(load_plan(QWEN), extent=Extent()) == first
     recommendation_cache._in_process.cache_clear()
-    assert recommendations(plan) == first
+    assert recommendations(plan, extent=Extent()) == first
     assert len(asked) == 1
-    recommendations(load_plan(QWEN, ["run.micro_batch=1"]))
+    recommendations(load_plan(QWEN, ["run.micro_batch=1"]), extent=Extent())
     assert len(asked) == 2
 
 
@@ -251,9 +381,9 @@ def test_another_program_searches_again(monkeypatch: pytest.MonkeyPatch) -> None
     """What an older version found is not used."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     monkeypatch.setattr(recommendation_cache, "program_digest", lambda: "another")
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert len(asked) == 2
 
 
@@ -261,9 +391,9 @@ def test_a_quick_search_takes_what_a_whole_one_found(monkeypatch: pytest.MonkeyP
     """And not the other way round."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan, whole=False)
-    found = recommendations(plan)
-    assert recommendations(plan, whole=False) == found
+    recommendations(plan, extent=Extent(whole=False))
+    found = recommendations(plan, extent=Extent())
+    assert recommendations(plan, extent=Extent(whole=False)) == found
     assert len(asked) == 2
 
 
@@ -271,11 +401,11 @@ def test_a_search_with_a_limit_of_time_does_not_serve_one_without(monkeypatch: p
     """It looks at fewer devices and compiles less of the front; what a thorough one found serves it."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    brief = recommendations(plan, whole=False, seconds=30.0)
-    assert recommendations(plan, whole=False, seconds=30.0) == brief
-    thorough = recommendations(plan, whole=False)
+    brief = recommendations(plan, extent=Extent(whole=False, seconds=30.0))
+    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == brief
+    thorough = recommendations(plan, extent=Extent(whole=False))
     assert thorough != brief
-    assert recommendations(plan, whole=False, seconds=30.0) == thorough
+    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == thorough
     assert len(asked) == 2
 
 
@@ -283,7 +413,7 @@ def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     """The next one may come to its end."""
     monkeypatch.setattr(recommendation_cache, "recommend", lambda *_, **__: Recommendations(complete=False))
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert recommendation_cache.known(plan, whole=True, thorough=True) is None
 
 
@@ -295,11 +425,11 @@ def test_a_damaged_file_is_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_p
     """Silently: the cache saves time, and nothing depends on it; what somebody else wrote into it is no finding."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     (file,) = (tmp_path / "ledger" / "recommendations").iterdir()
     file.write_text(content, encoding="utf-8")
     recommendation_cache._in_process.cache_clear()
-    recommendations(plan)
+    recommendations(plan, extent=Extent())
     assert len(asked) == 2
 
 

@@ -85,10 +85,8 @@ def memory_advice(report: Report) -> str:
 
 def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> str:
     free = f" with {numbers.size(found.headroom)} free" if found.headroom else ""
-    if not found.legal and not found.complete:
-        return "The search of other layouts was stopped before it found one; `ledger sweep` takes its time."
-    if not found.smallest or not found.fastest:
-        return f"None of {numbers.integer(found.legal)} legal layouts on these devices fits{free}."
+    if not found.smallest or not found.fastest or not found.legal:
+        return unfound_sentence(found, f"fits{free}")
     if found.smallest.changes:
         return f"Fits{free}: {found.smallest.label}."
     if found.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
@@ -96,6 +94,15 @@ def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> st
             f"None of {numbers.integer(found.legal)} legal layouts is faster{f' and leaves{free[5:]}' if free else ''}."
         )
     return f"{_saving(found.fastest, here)}: {found.fastest.label}."
+
+
+def unfound_sentence(found: Recommendations, lacks: str) -> str:
+    """That none of the layouts that were looked at has what all of them lack, or why there were none."""
+    note = f"{found.note[:1].upper()}{found.note[1:]}; `ledger sweep` takes its time." if found.note else ""
+    if not found.legal and note:
+        return note
+    where = "near the plan" if found.near else "on these devices"
+    return f"None of {numbers.integer(found.legal)} legal layouts {where} {lacks}. {note}".rstrip()
 
 
 def _saving(one: Recommendation, here: Mapping[str, Number]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report.views.advice import WORTH, Advice, AdvisedLayout
+from ledger.report.views.advice import WORTH, Advice, AdvisedLayout, unfound_sentence
 from ledger.report.views.parts import Report
 from ledger.units import unit_of
 
@@ -37,8 +37,8 @@ def served_sentence(report: Report) -> str:
     found, here = report.recommendations, report.compiled.totals
     if not found:
         return ""
-    if not found.smallest or not found.fastest:
-        return f"None of {numbers.integer(found.legal)} legal layouts on these devices fits."
+    if not found.smallest or not found.fastest or not found.legal:
+        return unfound_sentence(found, "fits")
     if found.smallest.changes:
         return f"Fits with {numbers.size(found.headroom)} free: {found.smallest.label}."
     if _alike(found.fastest, here):
