@@ -12,7 +12,7 @@ import pytest
 
 from ledger import numbers
 from ledger.arithmetic.tracing import Graph, Trace
-from ledger.arithmetic.values import Amount, divide, maximum, share, truncate, where
+from ledger.arithmetic.values import Amount, divide, maximum, next_power_of_two, share, truncate, where
 from ledger.books.compiler import compile_plan
 from ledger.report import assets, live, live_script
 from ledger.report.graph_script import literal, script
@@ -213,7 +213,12 @@ def rule(x: Amount, y: Amount) -> Amount:
     both = x * y + 1
     less = where(both - (x - y) < y - x, both / x - 3, -both)
     return (
-        less + divide(7 * x * y, x + y) * both - maximum(x - (y - 2), 0.25) + truncate(both / 4) + share(x, y - y * 1)
+        less
+        + divide(7 * x * y, x + y) * both
+        - maximum(x - (y - 2), 0.25)
+        + truncate(both / 4)
+        + share(x, y - y * 1)
+        + next_power_of_two(x + y - 1) / next_power_of_two(where(x < y, x, y) + 1)
     )
 
 
