@@ -97,27 +97,27 @@ class HandedOn(Operation):
         )
 
 
-def _part_lengths(seq: Dim, kernels: Kernels) -> tuple[Dim, Dim]:
-    """A sequence in a part, and in the last part.
+def _part_dims(hidden: Tensor, kernels: Kernels) -> tuple[Dim, Dim, Dim]:
+    """The tokens of a sequence: all of them, those in a part, and those in the last part.
 
     Liger cuts rows of a micro-batch, whatever sequences they are of: a part has so many of each on average.
     """
-    count, batch, context = (symbol(name) for name in ("loss_chunks", "batch", "context"))
-    tokens = seq.symbol / context  # on one device
+    (seq,) = hidden.named("seq")
+    tokens = hidden.local(seq)  # on one device
+    count, batch, devices = symbol("loss_chunks"), symbol("batch"), seq.symbol / tokens
     if kernels.loss == "chunked":
         length = CeilDiv(tokens, count)
         last = tokens - (count - 1) * length
     else:
         rows = CeilDiv(batch * tokens, count) if kernels.loss_chunks else symbol("loss_rows")
         length, last = rows / batch, (batch * tokens - (count - 1) * rows) / batch
-    return replace(seq, symbol=length * context), replace(seq, symbol=last * context)
+    return seq, replace(seq, symbol=length * devices), replace(seq, symbol=last * devices)
 
 
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
     hidden = moves.everywhere(tape, hidden, "tensor")
-    (seq,) = hidden.named("seq")
-    first, last = _part_lengths(seq, tape.kernels)
+    seq, first, last = _part_dims(hidden, tape.kernels)
     each = replace(tape, times=symbol("loss_chunks"), last_dim=(first, last))
     dims = tuple(first if dim == seq else dim for dim in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
