@@ -82,6 +82,12 @@ CHOICES: Mapping[str, Sequence[dict[str, int]]] = {
         {"data": 40},
         {"data": 16, "global_batch": 1152, "micro_batch": 24},
     ),
+    "loss in parts": (  # of a power of two of rows, the last shorter: 4095 rows in 32 of 128, 15000 in 30 of 512
+        {"seq_len": 4095},
+        {"seq_len": 10007},
+        {"seq_len": 5000, "micro_batch": 3, "global_batch": 192},
+        {"seq_len": 16384, "context": 2},
+    ),
 }
 ILLEGAL: Mapping[str, Sequence[dict[str, int]]] = {
     "tensor parallel": (
@@ -107,7 +113,7 @@ def further(names: Iterable[str]) -> Iterator[Any]:
     return (pytest.param(name, marks=pytest.mark.long) for name in names)
 
 
-@pytest.mark.parametrize("name", ["405b", "7b-8xh100", *further(("tensor parallel", "gpt2"))])
+@pytest.mark.parametrize("name", ["405b", "7b-8xh100", "loss in parts", *further(("tensor parallel", "gpt2"))])
 def test_the_page_says_what_the_compiler_says(name: str) -> None:
     """Bytes are equal, seconds, rates and dollars are to 1e-12; so are peak moment, limit, verdict and devices."""
     every = ({}, *CHOICES[name])
