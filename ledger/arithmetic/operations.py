@@ -47,6 +47,11 @@ def ceil_div(rows: Number, shards: Number) -> Number:
     return -((-rows) // shards)
 
 
+def next_power_of_two(number: Number) -> int:
+    """The smallest power of two that is not below a whole number of at least 1."""
+    return 1 << (int(number) - 1).bit_length()
+
+
 def choose(condition: bool, yes: Number, no: Number) -> Number:
     """One of two numbers."""
     return yes if condition else no
@@ -69,6 +74,9 @@ OPERATIONS: dict[str, ArithmeticOperation] = {
     "true_divide": ArithmeticOperation(operator.truediv, "divide", "{}/{}", PRODUCT),
     "floor_divide": ArithmeticOperation(operator.floordiv, "floor_divide", "Math.floor({}/{})", CALL),
     "ceil_divide": ArithmeticOperation(ceil_div, "ceil_divide", "Math.ceil({}/{})", CALL),
+    "next_power_of_two": ArithmeticOperation(
+        next_power_of_two, "exp2", "Math.pow(2,32-Math.clz32({}-1))", CALL
+    ),  # up to 2**32 in JavaScript
     "modulo": ArithmeticOperation(operator.mod, "mod", "{}%{}", PRODUCT),
     "power": ArithmeticOperation(power, "power", "{}**{}", CALL),
     "minimum": ArithmeticOperation(min, "minimum", "Math.min({},{})", CALL),

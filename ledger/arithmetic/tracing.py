@@ -286,6 +286,9 @@ def over_arrays(name: str, operands: Sequence[Any]) -> Any:
 
     if name == "ceil_divide":
         return np.ceil(operands[0] / operands[1])
+    if name == "next_power_of_two":
+        half, exponent = np.frexp(operands[0])  # number = half x 2**exponent, with half from 0.5 to below 1
+        return np.ldexp(1.0, exponent - (half == 0.5))  # of a power of two itself, half is 0.5
     if name == "truncate":
         return np.floor(operands[0] + WHOLE)
     if name == "share":

@@ -70,6 +70,11 @@ def ceil_divide(rows: Amount, shards: Amount) -> Amount:
     return _computed("ceil_divide", rows, shards)
 
 
+def next_power_of_two(number: Amount) -> Amount:
+    """The smallest power of two that is not below a whole number of at least 1."""
+    return _computed("next_power_of_two", number)
+
+
 def share(part: Amount, of: Amount) -> Amount:
     """A part over its whole; of nothing, 0."""
     return _computed("share", part, of)

@@ -16,7 +16,7 @@ from ledger.model.documents import causal_keys
 from ledger.model.images import STEM
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.axes import AXES
-from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
+from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_parts
 from ledger.spec.plan import Group, Model, Plan
 
 OWN = "size `{}` of a part of its author's own"
@@ -97,10 +97,11 @@ def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:
 
 
 def _parts(plan: Plan) -> dict[str, Exact]:
-    """Where the loss goes part by part, how many parts there are."""
+    """Where the loss goes part by part, how many parts there are, and their tokens."""
     if plan.kernels.loss not in CHUNKED_LOSSES:
         return {}
-    return {"loss_chunks": loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)}
+    parts = loss_parts(plan.kernels, plan.model, plan.run, plan.parallelism)
+    return {"loss_chunks": parts.count, "loss_rows": parts.rows}
 
 
 def _counted(plan: Plan, role: Role, index: int) -> dict[str, Exact]:

@@ -158,7 +158,7 @@ def unmasked(plan: Plan, model: Whole) -> Amount:
         rest = [one for one in unit.forward if one.region[-2:] != CORE]
         attended, square = seen[unit.group if unit.group in seen else last]
         found += divide(attended * _counted(model, unit, core), square)
-        found += model.value(unit.count * total(one.times * one.useful() for one in rest))
+        found += model.value(unit.count * total(one.in_all(lambda run: run.useful()) for one in rest))
     return truncate(found)
 
 
@@ -179,7 +179,7 @@ def reach(attention: Attention, tokens: Amount) -> Amount:
 
 
 def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
-    return model.value(unit.count * total(operation.times * operation.counted() for operation in operations))
+    return model.value(unit.count * total(operation.in_all(lambda run: run.counted()) for operation in operations))
 
 
 def state_bytes(plan: Plan) -> dict[str, Fraction]:

@@ -54,7 +54,11 @@ def least_flops(plan: Plan) -> float:
     model = whole(plan)
     each = sum(
         model.value(
-            unit.count * total(one.times * (one.useful() - one.redone()) for one in (*unit.forward, *unit.backward))
+            unit.count
+            * total(
+                operation.in_all(lambda run: run.useful() - run.redone())
+                for operation in (*unit.forward, *unit.backward)
+            )
         )
         for unit in model.units
     )

@@ -192,16 +192,17 @@ def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:
 def of_phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
     """What one pass of a unit computes, moves and sends."""
     for operation in operations:
-        per, count = STEP if once(operation, plan) else MICRO_BATCH, unit.count * operation.times
-        cause = operation.cause(unit.name)
-        if isinstance(operation, Collective):
-            share = narrowed(plan, unit, operation)
-            moved = [_communication(cause, phase, operation, count, per)]
-            for step in along(operation, operations, unit.name, plan):
-                moved.extend(_work(step.cause(unit.name), phase, step, count, per))
-            yield from (replace(entry, amount=entry.amount * share) for entry in moved)
-        else:
-            yield from _work(cause, phase, operation, count, per)
+        per = STEP if once(operation, plan) else MICRO_BATCH
+        for times, run in operation.occurrences():
+            count, cause = unit.count * times, run.cause(unit.name)
+            if isinstance(run, Collective):
+                share = narrowed(plan, unit, run)
+                moved = [_communication(cause, phase, run, count, per)]
+                for step in along(run, operations, unit.name, plan):
+                    moved.extend(_work(step.cause(unit.name), phase, step, count, per))
+                yield from (replace(entry, amount=entry.amount * share) for entry in moved)
+            else:
+                yield from _work(cause, phase, run, count, per)
 
 
 def once(operation: Operation, plan: Plan) -> bool:

@@ -33,7 +33,7 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
         first = len(found)
         found.extend(_gathered_again(operation, regathered))
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
-        steps = tuple(replace(step, times=operation.times) for step in new)
+        steps = tuple(replace(step, times=operation.times, last_dim=operation.last_dim) for step in new)
         if (
             is_joined(operation, joined)
             and isinstance(operation, Contraction)
@@ -123,7 +123,8 @@ def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
         if whole.name != part.name:
             name = f"{step.name}.sum"
             earlier = replace(whole, name=f"{whole.name}.earlier", earlier=True)
-            yield Pointwise(name, ELEMENTWISE, (earlier, part), (whole,), times=operation.times)
+            often = {"times": operation.times, "last_dim": operation.last_dim}
+            yield Pointwise(name, ELEMENTWISE, (earlier, part), (whole,), **often)
 
 
 def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:

@@ -1,4 +1,6 @@
-"""The head and the loss over one part of the sequence after the other, so that few logits exist at a time.
+"""The head and the loss over one part of the tokens after the other, so that few logits exist at a time.
+
+Tensors are as large as those of the first part, which no later one exceeds; the last part may be shorter.
 
 `chunked`: each part is a checkpoint, so that its logits are computed again in backward. `fused_linear`: forward
 computes the gradients of the hidden states and of the head's weight along with the loss, and backward hands them on
@@ -17,9 +19,9 @@ from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, NO_KERNEL, matmul
-from ledger.spec.plan import Model
+from ledger.spec.plan import Kernels, Model
 
 REGION = "loss_chunk"  # what a chunked loss rebuilds
 LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
@@ -35,12 +37,13 @@ class Cut(Operation):
         return False
 
     def gradients(self) -> tuple[Operation, ...]:
-        """One copy of the gradients of all parts, those of the earlier ones and of the last."""
+        """One copy of the gradients of all parts, those that were there before and that of the first part."""
         part = self.output.gradient
-        dims = _earlier(self.output.dims)
-        earlier = replace(part, name=f"{part.name}.earlier", dims=dims, earlier=True)
-        whole = self.inputs[0].gradient
-        return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (whole,)),)
+        (whole,) = self.inputs[0].named("seq")
+        (first,) = part.named("seq")
+        rest = tuple(replace(dim, symbol=whole.symbol - first.symbol) if dim == first else dim for dim in part.dims)
+        earlier = replace(part, name=f"{part.name}.earlier", dims=rest, earlier=True)
+        return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (self.inputs[0].gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,29 @@ class HandedOn(Operation):
         )
 
 
-def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """All parts but one."""
-    return tuple(replace(d, symbol=d.symbol * (symbol("loss_chunks") - 1)) if d.name == "seq" else d for d in dims)
+def _part_dims(hidden: Tensor, kernels: Kernels) -> tuple[Dim, Dim, Dim]:
+    """The tokens of a sequence: all of them, those in a part, and those in the last part.
+
+    Liger cuts rows of a micro-batch, whatever sequences they are of: a part has so many of each on average.
+    """
+    (seq,) = hidden.named("seq")
+    tokens = hidden.local(seq)  # on one device
+    count, batch, devices = symbol("loss_chunks"), symbol("batch"), seq.symbol / tokens
+    if kernels.loss == "chunked":
+        length = CeilDiv(tokens, count)
+        last = tokens - (count - 1) * length
+    else:
+        rows = CeilDiv(batch * tokens, count) if kernels.loss_chunks else symbol("loss_rows")
+        length, last = rows / batch, (batch * tokens - (count - 1) * rows) / batch
+    return seq, replace(seq, symbol=length * devices), replace(seq, symbol=last * devices)
 
 
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
     hidden = moves.everywhere(tape, hidden, "tensor")
-    each = replace(tape, times=symbol("loss_chunks"))
-    dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
+    seq, first, last = _part_dims(hidden, tape.kernels)
+    each = replace(tape, times=symbol("loss_chunks"), last_dim=(first, last))
+    dims = tuple(first if dim == seq else dim for dim in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
     if tape.kernels.loss == "chunked":
         inner = each.inside(REGION)

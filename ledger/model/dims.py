@@ -91,7 +91,8 @@ LETTERS = (
     Letter(
         "hosted", "Lh", "layers on one device whose activations wait in host memory", "parallelism.offload.activations"
     ),
-    Letter("loss_chunks", "Cl", "parts of a sequence that the loss takes one by one", "kernels.loss_chunks"),
+    Letter("loss_chunks", "Cl", "parts that the loss takes one by one", "kernels.loss_chunks"),
+    Letter("loss_rows", "Ct", "tokens of a micro-batch on one device in a part of the loss", "kernels.loss_chunks"),
     *(Letter(name, axis.letter, axis.meaning, f"parallelism.{name}") for name, axis in AXES.items()),
     Letter("replicate", "rp", "copies that hybrid sharding keeps, within data x context", "parallelism.replicate"),
     Letter("imbalance", "im", "tokens of the busiest device over the average", "assumptions.expert_imbalance"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import sympy
 
 from ledger.model.causes import Cause, Purpose
+from ledger.model.dims import Dim
 from ledger.model.tensors import SHARED, Tensor, product, sized
 from ledger.spec.kernel_classes import KernelClass
 
@@ -50,6 +51,7 @@ class Operation:
     region: tuple[str, ...] = ()  # parts that recompute can name, from the outermost in: attention, core
     pieces: sympy.Expr = ONE  # kernels that do this work between them, each an equal part
     times: sympy.Expr = ONE  # how often it runs in a pass, each time on tensors of this size
+    last_dim: tuple[Dim, Dim] | None = None  # a dim, and what it is in the last of those times
     towards: str = ""  # the tensor whose gradient it computes, where forward does that
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
     block: str = ""
@@ -73,6 +75,18 @@ class Operation:
     def runs(self) -> bool:
         """Whether there is a kernel or a transfer behind it."""
         return True
+
+    def occurrences(self) -> tuple[tuple[sympy.Expr, Operation], ...]:
+        """How often it runs in a pass, on tensors of which sizes: alike but for the last, whose may be smaller."""
+        if self.last_dim is None:
+            return ((self.times, self),)
+        inputs, outputs, saves = (_with_dim(own, *self.last_dim) for own in (self.inputs, self.outputs, self.saves))
+        last = replace(self, name=f"{self.name}.last", inputs=inputs, outputs=outputs, saves=saves)
+        return ((self.times - ONE, self), (ONE, last))
+
+    def in_all(self, amount: Callable[[Operation], sympy.Expr]) -> sympy.Expr:
+        """An amount of a kernel, summed over all times that it runs in a pass."""
+        return total(times * amount(run) for times, run in self.occurrences())
 
     def cause(self, unit: str) -> Cause:
         """What its entries are caused by, in a unit."""
@@ -147,6 +161,11 @@ class Operation:
     def shared(self) -> tuple[tuple[str, str], ...]:
         """Gradients of inputs that are no allocation of their own, each with the storage it is in."""
         return ()
+
+
+def _with_dim(tensors: tuple[Tensor, ...], dim: Dim, other: Dim) -> tuple[Tensor, ...]:
+    """Tensors with another dim in place of one of theirs."""
+    return tuple(replace(own, dims=tuple(other if each == dim else each for each in own.dims)) for own in tensors)
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

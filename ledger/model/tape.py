@@ -55,6 +55,7 @@ class Tape:
     block: str = ""
     pieces: sympy.Expr = ONE
     times: sympy.Expr = ONE
+    last_dim: tuple[Dim, Dim] | None = None
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     packed: bool = False
@@ -122,7 +123,8 @@ class Tape:
     def record(self, operation: Operation) -> Tensor:
         """Writes an operation and hands on its main result. A transfer is in the block that makes what it moves."""
         block = operation.block if isinstance(operation, Collective) else self.block
-        written = replace(operation, region=self.region, pieces=self.pieces, times=self.times, block=block)
+        often = {"times": self.times, "last_dim": self.last_dim}
+        written = replace(operation, region=self.region, pieces=self.pieces, block=block, **often)
         self.operations.append(written)
         return operation.output
 

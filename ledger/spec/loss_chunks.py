@@ -1,21 +1,40 @@
-"""How many parts of a sequence pass the head and the loss one after the other."""
+"""The parts of a micro-batch that pass the head and the loss one after the other."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ledger.arithmetic.values import Amount, ceil_divide, minimum, next_power_of_two
 from ledger.spec.plan import Kernels, Model, Parallelism, Run
 
 CHUNKED_LOSSES = ("chunked", "fused_linear")  # losses that go part by part
 USUAL_CHUNKS = 8  # parts in torchtitan's and torchtune's chunked losses
 
 
-def loss_chunk_count(kernels: Kernels, model: Model, run: Run, parallelism: Parallelism) -> int:
-    """As many as are asked for, or as the kernel chooses.
+@dataclass(frozen=True)
+class LossParts:
+    """`count` parts of `rows` tokens of a micro-batch on one device, of which the last has `last_rows`, maybe fewer."""
 
-    Liger takes as many tokens, up to a power of two, as have no more logits than all tokens have hidden values
-    (ops/fused_linear_cross_entropy.py).
+    count: Amount
+    rows: Amount
+    last_rows: Amount
+
+
+def loss_parts(kernels: Kernels, model: Model, run: Run, parallelism: Parallelism) -> LossParts:
+    """As many parts as are asked for, or as the kernel chooses; fewer where rounding leaves none for the last.
+
+    `chunked` cuts each sequence (torch.chunk). Liger cuts all rows of a micro-batch, and takes as many, up to a power
+    of two, as have no more logits than all rows have hidden values (ops/fused_linear_cross_entropy.py: `inc_factor`,
+    `chunk_size`, `num_chunks`).
     """
-    if kernels.loss_chunks or kernels.loss == "chunked":
-        return kernels.loss_chunks or USUAL_CHUNKS
-    tokens = run.micro_batch * run.seq_len // parallelism.context
-    least = -(-tokens // -(-model.vocab // max(1, model.d_model)))
-    return -(-tokens // min(tokens, 1 << (least - 1).bit_length()))
+    tokens = run.seq_len // parallelism.context
+    whole = run.micro_batch * tokens
+    if kernels.loss == "chunked":
+        rows = run.micro_batch * ceil_divide(tokens, kernels.loss_chunks or USUAL_CHUNKS)
+    elif kernels.loss_chunks:
+        rows = ceil_divide(whole, kernels.loss_chunks)
+    else:
+        wider = ceil_divide(model.vocab, model.d_model)
+        rows = minimum(whole, next_power_of_two(ceil_divide(whole, wider)))
+    count = ceil_divide(whole, rows)
+    return LossParts(count, rows, whole - (count - 1) * rows)

@@ -17,8 +17,9 @@ TAKEN = frozenset(
     """
     attended bands capacity_factor cf chunk chunks classes context convolution cp d_ff data document dp ep expert
     experts frames head_dim heads hit hosted im image_channels image_height image_width imbalance in_flight key kv_heads
-    kv_rank layers loss_chunks micro_batches nope_head_dim one parameters patch pipeline positions pp predictions q_rank
-    rank read redone relative_buckets replicate returns rope_head_dim rotary_dim routes rp scan_chunk segment
+    kv_rank layers loss_chunks loss_rows micro_batches nope_head_dim one parameters patch pipeline
+    positions pp predictions q_rank rank read redone relative_buckets replicate returns rope_head_dim rotary_dim routes
+    rp scan_chunk segment
     sends shared_d_ff source_seq state_groups state_size tensor token_types top_k tp v_head_dim vocab
     w2 waiting ways window
     """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page

@@ -21,6 +21,7 @@ from ledger.arithmetic.values import (
     logarithm,
     maximum,
     minimum,
+    next_power_of_two,
     pick,
     real,
     square_root,
@@ -37,7 +38,7 @@ def rule(x: Amount, y: Amount) -> Amount:
     longest = largest([x, 2 * y, shares], key=lambda item: item)
     chosen = pick(longest, [x + 1, y * y, divide(x, 3)])
     waits = where(x < y, square_root(x), maximum(x, y) / minimum(x, y + 1))
-    return chosen - y / x + waits + truncate(divide(x * y, 4)) + abs(x - y)
+    return chosen - y / x + waits + truncate(divide(x * y, 4)) + abs(x - y) + next_power_of_two(x + y)
 
 
 @given(SIZES, SIZES)
@@ -67,6 +68,18 @@ def test_a_rule_reads_arrays_without_a_trace() -> None:
     assert logarithm(xs)[:, 0] == pytest.approx([logarithm(float(x)) for x in xs[:, 0]])
     assert both(xs < ys, ys < 9).tolist() == [[bool(x < y < 9) for y in ys[0]] for x in xs[:, 0]]
     assert real(xs.astype(int)).dtype == np.float64
+
+
+def test_powers_of_two_are_exact_in_every_reading() -> None:
+    """A power of two is its own next one, and one more is followed by twice that, however large."""
+    numbers = [1, 2, 3, *(2**power + more for power in (3, 10, 31, 40, 52) for more in (-1, 0, 1))]
+    expected = [1, 2, 4, *(2 ** (power + (more == 1)) for power in (3, 10, 31, 40, 52) for more in (-1, 0, 1))]
+    assert [next_power_of_two(number) for number in numbers] == expected
+    assert next_power_of_two(np.array(numbers)).tolist() == expected
+    trace = Trace(Graph())
+    traced = [next_power_of_two(trace.input(f"n{number}", number)) for number in numbers]
+    assert [one.sample for one in traced] == expected
+    assert not trace.guards
 
 
 def test_numbers_load_no_numpy() -> None:

@@ -16,6 +16,7 @@ from tests.model import plans
 # Llama 3 8B (Grattafiori et al. 2024, table 3): width 4096, 32 query and 8 key and value heads of 128, 32 layers
 D, Q, KV, F, LAYERS = 4096, 32 * 128, 8 * 128, 14_336, 32
 BASE = 8_030_261_248
+V_LLAMA_2 = 32_000  # rows of Llama 2's vocabulary, also of width 4096 (Touvron et al. 2023, section 2.2)
 RANKS = {"q": 16, "v": 8, "down": 4}
 # An adapter of rank r beside a matrix of m x n has r (m + n) elements (Hu et al. 2021, section 4.1).
 ADAPTERS = LAYERS * (16 * (D + Q) + 8 * (D + KV) + 4 * (F + D))
@@ -173,3 +174,29 @@ def test_states_that_find_no_room_come_over_the_link() -> None:
     (line,) = [check for check in full.verdict.checks if check.name == "paged"]
     assert line.status == "warn"
     assert "come and go over the link in each update" in line.detail
+
+
+@pytest.mark.parametrize(
+    ("offload", "account", "amount"),
+    [
+        ({}, "optimizer/gradients.norm", V_LLAMA_2 * D // 2 * 8),  # in fp64, of a half of the rows
+        ({"offload": ["optimizer"]}, "gradients/buffer.of the host", V_LLAMA_2 * D * 2),  # in bf16, of all of them
+    ],
+)
+def test_a_stage_of_which_nothing_is_trained_has_no_update(
+    offload: dict[str, list[str]], account: str, amount: int
+) -> None:
+    """Where the head alone is trained, the last of two stages has the copies that DeepSpeed makes of its gradient."""
+    found = plans.compiled(
+        model="llama-2-7b",
+        precision="bf16-true",
+        train={"only": ["head"]},
+        stack="deepspeed-transformers-2026",
+        cluster={"devices": 4, "devices_per_node": 4},
+        parallelism={"data": 2, "pipeline": 2, "zero": 1, **offload},
+        run={"seq_len": 512, "micro_batch": 1, "global_batch": 4},
+    )
+    first, last = ({one.account: one.amount for one in found.accounts if one.role == role.name} for role in found.roles)
+    assert account not in first
+    assert not {name for name in first if name.startswith("optimizer/")}
+    assert last[account] == amount

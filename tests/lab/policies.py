@@ -97,9 +97,9 @@ class Compared:
         book, found = self.book, self.flops()
         forward, backward = 0, 0
         for unit in book.program.units:
-            forward += int(book.value(unit.count * total(op.times * op.counted() for op in unit.forward)))
+            forward += int(book.value(unit.count * total(op.in_all(lambda run: run.counted()) for op in unit.forward)))
             later = (*unit.kept.again, *unit.backward)
-            backward += int(book.value(unit.count * total(op.times * op.counted() for op in later)))
+            backward += int(book.value(unit.count * total(op.in_all(lambda run: run.counted()) for op in later)))
         return forward - found.forward, forward + backward - found.step
 
     def peak(self, phase: str) -> tuple[int, int]:
@@ -120,11 +120,12 @@ def trained(model: str, core: str, vocab: int = 512, **parts: Any) -> Compiled:
     """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest."""
     kernels: plans.Mapped = {"norm": "fused", "optimizer": "foreach", "attention": core}
     kernels |= {"activation": "eager" if model == "gpt2" else "fused", "loss": "eager", **parts.pop("kernels", {})}
+    run = {"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1, **parts.pop("run", {})}
     return plans.compiled(
         model={"base": model, "vocab": vocab},
         precision="bf16-true",
         kernels=kernels,
-        run={"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1},
+        run=run,
         **parts,
     )
 

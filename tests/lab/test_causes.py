@@ -28,6 +28,13 @@ from tests.model import plans
             "the loss of each token",
             4 * 2 * 24,
         ),
+        (
+            {"kernels": {"loss": "chunked", "loss_chunks": 5}},  # of 5 tokens, the last of 4
+            "forward/output",
+            "parts of several sequences, which are copied",
+            2 * 8 * 5,
+        ),
+        ({"kernels": {"loss": "chunked", "loss_chunks": 7}}, "forward/output", "scalars of the loss", 4 * (6 + 1)),
         ({"recompute": {"components": ["mlp"]}}, "after forward", "positions and rotary frequencies", 0),
         ({"recompute": {"components": ["attention"]}}, "after forward", "positions and rotary frequencies", 8 * 24),
     ],

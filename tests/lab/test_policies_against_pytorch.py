@@ -146,6 +146,27 @@ def test_losses(loss: str, chunks: int, train: Any, depth: Judged) -> None:
 
 
 @pytest.mark.parametrize(
+    ("loss", "chunks", "run"),
+    [
+        ("chunked", 0, {"seq_len": 8191}),  # 7 parts of 1024, and 1023
+        ("chunked", 6, {"seq_len": 8200}),  # 5 of 1367, and 1365
+        ("chunked", 7, {"seq_len": 8}),  # 4 of 2, fewer than asked for
+        ("fused_linear", 12, {"seq_len": 8192}),  # 11 of 683, and 679
+        ("fused_linear", 0, {"seq_len": 8000}),  # as Liger chooses: 31 of 256, and 64
+        ("fused_linear", 0, {"seq_len": 2731, "micro_batch": 3, "global_batch": 3}),  # 32 of 256, and 1: over sequences
+    ],
+)
+def test_a_loss_in_parts_of_unlike_length(loss: str, chunks: int, run: dict[str, int]) -> None:
+    """The last part is shorter: what is saved, computed and held is what PyTorch's parts and Liger's are."""
+    kernels = {"loss": loss} | ({"loss_chunks": chunks} if chunks else {})
+    step = compared("llama-3-8b", "flash", 128_256, kernels=kernels, recompute="full", run=run)
+    agrees_on_what_is_kept(step)
+    assert step.run() == (0, 0)
+    agrees_on_the_peak(step, 2e-4)
+    agrees_on_the_peak(step, FORWARD["cut"], "forward")
+
+
+@pytest.mark.parametrize(
     ("model", "train", "policy", "depth"),
     at_depths([(*row, policy) for policy, row in product(("none", "selective", "full"), TRAIN)], weights_and_policy),
 )

@@ -40,6 +40,7 @@ FURTHER: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "windows": ("8b", ("model=mistral-7b",)),
     "gpipe": ("405b", ("parallelism.interleave=1", "parallelism.schedule=gpipe")),
     "muon": ("7b-8xh100", ("optimizer=muon",)),
+    "loss in parts": ("8b", ("kernels.loss=fused_linear",)),
     "one device": ("gpt2", ("cluster.devices=1", "parallelism.data=1")),
     "operated": (
         "8b",

@@ -36,6 +36,8 @@ SPACES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "recompute": ["none", "full"], "parallelism.offload": [None], "run.micro_batch": [1, 2]}),
     "mapped": ("mixtral-8x7b", {**NO_PIPELINE, "parallelism.tensor": [1, 2], "parallelism.context": [1],
         "recompute": ["none"], "parallelism.offload": [None], "run.micro_batch": [1]}),
+    "parts": ("7b-8xh100", {**ALONE, **NO_PIPELINE, "parallelism.zero": [1, 3], "recompute": ["none", "full"],
+        "run.micro_batch": [1, 2, 4], "parallelism.offload": [None]}),
     "latent": ("deepseek-v3", {**ALONE, "parallelism.interleave": [1], "parallelism.expert": [32, 64],
         "parallelism.pipeline": [8, 16], "parallelism.zero": [1, 2], "parallelism.replicate": [1],
         "parallelism.offload": [None], "recompute": ["full"], "run.micro_batch": [1]}),
@@ -44,6 +46,7 @@ DRIVES = "{capacity: 10 TB, read: 20 GB/s, write: 10 GB/s, source: this test}"
 # What a kind of plan has otherwise than its file.
 OVERRIDES: Mapping[str, tuple[str, ...]] = {
     "mapped": ("stack=megatron-core-2025", "kernels.weighing=activation"),
+    "parts": ("kernels.loss=fused_linear", "run.seq_len=4001"),  # parts of 512, 1024 and 2048 rows, the last shorter
     "hosts": ("parallelism.zero=3", "parallelism.offload=[weights]"),  # its accelerator's file states a host
     "drives": (
         "parallelism.zero=3",
@@ -93,7 +96,7 @@ def _smallest(key: str) -> float:
     return CLOSE if key.startswith("pace.") else 0.0
 
 
-@pytest.mark.parametrize("name", ["dense", "offload", "hosts", "drives", "experts", "mapped"])
+@pytest.mark.parametrize("name", ["dense", "offload", "hosts", "drives", "experts", "mapped", "parts"])
 def test_some_rows_are_what_the_compiler_says(name: str) -> None:
     """A few rows of each kind of space."""
     compare(name, 4, every=5)

@@ -29,12 +29,13 @@ Holding = tuple[sympy.Expr, str]  # bytes, and why
 
 def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Master weights and optimizer states, alive all the time; on the device, unless the host or unified memory has."""
+    weights = tuple(owned(plan.optimizer, program.units))
     if updates_on_host(plan):
-        if drains(plan) and plan.parallelism.zero < 3:
-            yield _on_the_way(program, plan, when, value)
+        if weights and drains(plan) and plan.parallelism.zero < 3:
+            yield _on_the_way(weights, plan, when, value)
         return
     precision, sharding = plan.precision, program.sharding
-    for one in owned(plan.optimizer, program.units):
+    for one in weights:
         if precision.master:
             amount = sized(precision.master, sharding.held("optimizer", one.weight))
             yield Entry(Cause(one.unit, one.weight.name), stock("master"), when, amount, one.count, "master copy")
@@ -44,12 +45,12 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
 
 
-def _on_the_way(program: Program, plan: Plan, when: Lifetime, value: Value) -> Entry:
+def _on_the_way(weights: Sequence[Owned], plan: Plan, when: Lifetime, value: Value) -> Entry:
     """A buffer for one whole gradient, through which gradients come and go between device and host.
 
     deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
     """
-    sizes = (sized(plan.precision.gradients, one.weight.elements()) for one in owned(plan.optimizer, program.units))
+    sizes = (sized(plan.precision.gradients, one.weight.elements()) for one in weights)
     why = "a gradient on its way to the host, where they are added up"
     cause = Cause("gradients", "buffer", state="of the host")
     return Entry(cause, stock("workspace"), when, max(sizes, key=value), ONE, why)
@@ -58,12 +59,11 @@ def _on_the_way(program: Program, plan: Plan, when: Lifetime, value: Value) -> E
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights.
 
-    An update on the host leaves nothing on the device.
+    An update on the host leaves nothing on the device, and a stage of which nothing is trained has none.
     """
-    if updates_on_host(plan):
+    sharding, weights = program.sharding, _registered(program, plan, owned(plan.optimizer, program.units))
+    if updates_on_host(plan) or not weights:
         return
-    sharding = program.sharding
-    weights = _registered(program, plan, owned(plan.optimizer, program.units))
     casts = tuple(_casts(weights, plan, when, sharding))
     yield from casts
     copied = total(cast.amount for cast in casts)

@@ -143,11 +143,10 @@ def _cap_of_devices(plan: Plan, most: int, largest: Settings) -> str:
 
 
 def loss_chunks(plan: Plan) -> Unknown:
-    """Parts of equal length."""
-    path, given = "kernels.loss_chunks", plan.kernels.loss_chunks
-    some = tuple(count for count in divisors(plan.run.seq_len // plan.parallelism.context) if count > 1)
-    why = "divisors of the tokens that a device has of a sequence"
-    return Unknown(path, given, stated(path), why, some or (2,), sign=None)
+    """At most as many parts as a device has tokens of a sequence."""
+    path, most = "kernels.loss_chunks", plan.run.seq_len // plan.parallelism.context
+    cap = f"a device has {most} tokens of a sequence"
+    return Unknown(path, plan.kernels.loss_chunks, stated(path), step=1, least=2, greatest=max(2, most), cap=cap)
 
 
 OWN: Mapping[str, Callable[[Plan], Unknown]] = {

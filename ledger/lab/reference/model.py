@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,6 @@ from ledger.lab.reference import two_stacks
 from ledger.lab.reference.images import initialised, loss_of_images
 from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
-from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 
@@ -54,16 +53,10 @@ def workload(plan: Plan) -> Workload:
     ):
         raise NoReferenceError(f"weights in {formats}: PyTorch's judge builds a model in one dtype")
     run, optimizer = plan.run, plan.optimizer
-    parts = (
-        loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
-        if plan.kernels.loss in CHUNKED_LOSSES
-        else 0
-    )
-    kernels = replace(plan.kernels, loss_chunks=parts)
     copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
     return Workload(
         plan.model,
-        kernels,
+        plan.kernels,
         plan.precision,
         run.micro_batch,
         run.seq_len,

@@ -17,6 +17,7 @@ from ledger.model import dtypes
 from ledger.model.fsdp_units import OUTPUT as END
 from ledger.model.fsdp_units import wrapped
 from ledger.model.units import compute_precision
+from ledger.spec.loss_chunks import LossParts, loss_parts
 from ledger.spec.plan import Model, Plan
 
 INDEX = 8  # bytes of an int64
@@ -140,7 +141,7 @@ def _scalars(at: Instant) -> int:
     """
     precision, kernels = compute_precision(at.plan), at.plan.kernels
     if kernels.loss == "chunked" and at.moment == OUTPUT and not precision.autocast:
-        return SCALAR * (kernels.loss_chunks + 1)
+        return SCALAR * (int(_loss_parts(at.plan).count) + 1)
     cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
     if at.backward:
         return 2 * SCALAR
@@ -169,9 +170,14 @@ def _strided_parts(at: Instant) -> int:
     plan, precision = at.plan, compute_precision(at.plan)
     if plan.kernels.loss != "chunked" or plan.run.micro_batch == 1 or precision.autocast:
         return 0
-    part = at.tokens // plan.kernels.loss_chunks
+    part = int(_loss_parts(plan).rows)
     hidden = int(part * plan.model.d_model * dtypes.size(precision.activations))
     return {OUTPUT: INDEX * part, HEAD: hidden}.get(at.moment, 0)
+
+
+def _loss_parts(plan: Plan) -> LossParts:
+    """The parts in which the loss of a plan goes over its tokens."""
+    return loss_parts(plan.kernels, plan.model, plan.run, plan.parallelism)
 
 
 def _losses_of_tokens(at: Instant) -> int:

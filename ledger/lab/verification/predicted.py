@@ -38,8 +38,8 @@ def flops(compiled: Compiled) -> Figures:
         for phase in PASSES:
             rebuilt = unit.kept.again if phase == "backward" else ()  # parts of a loss, whatever the policy
             for operation in (*rebuilt, *getattr(unit, phase)):
-                times = unit.count * operation.times
-                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(times * operation.counted()))
+                counted = operation.in_all(lambda run: run.counted())
+                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(unit.count * counted))
     return {**found, "flops.recompute": _recomputed(plan, one)}
 
 

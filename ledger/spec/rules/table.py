@@ -130,7 +130,7 @@ RULES: tuple[Rule, ...] = (
     training.recomputed_components_exist,
     training.predictions_are_rebuilt_whole,
     training.counted_matmuls_are_kept,
-    training.loss_chunks_are_equal,
+    training.loss_has_parts,
     training.fused_linear_runs,
     training.trained_parts_exist,
     training.something_is_trained,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
-from ledger.spec.places import Places, divisors
+from ledger.spec.loss_chunks import CHUNKED_LOSSES
+from ledger.spec.places import Places
 from ledger.spec.plan import Group, Kernels, Model, Parallelism, Recompute, Run, Train
 from ledger.spec.problems import Problem
 
@@ -85,10 +85,8 @@ def counted_matmuls_are_kept(recompute: Recompute, at: Places) -> Iterator[Probl
 # --- the loss -----------------------------------------------------------------------------------
 
 
-def loss_chunks_are_equal(
-    model: Model, kernels: Kernels, run: Run, parallelism: Parallelism, at: Places
-) -> Iterator[Problem]:
-    """A loss that goes part by part has equal parts of the sequence on every device."""
+def loss_has_parts(model: Model, kernels: Kernels, run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A loss that goes part by part has no more parts than there are tokens of a sequence on a device."""
     if kernels.loss not in CHUNKED_LOSSES:
         if kernels.loss_chunks:
             message = f"`loss_chunks` with `loss: {kernels.loss}`, which takes the sequence as one"
@@ -96,11 +94,10 @@ def loss_chunks_are_equal(
         return
     if model.bare or model.image:
         return
-    parts, tokens = loss_chunk_count(kernels, model, run, parallelism), run.seq_len // parallelism.context
-    if tokens % parts:
-        message = f"{tokens} tokens of a sequence do not split into {parts} parts for the loss"
-        where = at("kernels.loss_chunks" if "kernels.loss_chunks" in at.origins else "kernels.loss")
-        yield Problem(where, message, f"`loss_chunks:` one of the {divisors(tokens)}")
+    tokens = run.seq_len // parallelism.context
+    if kernels.loss_chunks > tokens:
+        message = f"the loss in {kernels.loss_chunks} parts, but a device has {tokens} tokens of a sequence"
+        yield Problem(at("kernels.loss_chunks"), message, f"`loss_chunks:` at most {tokens}")
 
 
 def fused_linear_runs(model: Model, kernels: Kernels, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
