@@ -34,8 +34,9 @@ test-long: $(testable) $(schemas) $(VENV)/.pango ## run those that take longer: 
 fuzz: $(testable) $(schemas) ## run hostile inputs over every verb: SECONDS=600 MUTANTS=100000 SEED=1 COLD=2000; what it finds becomes a test
 	$(python) -m tests.fuzz --seconds $(or $(SECONDS),600) --mutants $(or $(MUTANTS),100000) --seed $(or $(SEED),1) --cold $(or $(COLD),2000)
 
-laws: $(testable) ## hold PLANS=2000 random plans to the laws that every plan keeps; SEED=1
+laws: $(testable) ## hold PLANS=2000 random plans to the laws that every plan keeps, ROWS=10000 rows of searches to what the compiler says; SEED=1
 	$(python) -m tests.laws --plans $(or $(PLANS),2000) --seed $(or $(SEED),1)
+	$(python) -m tests.laws --rows $(or $(ROWS),10000) --seed $(or $(SEED),1)
 
 test-times: $(testable) $(schemas) $(VENV)/.pango ## run the tests, and print the seconds of each folder
 	$(python) benchmarks/suite.py $(workers) $(TESTS)
