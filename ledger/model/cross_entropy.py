@@ -152,7 +152,7 @@ def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
     if tape.stack.shifted_logits and len(logits.dims) > 2:
-        shifted = tape.activation("cross_entropy/shifted", logits.dims, logits.dtype, logits.split)
+        shifted = tape.activation("cross_entropy/shifted_logits", logits.dims, logits.dtype, logits.split)
         logits = tape.record(Shifted(shifted.name, COPY, (logits,), (shifted,), (logits,)))
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
     if _axes(logits):

@@ -110,9 +110,23 @@ def test_a_shifted_loss_copies_its_logits_and_keeps_them() -> None:
         for copied in (False, True)
     )
     wide = 4 * 3 * 37 * V  # of the small plan: fp32 logits
-    assert held(shifted, "forward/loss")["loss/cross_entropy/shifted.now"] == wide
+    assert held(shifted, "forward/loss")["loss/cross_entropy/shifted_logits.now"] == wide
     assert held(shifted, "backward/loss")["loss/head/logits.fp32.now"] == wide
     assert "loss/head/logits.fp32.now" not in held(plain, "backward/loss")
     assert (
         shifted.totals["traffic.step"] - plain.totals["traffic.step"] == 4 * wide
     )  # read, written; so is the gradient
+
+
+def test_a_shifted_loss_that_is_split_copies_its_share_beside_what_each_device_holds() -> None:
+    """The copy is of one device's share of the vocabulary, and another tensor than the logits less their maximum."""
+    compiled = plans.compiled(
+        model=SPLIT,
+        cluster={"base": "h100-400g", "devices": TP, "devices_per_node": TP},
+        parallelism={"tensor": TP},
+        run={"seq_len": S, "micro_batch": B, "global_batch": B},
+        stack={"base": "pytorch-fsdp2-2025", "shifted_logits": True},
+    )
+    found = held(compiled, "forward/loss")
+    wide = 4 * B * S * V // TP
+    assert {found[f"loss/cross_entropy/{name}.now"] for name in ("shifted_logits", "shifted", "exponentials")} == {wide}
