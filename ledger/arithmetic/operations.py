@@ -85,6 +85,7 @@ OPERATIONS: dict[str, ArithmeticOperation] = {
     "square_root": ArithmeticOperation(math.sqrt, "sqrt", "Math.sqrt({})", CALL),
     "logarithm": ArithmeticOperation(math.log, "log", "Math.log({})", CALL),
     "truncate": ArithmeticOperation(int, "truncate", f"Math.floor({{}}+{WHOLE})", CALL),
+    "floor": ArithmeticOperation(math.floor, "floor", "Math.floor({})", CALL),
     "share": ArithmeticOperation(share, "share", "share({},{})", CALL),
     "less": ArithmeticOperation(operator.lt, "less", "{}<{}", COMPARISON),
     "less_equal": ArithmeticOperation(operator.le, "less_equal", "{}<={}", COMPARISON),

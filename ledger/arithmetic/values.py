@@ -100,6 +100,11 @@ def truncate(value: Amount) -> Amount:
     return value if isinstance(value, int) else _computed("truncate", value)
 
 
+def floor(value: Amount) -> Amount:
+    """The largest whole number that is not above a value."""
+    return value if isinstance(value, int) else _computed("floor", value)
+
+
 def real(value: Amount) -> Amount:
     """The same as a float: what is a float from here on need not be exact."""
     if is_array(value):

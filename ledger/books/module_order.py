@@ -116,7 +116,7 @@ class ModuleOrder:
         found: dict[str, dict[str, None]] = {}
         for operation in operations:
             for tensor in weights_of(operation):
-                found.setdefault(module_of(tensor.name), {})[tensor.name] = None
+                found.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
             if operation.name.endswith("/activation"):
                 found.setdefault(operation.name, {})
         parts = Counter(name.split("/")[0] for name in found)

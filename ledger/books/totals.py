@@ -9,6 +9,7 @@ from typing import Protocol
 from ledger.arithmetic.values import (
     Amount,
     divide,
+    floor,
     largest,
     largest_of,
     of_item,
@@ -168,8 +169,8 @@ def memory(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
     needed = of_item(place, stages, lambda stage: stage.reserved)
     yield "memory.reserved", needed
     ends = MEMORY[known_as(plan)]
-    yield "memory.reserved.low", truncate(needed * ends.low)
-    yield "memory.reserved.high", truncate(needed * ends.high)
+    yield "memory.reserved.low", floor(needed * ends.low)
+    yield "memory.reserved.high", floor(needed * ends.high)
     yield "memory.capacity", plan.accelerator.memory
 
 

@@ -80,8 +80,9 @@ def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     head, stream = gradients[Parameter(components.table_of(model))], hidden.gradient
     tokens, part_of_head = gradients[Parameter(components.TOKENS)], replace(head, name=f"{head.name}.part")
     for step in unit.backward:
+        apart = part_of_head if not step.adds_to else head  # a product that adds its result makes none of its own
         outputs = tuple(
-            part_of_head if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
+            apart if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
             for tensor in step.outputs
         )
         yield replace(step, outputs=outputs)

@@ -27,7 +27,7 @@ from ledger.search.blocks import Block
 from ledger.search.evaluation import Batch, Cells
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape
-from ledger.search.space import LAYOUT, MESH, Space, laid_out
+from ledger.search.space import DATA, LAYOUT, MESH, Space, laid_out
 from ledger.search.structures import Cut, Structure, degrees_of_single_experts
 from ledger.search.world import CUT, Sharded, World, world
 from ledger.spec.plan import Plan
@@ -101,7 +101,7 @@ def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
             shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == ways]
             for shape in shapes:
                 choices = _choices(cells, shape)
-                legal = _is_legal(shared, choices, shape, cells.size)
+                legal = _is_legal(cells, choices, shape)
                 if legal.any():
                     block = Block(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
                     yield block if legal.all() else _taken(block, legal)
@@ -232,15 +232,16 @@ def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
     return {key: own.get(key, chosen.get(key)) for key in LAYOUT}
 
 
-def _is_legal(shared: World, choices: Mapping[str, Array], shape: Shape, size: int) -> Array:
+def _is_legal(cells: Cells, choices: Mapping[str, Array], shape: Shape) -> Array:
     """Whether the rules that read a shape, or what is rebuilt, have nothing to say."""
-    chosen: dict[str, Array] = {key: places for key, places in choices.items() if key != "parallelism.ends"}
+    shared = cells.world
+    chosen: dict[str, Array] = {**choices, DATA: cells.columns["data"]}
     for key in shape.layout:  # one place of each is looked up faster than many equal ones
         chosen[key] = choices[key][:1]
     chosen["parallelism.stages"] = shared.stages.index(shape.mesh.stages)
     del chosen["parallelism.ends"]
     given = ("parallelism.interleave", "parallelism.schedule", "parallelism.stages", "recompute")
-    return np.broadcast_to(shared.legality.allowed(chosen, given), size)
+    return np.broadcast_to(shared.legality.allowed(chosen, given), cells.size)
 
 
 # --- totals -------------------------------------------------------------------------------------

@@ -32,21 +32,10 @@ GPT2 = SPECS / "gpt2.yaml"
 STACK = "pytorch-fsdp2-2025"
 
 
-# Stacks whose products add to gradients that stay have no gradient of the head for a module of further tokens yet.
-UNBUILT = {
-    ("deepseek-v3", stack)
-    for stack in (
-        *("megatron-bridge-2025", "megatron-core-2025", "megatron-core-2026", "megatron-te-2024", "nemo-2025-04"),
-        *("nemo-launcher-2024-07", "nemo-launcher-2024-07-loss-apart", "nemo-launcher-2024-09"),
-    )
-}
-
-
 def _parameter(plan: Path, stack: str, *values: object) -> Any:
-    """A case of a test, which is to fail where the pair is not built."""
-    marks = [pytest.mark.xfail(strict=True, raises=AssertionError)] if (plan.stem, stack) in UNBUILT else []
+    """A case of a test, named by its plan and its stack."""
     name = "-".join((plan.stem, stack, *(value.verb for value in values if isinstance(value, Cell))))
-    return pytest.param(*(values or (plan, stack)), marks=marks, id=name)
+    return pytest.param(*(values or (plan, stack)), id=name)
 
 
 @pytest.mark.parametrize("cell", [_parameter(cell.plan, cell.stack, cell) for cell in sample()])

@@ -35,7 +35,7 @@ from ledger.books.entries import MICRO_BATCH, STEP, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Value
 from ledger.books.memory import holdings, optimizer
 from ledger.books.memory.expert_sets import ExpertGathering
-from ledger.books.memory.expert_span import Span
+from ledger.books.memory.expert_span import Span, span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
@@ -122,9 +122,10 @@ class Referring(Moments):
         found: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
         for name, unit in self.units.items():
             for phase, steps in passes(unit, added=self.adds):
-                inner = isinstance(self.gathering, ExpertGathering) and self.gathering.inner(name)
+                inner = isinstance(self.gathering, ExpertGathering) and bool(self.gathering.inner(name))
                 gradients = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
                 left = LiveTensors(LEFT, (named(LEFT), *gradients))
+                inner = inner and span(unit, phase, steps).first < len(steps)
                 within = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (named(FULLEST),)),)
                 found[phase, name] = (LiveTensors(BEGINS, (named(BEGINS),)), *within, left)
         return found
@@ -148,8 +149,8 @@ class _ExpertsByLabel(ExpertGathering):
     """Layers with experts whose own bytes are labels."""
 
     def span(self, unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:  # noqa: ARG002
-        """The third and the fourth of the steps are the experts', rebuilt and run."""
-        return Span(2, 3, 2)
+        """The third and the fourth of the steps are the experts', rebuilt and run; after all where a pass runs none."""
+        return Span(2, 3, 2) if len(steps) == WITH_EXPERTS else Span(len(steps), len(steps) - 1, len(steps) - 1)
 
 
 def written_weights(unit: Unit, *, added: bool) -> tuple[Tensor, ...]:
@@ -221,6 +222,7 @@ def _split(step: Step, phase: str, value: Value) -> tuple[References, Parts]:
     return tuple(references), parts
 
 
+WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
 LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
 
 

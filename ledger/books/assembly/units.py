@@ -214,6 +214,8 @@ def _live(
     if not experts:
         return
     there = span(unit, phase, steps)
+    if there.first >= len(steps):  # no gradient passes through them
+        return
     enters, done = held(between(steps, there.first)), between(steps, there.last + 1)
     kept, own = held(done, experts), held(_only(done, experts))
     yield ENTERS, enters

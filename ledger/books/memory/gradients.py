@@ -44,9 +44,9 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     whose weight is all of theirs.
     """
     seen: set[tuple[sympy.Expr, sympy.Expr]] = set()
-    sizes = model_sizes(moments.plan.model)
-    for unit in moments.program.units:
-        weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+    sizes, units = model_sizes(moments.plan.model), moments.program.units
+    weights = {weight.gradient.name: weight for unit in units for weight in unit.weights if not weight.frozen}
+    for unit in units:
         modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
         for operation in unit.backward:
             if operation.adds_to:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import sympy
 
-from ledger.arithmetic.values import Amount, pick, truncate
+from ledger.arithmetic.values import Amount, floor, pick, truncate
 from ledger.books.compiled_roles import CompiledRole
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
@@ -65,7 +65,7 @@ def _amounts(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Amou
 
 def pool(held: Amount, stack: Stack) -> Amount:
     """Bytes that the allocator has reserved beyond those that it was asked for."""
-    return truncate(held * stack.fragmentation) - held
+    return floor(held * stack.fragmentation) - held
 
 
 def workspaces_of(book: CompiledRole) -> tuple[Amount, ...]:
