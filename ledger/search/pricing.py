@@ -32,7 +32,7 @@ from ledger.search.structures import Cut, Structure, degrees_of_single_experts
 from ledger.search.world import CUT, Sharded, World, world
 from ledger.spec.plan import Plan
 
-CELLS = 1 << 15  # of a batch: what is known of them is held at once
+CELLS = 1 << 17  # of a batch: what is known of them is held at once
 SLOW_CELLS = 16  # of a batch whose moments are worked out cell by cell: a search that has little time stops between
 ROWS = 1 << 16  # layouts of a block, unless so few come in
 SECONDS = 0.1  # that a block is not waited for any longer
