@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import combinations
 from math import log2
 from typing import Any
 
 from ledger.arithmetic.tracing import Graph
-from ledger.books.calendar import Bytes, checkpoint_bytes
+from ledger.books.calendar import Bytes, saved_bytes
 from ledger.books.traced import (
     CHOICES,
     DEVICE,
@@ -87,7 +86,7 @@ def page_of(plan: Plan) -> Page | None:
     found: list[Structure] = []
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
-    saved = cache(partial(checkpoint_bytes, plan))
+    saved = saved_bytes(plan)
     tried = [*reachable(choices, legal), *_single(choices, legal)]
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:

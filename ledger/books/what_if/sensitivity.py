@@ -15,7 +15,7 @@ from math import log
 
 import sympy
 
-from ledger.books.calendar import calendar, checkpoint_bytes, run
+from ledger.books.calendar import calendar, run, saved_bytes
 from ledger.books.compiled_roles import CompiledRole, at_sizes
 from ledger.books.counts import with_token_count
 from ledger.books.entries import Entry, Lifetime
@@ -169,8 +169,7 @@ def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
     plan = with_token_count(plan)
     books = at_sizes(plan, books)
     step = step_time(plan, books)
-    saved = partial(checkpoint_bytes, plan)
-    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step, saved)}}
+    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step, saved_bytes(plan))}}
 
 
 def _move_seq_len(plan: Plan) -> Put:
@@ -253,7 +252,7 @@ INTERRUPTIONS = {
 
 def _longer(compiled: Compiled, field: str, stated: float) -> float:
     """The elasticity of the calendar in a field of the plan's operations."""
-    plan, saved = compiled.plan, partial(checkpoint_bytes, compiled.plan)
+    plan, saved = compiled.plan, saved_bytes(compiled.plan)
     less, more = (
         calendar(
             replace(plan, operations=replace(plan.operations, **{field: stated * by})),
