@@ -19,6 +19,7 @@ from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
     from ledger.report.views.live import LiveView
+    from ledger.report.views.served.load import LoadView
     from ledger.spec.plan import Plan
 
 
@@ -132,7 +133,7 @@ def _load_typesetter() -> None:
     load_weasyprint()
 
 
-def panel_beside(plan: Plan) -> Callable[[], LiveView]:
+def panel_beside(plan: Plan) -> Callable[[], LiveView | LoadView]:
     """The panel of a page, which takes longer than the page itself, made in a process of its own meanwhile."""
     from ledger.report.beside import beside
     from ledger.report.views.live import panel

@@ -21,6 +21,7 @@ from ledger.report.typesetting.pictures import drop_rules
 from ledger.report.views import Section, filled_sections, section_numbers
 from ledger.report.views.live import LiveView
 from ledger.report.views.origin import made_from
+from ledger.report.views.served.load import LoadView
 from ledger.spec.version import short_digest
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def data_block(record: Mapping[str, Any]) -> Markup:
 
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
     """What moves the panel of a page, where it has one."""
-    return "".join(data.script for _, data in sections if isinstance(data, LiveView))
+    return "".join(data.script for _, data in sections if isinstance(data, LiveView | LoadView))
 
 
 @cache

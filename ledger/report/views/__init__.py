@@ -64,6 +64,7 @@ SERVED_SECTIONS = (
     Section("service", "How fast?", of_service.service, brief=lambda found: (found.curve, found.rates)),
     Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
     Section("phases", "Rooflines of both passes", of_service.phases),
+    Section("load", "What if?", live, scripted=True),
     Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
     Section("formulas", "Formulas", formulas),
     Section("assumptions", "Assumptions", assumptions),
