@@ -26,7 +26,7 @@ from ledger.books.traced import (
     setting,
     traced_books,
 )
-from ledger.books.traced_rules import TracedRule, covers, traced_rules
+from ledger.books.traced_rules import Evaluation, TracedRule, traced_rules
 from ledger.model.schedule import schedule
 from ledger.report.live_choices import Choices, choices_of
 from ledger.spec.inputs import violations
@@ -91,7 +91,8 @@ def page_of(plan: Plan) -> Page | None:
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:
             break
-        if any(covers(graph, one.guards, chosen) for one in found):
+        at = Evaluation(graph, chosen)
+        if any(at.meets(one.guards) for one in found):
             continue
         if len(graph.terms) > MOST_TERMS:
             left_out.append(difference(own, chosen))
@@ -140,8 +141,11 @@ def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[
 
 
 def is_legal(choices: Choices, chosen: Setting) -> bool:
-    """Whether no rule speaks against a setting."""
-    return not violations(resized(choices.at(chosen), chosen))
+    """Whether no rule speaks against a setting; the rules are asked once of each."""
+    key = tuple(chosen.items())
+    if key not in choices.judged:
+        choices.judged[key] = not violations(resized(choices.at(chosen), chosen))
+    return choices.judged[key]
 
 
 def _turned(own: int, name: str, legal: Sequence[int]) -> Iterator[int]:
@@ -208,7 +212,8 @@ def difference(own: Setting, chosen: Setting) -> dict[str, int]:
 
 def _reached(choices: Choices, graph: Graph, found: Sequence[Structure], name: str, value: int) -> bool:
     """Whether some structure holds where one input alone has another value, and the batch follows."""
-    return any(covers(graph, one.guards, chosen) for one in found for chosen in _ways(choices, name, value))
+    ways = (Evaluation(graph, chosen) for chosen in _ways(choices, name, value))
+    return any(at.meets(one.guards) for at in ways for one in found)
 
 
 # --- controls -----------------------------------------------------------------------------------

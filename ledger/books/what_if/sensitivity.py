@@ -40,12 +40,16 @@ class Sensitivity:
     elasticities: Mapping[str, float]
 
 
-def sensitivities(compiled: Compiled) -> tuple[Sensitivity, ...]:
-    """Every input that has a price or a size; none for a model that is a parameter count."""
+def sensitivities(compiled: Compiled, *, of_time_alone: bool = False) -> tuple[Sensitivity, ...]:
+    """Every input that has a price or a size; none for a model that is a parameter count.
+
+    `of_time_alone` leaves out the elasticities of FLOPs, traffic and memory, which take closed forms differentiated.
+    """
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    return (*_prices(compiled), *_sizes(compiled), *_amounts(compiled))
+    gradients = {} if of_time_alone else dict(_gradients(compiled))
+    return (*_prices(compiled), *_sizes(compiled, gradients), *_amounts(compiled))
 
 
 # --- prices -------------------------------------------------------------------------------------
@@ -90,9 +94,8 @@ class SizeInput:
 # --- sizes --------------------------------------------------------------------------------------
 
 
-def _sizes(compiled: Compiled) -> Iterator[Sensitivity]:
+def _sizes(compiled: Compiled, gradients: Mapping[str, tuple[Fraction, Gradient]]) -> Iterator[Sensitivity]:
     """The sizes of the run and of the model, by the symbols that stand for them."""
-    gradients = dict(_gradients(compiled))
     groups = compiled.plan.model.groups
     for name, path, mover in OF_THE_MODEL:
         yield _size(compiled, SizeInput(path, BY_NAME[name].meaning, mover), gradients, _signs(name))
