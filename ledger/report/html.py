@@ -82,7 +82,7 @@ def live_script(sections: Iterable[tuple[Section, object]]) -> str:
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
-    made = _environment()
+    made = _environment("page")
     made.filters["breakable"] = breakable
     made.filters["coded"] = coded
     return made
@@ -91,7 +91,7 @@ def environment() -> Environment:
 @cache
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
-    made = _environment(finalize=_in_markdown)
+    made = _environment("markdown", finalize=_in_markdown)
     for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
         made.globals[name] = partial(_as_written, written)
     return made
@@ -105,11 +105,20 @@ def _in_markdown(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(sentence(str(value)))  # noqa: S704 - escaped
 
 
-def _environment(finalize: Callable[[Any], Any] | None = None) -> Environment:
+def _environment(name: str, finalize: Callable[[Any], Any] | None = None) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from ledger.report.compiled_templates import CompiledTemplates
+
     loader = FileSystemLoader(assets.templates())
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False, finalize=finalize)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        finalize=finalize,
+        bytecode_cache=CompiledTemplates(name),
+    )
 
 
 def breakable(text: str) -> Markup:
