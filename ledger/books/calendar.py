@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 from ledger.arithmetic.values import Amount, maximum, minimum, square_root
 from ledger.books.compiled_roles import whole
@@ -20,6 +21,11 @@ Bytes = Callable[[], Amount]  # of one checkpoint; asked for only where a plan s
 def checkpoint_bytes(plan: Plan) -> Amount:
     """Bytes of one checkpoint of a plan that is not compiled; no size of the run changes them."""
     return dict(checkpoint(plan, whole(plan)))[CHECKPOINT]
+
+
+def saved_bytes(plan: Plan) -> Bytes:
+    """`checkpoint_bytes` of a plan, derived when it is first asked for and then kept: it takes the whole model."""
+    return cache(partial(checkpoint_bytes, plan))
 
 
 def run(plan: Plan, step: Amount, saved: Bytes) -> Totals:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from ledger.arithmetic.values import Amount
-from ledger.books.calendar import checkpoint_bytes, run
+from ledger.books.calendar import run, saved_bytes
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import peak, state_bytes, with_token_count
 from ledger.model import dtypes
@@ -34,7 +33,7 @@ def least_totals(plan: Plan) -> Mapping[str, Amount]:
 def _least_of_run(plan: Plan) -> dict[str, Amount]:
     """The totals of GROWS that a plan which trains has."""
     step = least_flops(plan) / (plan.cluster.devices * peak(plan))
-    found = {"time.step": step, **dict(run(plan, step, partial(checkpoint_bytes, plan)))}
+    found = {"time.step": step, **dict(run(plan, step, saved_bytes(plan)))}
     return {key: found[key] for key in GROWS if key in found}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ledger.arithmetic.tracing import Graph, Trace
@@ -135,7 +134,7 @@ def traced_books(plan: Plan, graph: Graph, values: Mapping[str, Any]) -> TracedB
 
 def structure(plan: Plan, graph: Graph, values: Mapping[str, Any], *, every: bool = False) -> Structure:
     """The plan at legal values of its inputs, and wherever its operations are the same; `every` total, or few."""
-    saved = partial(calendar.checkpoint_bytes, plan)
+    saved = calendar.saved_bytes(plan)
     return priced(traced_books(plan, graph, values), plan, values, saved, every=every)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from ledger.arithmetic.tracing import Graph, Trace, holds, marked
+from ledger.arithmetic.tracing import Graph, Trace, marked, number
 from ledger.books.price_changes import PRICES
 from ledger.books.traced import CHOICES, Guard, resized
 from ledger.spec.places import Places
@@ -14,6 +15,24 @@ from ledger.spec.plan import Plan
 from ledger.spec.rules.table import Rule, check_rules, parts_read
 
 PlanAt = Callable[[Mapping[str, Any]], Plan]  # the plan of a setting's choices
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Conditions of a graph at values of its inputs; what was evaluated for one of them is kept for the others."""
+
+    graph: Graph
+    values: Mapping[str, Any]
+    known: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Any]:
+        """The values, with every price as the plan has it."""
+        return {**self.values, **{price.path: 1.0 for price in PRICES}}
+
+    def meets(self, conditions: Sequence[Guard]) -> bool:
+        """Whether the values meet conditions."""
+        return all(bool(number(self.graph, place, self.inputs, self.known)) == truth for place, truth in conditions)
 
 
 @dataclass(frozen=True)
@@ -37,16 +56,17 @@ class TracedRule:
     silent: tuple[tuple[Guard, ...], ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def knows(self, graph: Graph, values: Mapping[str, Any]) -> bool:
+    def knows(self, at: Evaluation) -> bool:
         """Whether values of the inputs meet the conditions of something tried."""
         paths = (*self.silent, *(finding.conditions for finding in self.findings))
-        return any(covers(graph, conditions, values) for conditions in paths)
+        return any(map(at.meets, paths))
 
-    def tried(self, plan_at: PlanAt, graph: Graph, values: Mapping[str, Any]) -> TracedRule:
+    def tried(self, plan_at: PlanAt, at: Evaluation) -> TracedRule:
         """The rule with what it says at these values."""
-        if self.knows(graph, values):
+        if self.knows(at):
             return self
-        trace, plan = Trace(graph), plan_at(values)
+        values = at.values
+        trace, plan = Trace(at.graph), plan_at(values)
         for name in self.choices:
             trace.take(name, values[name])
         inputs = {name: trace.input(name, value) for name, value in values.items() if name not in CHOICES}
@@ -74,20 +94,12 @@ def traced_rules(
 
     `changed`: by each choice, the parts of a plan that another value of it changes.
     """
-    first, *rest = settings
+    first, *rest = (Evaluation(graph, values) for values in settings)
     found = [
-        TracedRule(rule, tuple(name for name in changed if changed[name] & {*parts_read(rule)})).tried(
-            plan_at, graph, first
-        )
+        TracedRule(rule, tuple(name for name in changed if changed[name] & {*parts_read(rule)})).tried(plan_at, first)
         for rule in rules
     ]
     found = [rule for rule in found if rule.reads]
-    for values in rest:
-        found = [rule.tried(plan_at, graph, values) for rule in found]
+    for at in rest:
+        found = [rule.tried(plan_at, at) for rule in found]
     return tuple(found)
-
-
-def covers(graph: Graph, conditions: Sequence[Guard], values: Mapping[str, Any]) -> bool:
-    """Whether values of the inputs meet conditions."""
-    inputs = {**values, **{price.path: 1.0 for price in PRICES}}
-    return all(holds(graph, place, inputs) == truth for place, truth in conditions)

@@ -19,6 +19,7 @@ from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
     from ledger.report.views.live import LiveView
+    from ledger.report.views.served.load import LoadView
     from ledger.spec.plan import Plan
 
 
@@ -98,12 +99,13 @@ def plan_paths(
 ) -> list[Path]:
     """The files of a plan, made from nothing but the files that they carry; `setting` begins to set a PDF."""
     from ledger.books import compile_plan
-    from ledger.report.assembly import assemble_report
     from ledger.report.seals.opening import sealed, with_books
-    from ledger.report.write import write_report  # after the plan is known to be one: the page loads slowly
 
     with sealed(plan) as (same, seal):
         made = panel_beside(same) if "html" in formats and not setting else None
+        from ledger.report.assembly import assemble_report  # beside the panel: what makes a page loads slowly
+        from ledger.report.write import write_report
+
         compiled = compile_plan(same)
         click.echo(compiled.verdict.headline, err=True)
         wanted = search and bool({*SEARCHED} & {*formats})
@@ -132,12 +134,18 @@ def _load_typesetter() -> None:
     load_weasyprint()
 
 
-def panel_beside(plan: Plan) -> Callable[[], LiveView]:
+def panel_beside(plan: Plan) -> Callable[[], LiveView | LoadView]:
     """The panel of a page, which takes longer than the page itself, made in a process of its own meanwhile."""
     from ledger.report.beside import beside
+
+    return beside(partial(_panel, plan))
+
+
+def _panel(plan: Plan) -> LiveView | LoadView:
+    """What `ledger.report.views.live.panel` gives."""
     from ledger.report.views.live import panel
 
-    return beside(partial(panel, plan))
+    return panel(plan)
 
 
 def typesets(formats: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
     from ledger.report.views.live import LiveView
+    from ledger.report.views.served.load import LoadView
 
 
 def assemble_report(
@@ -19,7 +20,7 @@ def assemble_report(
     formats: Iterable[str],
     recommendations: Recommendations | None = None,
     seal: Seal | None = None,
-    panel: Callable[[], LiveView] | None = None,
+    panel: Callable[[], LiveView | LoadView] | None = None,
 ) -> Report:
     """The report in these formats; those without charts show the plan and what is recommended, and nothing else.
 
@@ -28,7 +29,7 @@ def assemble_report(
     made.
     """
     if compiled.plan.serve or not {"html", "pdf"} & set(formats):
-        return Report(compiled, recommendations=recommendations, seal=seal)
+        return Report(compiled, recommendations=recommendations, seal=seal, panel=panel)
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearest_runs
 
@@ -48,5 +49,6 @@ def run_elasticities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     from ledger.books.what_if.sensitivity import sensitivities
 
     length = "time.calendar" if compiled.plan.run.tokens else "time.step"
-    rows = [(row.path, row.title, row.elasticities.get(length)) for row in sensitivities(compiled)]
+    found = sensitivities(compiled, of_time_alone=True)
+    rows = [(row.path, row.title, row.elasticities.get(length)) for row in found]
     return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)

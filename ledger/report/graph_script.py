@@ -70,9 +70,11 @@ class _Writer:
                 self.written[place] = (text, CALL if text[0] != "-" and "/" not in text else SUM)
                 if place not in roots:
                     continue
-            elif uses[place] <= 1 and place not in roots and len(self.expression(place)[0]) < LONGEST:
-                self.written[place] = self.expression(place)
-                continue
+            elif uses[place] <= 1 and place not in roots:
+                expression = self.expression(place)
+                if len(expression[0]) < LONGEST:
+                    self.written[place] = expression
+                    continue
             self.stored.append(place)
             self.slots[place] = len(inputs) + len(self.stored) - 1
 

@@ -21,6 +21,7 @@ from ledger.report.typesetting.pictures import drop_rules
 from ledger.report.views import Section, filled_sections, section_numbers
 from ledger.report.views.live import LiveView
 from ledger.report.views.origin import made_from
+from ledger.report.views.served.load import LoadView
 from ledger.spec.version import short_digest
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def data_block(record: Mapping[str, Any]) -> Markup:
 
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
     """What moves the panel of a page, where it has one."""
-    return "".join(data.script for _, data in sections if isinstance(data, LiveView))
+    return "".join(data.script for _, data in sections if isinstance(data, LiveView | LoadView))
 
 
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
-    made = _environment()
+    made = _environment("page")
     made.filters["breakable"] = breakable
     made.filters["coded"] = coded
     return made
@@ -90,7 +91,7 @@ def environment() -> Environment:
 @cache
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
-    made = _environment(finalize=_in_markdown)
+    made = _environment("markdown", finalize=_in_markdown)
     for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
         made.globals[name] = partial(_as_written, written)
     return made
@@ -104,11 +105,20 @@ def _in_markdown(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(sentence(str(value)))  # noqa: S704 - escaped
 
 
-def _environment(finalize: Callable[[Any], Any] | None = None) -> Environment:
+def _environment(name: str, finalize: Callable[[Any], Any] | None = None) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from ledger.report.compiled_templates import CompiledTemplates
+
     loader = FileSystemLoader(assets.templates())
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False, finalize=finalize)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        finalize=finalize,
+        bytecode_cache=CompiledTemplates(name),
+    )
 
 
 def breakable(text: str) -> Markup:

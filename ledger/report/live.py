@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import combinations
 from math import log2
 from typing import Any
 
 from ledger.arithmetic.tracing import Graph
-from ledger.books.calendar import Bytes, checkpoint_bytes
+from ledger.books.calendar import Bytes, saved_bytes
 from ledger.books.counts import with_token_count
 from ledger.books.traced import (
     CHOICES,
@@ -28,7 +27,7 @@ from ledger.books.traced import (
     setting,
     traced_books,
 )
-from ledger.books.traced_rules import TracedRule, covers, traced_rules
+from ledger.books.traced_rules import Evaluation, TracedRule, traced_rules
 from ledger.model.schedule import schedule
 from ledger.report.live_choices import Choices, choices_of
 from ledger.spec.inputs import violations
@@ -89,12 +88,13 @@ def page_of(plan: Plan) -> Page | None:
     found: list[Structure] = []
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
-    saved = cache(partial(checkpoint_bytes, plan))
+    saved = saved_bytes(plan)
     tried = [*reachable(choices, legal), *_single(choices, legal)]
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:
             break
-        if any(covers(graph, one.guards, chosen) for one in found):
+        at = Evaluation(graph, chosen)
+        if any(at.meets(one.guards) for one in found):
             continue
         if len(graph.terms) > MOST_TERMS:
             left_out.append(difference(own, chosen))
@@ -143,8 +143,11 @@ def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[
 
 
 def is_legal(choices: Choices, chosen: Setting) -> bool:
-    """Whether no rule speaks against a setting."""
-    return not violations(resized(choices.at(chosen), chosen))
+    """Whether no rule speaks against a setting; the rules are asked once of each."""
+    key = tuple(chosen.items())
+    if key not in choices.judged:
+        choices.judged[key] = not violations(resized(choices.at(chosen), chosen))
+    return choices.judged[key]
 
 
 def _turned(own: int, name: str, legal: Sequence[int]) -> Iterator[int]:
@@ -211,7 +214,8 @@ def difference(own: Setting, chosen: Setting) -> dict[str, int]:
 
 def _reached(choices: Choices, graph: Graph, found: Sequence[Structure], name: str, value: int) -> bool:
     """Whether some structure holds where one input alone has another value, and the batch follows."""
-    return any(covers(graph, one.guards, chosen) for one in found for chosen in _ways(choices, name, value))
+    ways = (Evaluation(graph, chosen) for chosen in _ways(choices, name, value))
+    return any(at.meets(one.guards) for at in ways for one in found)
 
 
 # --- controls -----------------------------------------------------------------------------------

@@ -19,10 +19,14 @@ READ = tuple(part.name for part in fields(Plan) if part.name not in UNREAD)
 
 @dataclass(frozen=True)
 class Choices:
-    """By input, the words that it may have, each with the plan that it gives; the plan's own first."""
+    """By input, the words that it may have, each with the plan that it gives; the plan's own first.
+
+    `known` and `judged` keep what was found: plans by the places of their words, and which settings are legal.
+    """
 
     options: Mapping[str, Mapping[str, Plan]]
     known: dict[tuple[int, ...], Plan] = field(default_factory=dict, repr=False, compare=False)
+    judged: dict[tuple[tuple[str, Any], ...], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def plan(self) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ledger.spec.kernel_classes import (
     ACTIVATION,
@@ -107,7 +108,13 @@ def classes_of(family: str) -> tuple[KernelClass, ...]:
 
 def price_classes() -> tuple[str, ...]:
     """Every class that a price list may have, as it is written."""
-    return tuple(str(what) for family in KERNEL_FAMILIES for what in classes_of(family))
+    return _written_classes(tuple(KERNEL_FAMILIES.items()))
+
+
+@lru_cache(maxsize=4)
+def _written_classes(families: tuple[tuple[str, KernelFamily], ...]) -> tuple[str, ...]:
+    """The classes of families as they are written; each price of a list asks for them."""
+    return tuple(str(what) for family, _ in families for what in classes_of(family))
 
 
 def measured_classes() -> tuple[str, ...]:

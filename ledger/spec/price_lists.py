@@ -114,15 +114,19 @@ def parameter_problems(what: str, form: str, parameters: Node, beyond: float = 1
 
 
 def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tuple[str, str]:
-    """What is wrong with a value, empty where nothing is, and what to write instead."""
-    example = written(parameter.typical, parameter.unit)
-    help_text = f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
+    """What is wrong with a value, and what to write instead; empty where nothing is."""
     try:
         value = parse(str(stated), parameter.unit)
     except QuantityError as error:
-        return f": {error.message}", error.help if error.help.startswith("did you mean") else help_text
+        return f": {error.message}", error.help if error.help.startswith("did you mean") else _described(parameter)
     outside = value < parameter.least or value > parameter.most * beyond or (parameter.positive and value == 0)
-    return f" cannot be {stated}" if outside else "", help_text
+    return (f" cannot be {stated}", _described(parameter)) if outside else ("", "")
+
+
+def _described(parameter: PriceParameter) -> str:
+    """What a parameter is, what it may be, and an example."""
+    example = written(parameter.typical, parameter.unit)
+    return f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
 
 
 def range_of(parameter: PriceParameter) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -128,6 +129,26 @@ def test_a_verb_that_is_none_is_told_what_was_meant(run: Callable[..., Result], 
     result = run(typed, "tiny.yaml")
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_help_describes_verbs_without_importing_them() -> None:
+    """Loading twenty modules takes longer than all else of `--help`: the line of each verb is read from its text."""
+    loaded = f"sorted(sys.modules.keys() & {set(VERBS.values())!r})"
+    script = f"import sys; from ledger.cli import main; main(['--help'], standalone_mode=False); sys.exit({loaded})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+    assert all(f"  {verb} " in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_says_of_a_verb_what_its_own_help_says(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The docstring that is found in the text of a module is that of the command in it."""
+    command = main.get_command(click.Context(main), verb)
+    assert command is not None
+    monkeypatch.delitem(sys.modules, VERBS[verb])
+    documented = main.documented(verb)
+    assert VERBS[verb] not in sys.modules
+    assert documented.get_short_help_str(500) == command.get_short_help_str(500)
 
 
 def test_words_for_verbs_name_verbs() -> None:

@@ -116,6 +116,38 @@ def test_a_picture_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert pictures.cached_picture("2 \\, B") == drawn
 
 
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "2*B*S*D",
+        "B_dense*ceil(S/cp)*(H_dense*(E_dense + Er_dense) - ceil(ceil(F_dense/tp)/v))",
+        "4*ceil(B*(S + ceil(D*(K + floor(V/tp))/dp))/M)",
+        "(a + ceil(b/(c*(d + e))))**2/(f + sqrt(g/h))",
+    ],
+)
+def test_rows_that_are_not_measured_are_drawn_as_those_that_are(formula: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ziamath's own row measures itself for operators that are to be as high as it, where there are none too."""
+    from ziamath.nodes import mnode, mrow
+
+    text = typed(formula)
+    ours = pictures.draw(text)
+    monkeypatch.setitem(mnode._node_classes, "mrow", mrow.Mrow)
+    assert pictures.draw(text) == ours
+
+
+def test_a_letter_is_laid_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rows it is in: ziamath lays out an index sixteen times, which took minutes for a model of many parts."""
+    from ziamath.nodes import mnumber
+
+    laid_out = []
+    setup = mnumber.Midentifier._setup
+    monkeypatch.setattr(
+        mnumber.Midentifier, "_setup", lambda self, **placed: (laid_out.append(1), setup(self, **placed))
+    )
+    pictures.draw(typed("H_dense*D + Er_dense*S"))
+    assert len(laid_out) == len("HdenseDErdenseS")
+
+
 def test_paper_has_the_first_lines_of_a_formula_of_many() -> None:
     """A row breaks over no pages; a formula that is hardly longer stays whole."""
     line = pictures.LinePicture("<svg></svg>")

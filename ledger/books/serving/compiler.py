@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 
 from ledger.books.bindings import described
 from ledger.books.entries import Entry
@@ -94,7 +93,7 @@ def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
             yield from (_account(entry, served, value) for entry in ledger.entries)
     for category, stocks, basis in (
         ("weights", one.weights, HELD_WEIGHTS),
-        ("cache", one.cache(Fraction(1)), HELD_CACHE),
+        ("cache", one.full_cache, HELD_CACHE),
     ):
         for cause, held_stock in stocks.items():
             yield _stock(cause, category, held_stock, basis, served)

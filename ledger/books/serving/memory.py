@@ -83,6 +83,11 @@ class Held:
         return found
 
     @cached_property
+    def full_cache(self) -> Mapping[Cause, Stock]:
+        """The cache once all outputs are whole."""
+        return self.cache(Fraction(1))
+
+    @cached_property
     def activations(self) -> int:
         """The largest sum of what one operation of a layer reads and writes, and the stream beside it."""
         prompt = mean_prompt_shape(serve_of(self.plan))
@@ -102,18 +107,17 @@ class Held:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """How memory fills: weights loaded, prompts read, answers half and wholly given, the next tokens scored."""
-        half, full, none = Fraction(1, 2), Fraction(1), Fraction(0)
-        rows: Sequence[tuple[str, str, Fraction | None, int, int]] = (
-            ("loaded", "weights loaded", None, 0, 0),
+        none, half = self.cache(Fraction(0)), self.cache(Fraction(1, 2))
+        rows: Sequence[tuple[str, str, Mapping[Cause, Stock], int, int]] = (
+            ("loaded", "weights loaded", {}, 0, 0),
             ("prompts", "all prompts in the cache", none, self.activations, 0),
             ("half", "answers half given", half, self.activations, 0),
-            ("full", "all answers given", full, self.activations, 0),
-            ("sampling", "next tokens scored, answers given", full, 0, self.logits),
+            ("full", "all answers given", self.full_cache, self.activations, 0),
+            ("sampling", "next tokens scored, answers given", self.full_cache, 0, self.logits),
         )
         return tuple(self._moment(*row) for row in rows)
 
-    def _moment(self, name: str, title: str, grown: Fraction | None, activations: int, logits: int) -> Moment:
-        cache = {} if grown is None else self.cache(grown)
+    def _moment(self, name: str, title: str, cache: Mapping[Cause, Stock], activations: int, logits: int) -> Moment:
         amounts = (held_bytes(self.weights), held_bytes(cache), activations, logits)
         named = [(cause.account, stock.bytes) for cause, stock in (*self.weights.items(), *cache.items())]
         details = sorted(named, key=lambda held: (-held[1], held[0]))[:LARGEST]

@@ -125,7 +125,12 @@ class ServedRole:
             if group.mlp.experts:
                 shared = shape.sequences * shape.tokens * self.plan.parallelism.expert
                 own[symbol("hit", suffix)] = Fraction(experts_hit(group, float(shared)))
-        return {**bindings(self.plan, self.role), **own}
+        return {**self.bound, **own}
+
+    @cached_property
+    def bound(self) -> dict[sympy.Symbol, Exact]:
+        """The symbols whose values no pass changes."""
+        return bindings(self.plan, self.role)
 
     def scored(self, shape: Shape) -> Shape:
         """What the head sees of a pass: the tokens that it scores."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from ledger.books.serving.memory import MORE, Held
 from ledger.books.serving.passes import mean_prompt_shape
 from ledger.books.serving.steady import Service
@@ -30,7 +28,7 @@ def _fits(service: Service, each: int) -> bool:
         held = Held(role, each)
         if held.reserved > capacity:
             return False
-        cache = sum(stock.bytes for stock in held.cache(Fraction(1)).values())
+        cache = sum(stock.bytes for stock in held.full_cache.values())
         others = held.reserved - cache + held.activations * (_largest_step(service, each) - 1)
         if engine.memory_of == "left" and cache > engine.memory * (capacity - others):
             return False

@@ -41,20 +41,25 @@ RATE = "serve.tokens_per_second"
 
 def totals(service: Service) -> dict[str, Number]:
     """Every key that a plan which serves has numbers for."""
-    plan, state = service.plan, service.stated
+    plan = service.plan
     found: dict[str, Number] = {}
     found.update((key, amount) for key, amount in of_model(whole(plan)) if key != "parameters.trainable")
     found.update(parameters_held(service))
     found.update(flops(service))
-    found.update(memory(held(service.roles, state.concurrency), plan))
+    found.update(memory(held(service.roles, service.stated.concurrency), plan))
     found.update(cache(service))
     found.update(read(service))
-    found.update(rates(service, state))
-    most = room(service)
-    found["serve.concurrency.max"] = most
-    found[EXCESS] = max(0.0, state.concurrency - most)
-    found.update(cost(plan, state))
+    found.update(answering(service, room(service)))
     return found
+
+
+def answering(service: Service, most: int) -> Totals:
+    """Rates of the stated load, what it costs, and how far it is beyond the `most` sequences that there is room for."""
+    state = service.stated
+    yield from rates(service, state)
+    yield "serve.concurrency.max", most
+    yield EXCESS, max(0.0, state.concurrency - most)
+    yield from cost(service.plan, state)
 
 
 def parameters_held(service: Service) -> Totals:
@@ -109,7 +114,7 @@ def cache(service: Service) -> Totals:
     """What sequences keep: one of them in all layers, and all of a replica on one device."""
     yield "serve.cache.bytes_per_sequence", bytes_per_sequence(service.plan)
     devices = held(service.roles, service.stated.concurrency)
-    yield "serve.cache.per_device", max(held_bytes(one.cache(Fraction(1))) for one in devices)
+    yield "serve.cache.per_device", max(held_bytes(one.full_cache) for one in devices)
 
 
 def bytes_per_sequence(plan: Plan) -> int:

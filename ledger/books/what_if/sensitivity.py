@@ -15,7 +15,7 @@ from math import log
 
 import sympy
 
-from ledger.books.calendar import calendar, checkpoint_bytes, run
+from ledger.books.calendar import calendar, run, saved_bytes
 from ledger.books.compiled_roles import CompiledRole, at_sizes
 from ledger.books.counts import with_token_count
 from ledger.books.entries import Entry, Lifetime
@@ -40,12 +40,16 @@ class Sensitivity:
     elasticities: Mapping[str, float]
 
 
-def sensitivities(compiled: Compiled) -> tuple[Sensitivity, ...]:
-    """Every input that has a price or a size; none for a model that is a parameter count."""
+def sensitivities(compiled: Compiled, *, of_time_alone: bool = False) -> tuple[Sensitivity, ...]:
+    """Every input that has a price or a size; none for a model that is a parameter count.
+
+    `of_time_alone` leaves out the elasticities of FLOPs, traffic and memory, which take closed forms differentiated.
+    """
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    return (*_prices(compiled), *_sizes(compiled), *_amounts(compiled))
+    gradients = {} if of_time_alone else dict(_gradients(compiled))
+    return (*_prices(compiled), *_sizes(compiled, gradients), *_amounts(compiled))
 
 
 # --- prices -------------------------------------------------------------------------------------
@@ -90,9 +94,8 @@ class SizeInput:
 # --- sizes --------------------------------------------------------------------------------------
 
 
-def _sizes(compiled: Compiled) -> Iterator[Sensitivity]:
+def _sizes(compiled: Compiled, gradients: Mapping[str, tuple[Fraction, Gradient]]) -> Iterator[Sensitivity]:
     """The sizes of the run and of the model, by the symbols that stand for them."""
-    gradients = dict(_gradients(compiled))
     groups = compiled.plan.model.groups
     for name, path, mover in OF_THE_MODEL:
         yield _size(compiled, SizeInput(path, BY_NAME[name].meaning, mover), gradients, _signs(name))
@@ -169,8 +172,7 @@ def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
     plan = with_token_count(plan)
     books = at_sizes(plan, books)
     step = step_time(plan, books)
-    saved = partial(checkpoint_bytes, plan)
-    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step, saved)}}
+    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step, saved_bytes(plan))}}
 
 
 def _move_seq_len(plan: Plan) -> Put:
@@ -253,7 +255,7 @@ INTERRUPTIONS = {
 
 def _longer(compiled: Compiled, field: str, stated: float) -> float:
     """The elasticity of the calendar in a field of the plan's operations."""
-    plan, saved = compiled.plan, partial(checkpoint_bytes, compiled.plan)
+    plan, saved = compiled.plan, saved_bytes(compiled.plan)
     less, more = (
         calendar(
             replace(plan, operations=replace(plan.operations, **{field: stated * by})),

@@ -8,8 +8,11 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
+from types import ModuleType
+from typing import Any
+from xml.etree.ElementTree import Element
 
 from ledger.caches import Cache
 from ledger.report.palette import light
@@ -27,6 +30,7 @@ USE = re.compile(rf'<use href="#([^"]+)"{PLACE}(fill="[^"]*") ?/>')
 FIRST_LINES = 8  # of a formula of more than twice as many, on paper
 DEEPEST = 24  # px below the baseline that the stylesheet knows
 CACHED = 4096
+ROWS = {"math", "mrow", "mtd", "mtr", "none"}  # of MathML, in each of which operators stretch by themselves
 DRAWN = Cache("formulas")
 
 
@@ -122,9 +126,36 @@ def cached_picture(expression: str) -> str:
 
 def draw(expression: str) -> str:
     """A picture by ziamath, one shape per letter."""
+    return str(typesetter().Latex(expression, size=POINTS).svg())
+
+
+@cache
+def typesetter() -> ModuleType:
+    """Ziamath, told how pictures are written, and to measure the rows alone in which something stretches.
+
+    It measures each row, by laying all of it out, for operators that are to be as high as the row: what lies within
+    four rows is laid out sixteen times.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # ziamath opens its font in the way of Python 3.10
         import ziamath
+    from ziamath.nodes.mrow import Mrow
+    from ziamath.operators import get_params
+
+    def stretches(element: Element) -> bool:
+        """Whether an operator of this row, or of what is in it beside other rows, is as high as the row."""
+        if element.tag in ROWS:
+            return False
+        form = element.get("form", "infix")
+        stretchy = element.get("stretchy") or get_params((element.text or "").strip(), form).get("stretchy", "false")
+        return stretchy != "false" or any(map(stretches, element))
+
+    class MeasuredRow(Mrow, tag="mrow"):
+        """A row whose parts are laid out a first time where something stretches."""
+
+        def _get_height_nostretch(self, line: list[Element], **placed: Any) -> tuple[float, float]:
+            return super()._get_height_nostretch(line, **placed) if any(map(stretches, line)) else (0.0, 0.0)
+
     ziamath.config.svg2 = True
     ziamath.config.precision = 2
-    return str(ziamath.Latex(expression, size=POINTS).svg())
+    return ziamath

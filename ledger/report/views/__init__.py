@@ -64,6 +64,7 @@ SERVED_SECTIONS = (
     Section("service", "How fast?", of_service.service, brief=lambda found: (found.curve, found.rates)),
     Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
     Section("phases", "Rooflines of both passes", of_service.phases),
+    Section("load", "What if?", live, scripted=True),
     Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
     Section("formulas", "Formulas", formulas),
     Section("assumptions", "Assumptions", assumptions),
@@ -85,8 +86,10 @@ def sections_of(report: Report) -> tuple[Section, ...]:
 
 def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Section, object], ...]:
     """The sections that have something to say, with their data; on paper without those that need a script."""
-    pairs = ((section, section.view(report)) for section in sections_of(report) if screen or not section.scripted)
-    return tuple((section, data) for section, data in pairs if data is not None)
+    sections = [section for section in sections_of(report) if screen or not section.scripted]
+    # A scripted section waits for what another process makes, so it is filled when all others are.
+    filled = {section.name: section.view(report) for section in sorted(sections, key=lambda one: one.scripted)}
+    return tuple((section, filled[section.name]) for section in sections if filled[section.name] is not None)
 
 
 def section_numbers(sections: Iterable[tuple[Section, object]]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from ledger.report.live_words import TITLES, UNITS
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
+from ledger.report.views.served.load import LoadView, load_panel
 from ledger.spec.plan import Plan
 
 COUNT_ALONE = (
@@ -64,13 +65,15 @@ class LiveView:
     left_out: str = ""
 
 
-def live(report: Report) -> LiveView:
+def live(report: Report) -> LiveView | LoadView:
     """The panel of a plan that has formulas; of one of which only a parameter count is known, why there is none."""
     return report.panel() if report.panel else panel(report.compiled.plan)
 
 
-def panel(plan: Plan) -> LiveView:
+def panel(plan: Plan) -> LiveView | LoadView:
     """The panel of a plan, the part of a page that takes longest to make."""
+    if plan.serve:
+        return load_panel(plan)
     page = page_of(plan)
     if page is None:
         return LiveView("", COUNT_ALONE)

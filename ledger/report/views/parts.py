@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.report.seals.seal import Seal
     from ledger.report.typesetting.pictures import TypesetFormula
     from ledger.report.views.live import LiveView
+    from ledger.report.views.served.load import LoadView
 
 SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
@@ -38,7 +39,7 @@ class Report:
     microbenchmarks: Sequence[NearMeasurement] = ()
     runs: Sequence[NearMeasurement] = ()
     seal: Seal | None = None
-    panel: Callable[[], LiveView] | None = None
+    panel: Callable[[], LiveView | LoadView] | None = None
 
 
 @dataclass(frozen=True)
