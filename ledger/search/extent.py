@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 QUICK = 30.0  # seconds of a search that goes by what it has
+OF_A_REPORT = 12.0  # seconds of a report's search, after which it goes by what it has
 WHOLE = 5e9  # combinations of values up to which a report searches all of them: a minute or two on two cores
 # Keys that a quick search leaves as the plan has them: most layouts differ in these alone.
 KEPT = (
@@ -28,23 +29,23 @@ KEPT = (
 class Extent:
     """How far a search goes: to all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
 
-    Without a limit the cheapest is looked for on fewer devices too, and layouts of the whole front are compiled.
+    `thorough`: the cheapest is looked for on fewer devices too, and layouts of the whole front are compiled.
     """
 
     whole: bool = True
     seconds: float = 0.0
+    thorough: bool = False
 
 
-EVERYTHING = Extent()
+EVERYTHING = Extent(thorough=True)
 
 
 def extent_of_report(plan: Plan) -> Extent:
-    """How far a report looks: at all layouts of a space that is not too large, and to the end if that is near."""
+    """How far a report looks: at all layouts of a space that is not too large, for some seconds."""
     from ledger.search.structures import prices_in_bulk  # loads arrays, which a search of a second does without
 
-    if plan.serve is None and not prices_in_bulk(plan):
-        return Extent(whole=False, seconds=QUICK)
-    return Extent(whole=space_of(plan).combinations <= WHOLE)
+    whole = plan.serve is not None or (prices_in_bulk(plan) and space_of(plan).combinations <= WHOLE)
+    return Extent(whole, seconds=OF_A_REPORT, thorough=True)
 
 
 def is_whole(plan: Plan, extent: Extent) -> bool:

@@ -34,6 +34,7 @@ TRIED = 4  # rows that a pass puts first, until one of them is sound
 DEVICES = "cluster.devices"
 AFTER = 1.5  # times the seconds of a pass, after which what is still priced is not waited for
 COMPILING_SHARE = 0.1  # of the time that is left to a pass, for compiling what it proposes
+FRONT_SHARE = 0.4  # the same where layouts of the front are compiled too
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class Passed:
 
 def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> Passed:
     """A pass over the layouts of a plan; those on fewer devices too, where it has the time and the run a price."""
-    thorough = not extent.seconds
-    fewer = fewer_devices(plan) if thorough and plan.assumptions.price and plan.serve is None else {}
+    fewer = fewer_devices(plan) if extent.thorough and plan.assumptions.price and plan.serve is None else {}
     space = space_of(plan, {} if is_whole(plan, extent) else kept_values(plan))
-    seconds = extent.seconds * (1 - COMPILING_SHARE) / AFTER
+    compiling = FRONT_SHARE if extent.thorough else COMPILING_SHARE
+    seconds = extent.seconds * (1 - compiling) / AFTER
     (found, *others), complete, error = searched([space, *fewer.values()], run, progress, seconds)
     at = {devices: (smaller, other) for (devices, smaller), other in zip(fewer.items(), others, strict=True)}
     return Passed(space, found, at, complete, error)

@@ -151,7 +151,7 @@ def _look_everywhere(
         findings.proposed.extend(own.smallest(found.best))
     for devices, (space, other) in passed.fewer.items():
         findings.fewer.extend(Proposals(requirements, space, {DEVICES: devices}).until_sound(other.front))
-    findings.front.extend(own.along(found.front, 0 if extent.seconds else COMPILED))
+    findings.front.extend(own.along(found.front, COMPILED if extent.thorough else 0))
     if not any(one.is_sound for one in (*findings.near, *findings.proposed, *findings.front)):
         findings.proposed.extend(own.until_sound(found.nearest))
 

@@ -45,12 +45,12 @@ def recommendations(
     try:
         extent = extent or extent_of_report(plan)
         for whole in (True,) if extent.whole else (True, False):
-            for thorough in (True,) if not extent.seconds else (True, False):
+            for thorough in (True,) if extent.thorough else (True, False):
                 if kept := known(plan, whole=whole, thorough=thorough):
                     return kept
         made = recommend(plan, run, progress, extent, totals)
         if made.complete:
-            keep(plan, made, whole=extent.whole, thorough=not extent.seconds)
+            keep(plan, made, whole=extent.whole, thorough=extent.thorough)
     except Exception as error:  # noqa: BLE001 - as the docstring says
         return Recommendations(complete=False, failure=reason(error))
     return made
