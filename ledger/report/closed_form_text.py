@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.arithmetic.formula_text import number_text
@@ -227,24 +228,50 @@ def computed(text: str, known: dict[str, Any]) -> Any:
 # --- lines for people ---------------------------------------------------------------------------
 
 
-def form_lines(form: ClosedForm) -> Iterator[str]:
-    """The form line by line: the total, then what its terms are, each with where it comes from."""
-    written, result = form.written(python=False)
-    yield f"{form.total} = {result}"
-    for definition, texts in reversed(written):
+@dataclass(frozen=True)
+class FormRow:
+    """What a form names: its `formula`, and its `source`: accounts, a moment, or the kernel that has its price."""
+
+    name: str
+    formula: str
+    source: str
+
+
+def total_line(form: ClosedForm) -> str:
+    """The total in one line."""
+    return f"{form.total} = {form.written(python=False)[1]}"
+
+
+def form_rows(form: ClosedForm) -> Iterator[FormRow]:
+    """What the form names, each before what it needs itself; the fitted numbers of a kernel in one row."""
+    numbers: dict[str, float] = {}
+    for definition, texts in reversed(form.written(python=False)[0]):
         if definition.algebra is not None:
             called = f"{definition.name}({', '.join(definition.arguments)})"
-            yield f"  {called} = {texts[0]}"
-            numbers = ", ".join(f"{name} = {number_text(value)}" for name, value in definition.numbers.items())
-            yield f"      {numbers}"
-            continue
-        if not definition.terms:
-            yield "  " + ", ".join(f"{name} = {number_text(value)}" for name, value in definition.numbers.items())
-            continue
-        notes = [f"{text} [{note}]" if note else text for text, (_, note) in zip(texts, definition.terms, strict=True)]
-        yield f"  {definition.name} = {' + '.join(notes)}"
-        if definition.comment:
-            yield f"      {definition.comment}"
+            fitted = ", ".join(f"{name} = {number_text(value)}" for name, value in definition.numbers.items())
+            yield FormRow(
+                called, texts[0], f"price of {definition.comment}: {fitted}" if fitted else definition.comment
+            )
+        elif definition.terms:
+            notes = [
+                f"{text} [{note}]" if note else text for text, (_, note) in zip(texts, definition.terms, strict=True)
+            ]
+            yield FormRow(definition.name, " + ".join(notes), definition.comment)
+        else:
+            numbers |= definition.numbers
+    for names in by_kernel(numbers):
+        yield FormRow(
+            ", ".join(names), ", ".join(number_text(numbers[name]) for name in names), "fitted, or a data sheet's"
+        )
+
+
+def form_lines(form: ClosedForm) -> Iterator[str]:
+    """The form line by line: the total, then what its terms are, each with where it comes from."""
+    yield total_line(form)
+    for row in form_rows(form):
+        yield f"  {row.name} = {row.formula}"
+        if row.source:
+            yield f"      {row.source}"
 
 
 def form_record(form: ClosedForm) -> dict[str, Any]:
