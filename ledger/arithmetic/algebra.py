@@ -303,6 +303,9 @@ class Algebra:
     def _divide(self, above: Sum, below: Sum) -> Sum:
         if above == below and above:
             return ONE
+        if len(below) > 1 and self.is_exact(below):  # what is left together is whole
+            below, over = self.fraction(below)
+            above = self._multiply(above, over)
         ((product, number),) = self.together(below)
         return collected(
             (multiplied(left, inverted(product)), Fraction(times) / Fraction(number)) for left, times in above

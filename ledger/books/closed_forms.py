@@ -37,14 +37,14 @@ from ledger.arithmetic.formula_text import FormulaText
 from ledger.arithmetic.tracing import CONSTANT, INPUT, Traced, needed
 from ledger.arithmetic.values import Amount
 from ledger.books.lettered import PARAMETER as PARAMETER_INPUT
-from ledger.books.lettered import SIZE, FilledMoment, PricedCall, lettered_totals, same_terms
-from ledger.books.results import Number
+from ledger.books.lettered import SIZE, VALUE, FilledMoment, PricedCall, lettered_service, lettered_totals, same_terms
+from ledger.books.results import Compiled, Number
 from ledger.model.dims import RANK
 from ledger.model.fsdp_units import ROOT
-from ledger.spec.plan import Plan
 
 COUNTED = ("parameters", "flops", "saved", "kv_cache", "comm", "traffic", "checkpoint.bytes", "memory", "napkin")
 LAYERS = "L"
+PACE = "pace.matmul"  # which a run of the rules has where it has all of them
 FEW_LAYERS = 6  # of each kind: the first, the last, those beside them, and those between
 DEGREES = ("dp", "tp", "pp", "cp", "ep", "rp")
 RESERVED = frozenset(("lambda", "in", "is", "if", "or", "and", "not", "for", "max", "min", "abs", "int", "math"))
@@ -99,6 +99,11 @@ class ClosedForm:
     rounded: Mapping[int, str]
     forms: ClosedForms = field(repr=False)
 
+    @property
+    def service(self) -> bool:
+        """Whether the plan serves."""
+        return self.forms.lettered.plan.serve is not None
+
     def written(self, *, python: bool) -> tuple[list[tuple[Definition, tuple[str, ...]]], str]:
         """The text of each definition, term by term, and that of the result."""
         lines = []
@@ -115,10 +120,11 @@ def rank(name: str) -> tuple[int, str]:
 
 
 class ClosedForms:
-    """The forms of one plan that trains; each is made when it is asked for."""
+    """The forms of one compiled plan; each is made when it is asked for."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.lettered = lettered_totals(plan)
+    def __init__(self, compiled: Compiled, *, paces: bool = False) -> None:
+        serves = compiled.plan.serve is not None
+        self.lettered = lettered_service(compiled) if serves else lettered_totals(compiled.plan, paces=paces)
         self.table: dict[str, Definition] = {}
         self.hints: dict[Sum, str] = {}
         self.prices: dict[object, Definition] = {}
@@ -167,9 +173,10 @@ class ClosedForms:
         layers = {name: int(lettered.trace.setting[name]) for name in self.layer_letters}
 
         def alike(counts: Mapping[str, int]) -> bool:
-            return same_terms(lettered, lettered_totals(lettered.plan, graph=lettered.graph, values=counts))
+            other = lettered_totals(lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals)
+            return same_terms(lettered, other)
 
-        if not layers or not alike({name: value + 1 for name, value in layers.items()}):
+        if lettered.step is None or not layers or not alike({name: value + 1 for name, value in layers.items()}):
             return {}
         fewer = {name: min(value, FEW_LAYERS) for name, value in layers.items()}
         return fewer if alike(fewer) else layers
@@ -616,7 +623,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     """Names of a form's numbers: what follows the colon, with a figure where several are called so."""
     found: dict[str, str] = {}
     for name in names:
-        word = name.removeprefix(PARAMETER_INPUT)
+        word = name.removeprefix(PARAMETER_INPUT).partition(VALUE)[0]
         first, _, last = word.partition(":")
         called = first if not last else f"peak_{last}" if first == "peak" else last
         number = sum(other == called or other.startswith(f"{called}_") for other in found.values())
@@ -666,9 +673,9 @@ def chosen(algebra: Algebra, terms: Sum, choice: Factor, keys: Sequence[Sum], at
     return collected(term for each in found for term in each)
 
 
-def closed_form(plan: Plan, total: str) -> ClosedForm | None:
-    """The closed form of a total; None where no letters reach: of a bare count, of a service, of shares of a step."""
-    if plan.serve is not None or plan.model.bare:
+def closed_form(compiled: Compiled, total: str) -> ClosedForm | None:
+    """The closed form of a total; None where no letters reach: of a bare count, of rates that are solved in numbers."""
+    if compiled.plan.model.bare:
         return None
-    forms = ClosedForms(plan)
+    forms = ClosedForms(compiled, paces=total.startswith("pace."))
     return forms.form(total) if total in forms.lettered.totals else None

@@ -13,17 +13,19 @@ from typing import Any
 import sympy
 
 from ledger.arithmetic.tracing import Graph, Trace, Traced
-from ledger.arithmetic.values import Amount
+from ledger.arithmetic.values import Amount, largest_of
 from ledger.books import kernels, totals
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.counts import with_token_count
+from ledger.books.evaluate import exact
 from ledger.books.kernels import KernelCall
 from ledger.books.memory.peak import by_moment, peak_of
 from ledger.books.passes import StageTime
-from ledger.books.price_changes import StepCalls, step_calls
+from ledger.books.price_changes import PRICES, StepCalls, shares, step_calls
 from ledger.books.prices import Work
-from ledger.books.results import KernelTime
-from ledger.books.time import StepTime, step_time
+from ledger.books.resources import stock
+from ledger.books.results import Compiled, KernelTime
+from ledger.books.time import StepTime, estimated, step_time
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.fsdp_units import wrapped
 from ledger.model.schedule import Role, roles, schedule
@@ -32,6 +34,7 @@ from ledger.spec.plan import Accelerator, Group, Model, Plan
 
 SECONDS = "seconds of "  # inputs of this name stand for what a kernel or transfer takes
 SIZE = "size of "  # inputs of this name are sizes of the one kernel that a form prices
+VALUE = "="
 PARAMETER = "parameter "  # and these are the numbers of the form, as an accelerator's file has them
 MODEL_SIZES = ("d_model", "vocab", "learned_positions", "token_types", "classes", "predictions")
 LETTER_OF_FIELD = {"learned_positions": "positions"}  # fields of a model whose row of the table has another name
@@ -77,7 +80,7 @@ class LetteredTotals:
     letters: Mapping[str, str]
     totals: Mapping[str, Amount]
     moments: tuple[FilledMoment, ...]
-    step: StepTime
+    step: StepTime | None
     stages: tuple[StageTime, ...]
     calls: Mapping[str, PricedCall]
     counted: Mapping[int, bool]
@@ -106,9 +109,12 @@ class Lettering:
 
 
 def lettered_totals(
-    plan: Plan, *, graph: Graph | None = None, values: Mapping[str, int] | None = None
+    plan: Plan, *, graph: Graph | None = None, values: Mapping[str, int] | None = None, paces: bool = False
 ) -> LetteredTotals:
-    """Every total of a plan that trains, in letters; `values`: those of letters of layers, if not as the plan."""
+    """Every total of a plan that trains, in letters; `values`: those of letters of layers, if not as the plan.
+
+    With `paces`, also how much each price counts for in the step.
+    """
     plan = with_token_count(plan)
     trace = Trace(graph or Graph())
     lettering = Lettering(trace, values or {})
@@ -117,10 +123,19 @@ def lettered_totals(
     peaks = [peak_of(book) for book in books]
     counted = dict(trace.guards)
     table = step_calls(books)
-    rows, calls = priced_rows(plan, sized, table, trace)
+    forms = PricedForms(trace)
+    rows = forms.rows(plan, sized, table)
     stages = table.times(sized, rows)
     step = step_time(stages, sized)
     found = totals.totals(sized, books, peaks, step)
+    if paces:
+        faster: list[Amount] = []
+        for price in PRICES:
+            better = price.moved(sized, price.better_by)
+            times = table.times(better, forms.rows(price.moved(plan, price.better_by), better, table))
+            faster.append(estimated(times, better).estimate)
+        found = {**found, **shares(step.estimate, faster)}
+    calls = forms.calls
     timed = {place: truth for place, truth in trace.guards.items() if place not in counted}
     return LetteredTotals(
         plan, trace, lettering.paths, found, filled_moments(books), step, tuple(stages), calls, counted, timed,
@@ -168,6 +183,43 @@ def filled_moments(books: Sequence[CompiledRole]) -> tuple[FilledMoment, ...]:
         for book in books
         for point, parts in zip(book.line.points, by_moment(book), strict=True)
     )
+
+
+def lettered_service(compiled: Compiled) -> LetteredTotals:
+    """Of a plan that serves, the totals that are sums of accounts: weights and the cache, of the fullest device.
+
+    Rates follow from a steady state that is solved in numbers, which letters do not reach.
+    """
+    trace = Trace(Graph())
+    signs = {symbol.name: symbol for symbol in compiled.symbols.values() if isinstance(symbol.value, int)}
+    bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in _signs(compiled) if sign.name in signs}
+    found: dict[str, Amount] = {}
+    value = exact(bound)
+    for category, keys in HELD_BY_SERVICES.items():
+        sums: list[Amount] = []
+        for role in compiled.roles:
+            leaves = [
+                leaf
+                for leaf in compiled.accounts
+                if leaf.role == role.name and leaf.resource == stock(category)
+                and all(sign in bound for sign in leaf.expression.free_symbols)
+            ]  # fmt: skip
+            sums.append(sum((value(leaf.expression) * leaf.times for leaf in leaves), 0))
+        largest_sum = largest_of(sums, 0)
+        sample = largest_sum.sample if isinstance(largest_sum, Traced) else largest_sum
+        found.update({key: largest_sum for key in keys if compiled.totals.get(key) == sample})
+    paths = {name: symbol.path for name, symbol in signs.items()}
+    return LetteredTotals(compiled.plan, trace, paths, found, (), None, (), {}, {}, {})
+
+
+HELD_BY_SERVICES = {
+    "weights": ("memory.static.weights", "memory.weights"),
+    "cache": ("memory.cache", "serve.cache.per_device"),
+}
+
+
+def _signs(compiled: Compiled) -> set[Any]:
+    return {sign for leaf in compiled.accounts for sign in leaf.expression.free_symbols}
 
 
 # --- sizes become letters -----------------------------------------------------------------------
@@ -271,32 +323,39 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
 # --- seconds become forms -----------------------------------------------------------------------
 
 
-def priced_rows(
-    plan: Plan, sized: Plan, table: StepCalls, trace: Trace
-) -> tuple[tuple[tuple[KernelTime, ...], ...], dict[str, PricedCall]]:
-    """Every call at the plan's prices, its seconds an input that stands for a form; the forms by their inputs."""
-    forms: dict[object, PricedCall] = {}
-    accounts: dict[object, dict[str, None]] = {}
-    prices = PriceTrace(plan, Trace(trace.graph))
+class PricedForms:
+    """Forms in the place of what calls take, each once: an input of the trace stands for the seconds of one."""
 
-    def named(call: KernelCall) -> KernelTime:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.forms: dict[object, PricedCall] = {}
+        self.accounts: dict[object, dict[str, None]] = {}
+
+    def rows(self, plan: Plan, sized: Plan, table: StepCalls) -> tuple[tuple[KernelTime, ...], ...]:
+        """Every call at the prices of a plan, whose sizes are letters in `sized`."""
+        prices = PriceTrace(plan, Trace(self.trace.graph))
+        return tuple(tuple(self.row(call, sized, prices) for call in calls) for calls in table.calls)
+
+    def row(self, call: KernelCall, sized: Plan, prices: PriceTrace) -> KernelTime:
+        """A call with an input for its seconds; one whose seconds are a number as it is."""
         row = kernels.price_call(call, sized)
         seconds: Amount = row.seconds
         if not isinstance(seconds, Traced):
             return row
         form = prices.form(call)
-        sizes = tuple((name, size.place) for name, size in form.sizes.items())
-        key = form.name, form.seconds.place, sizes
-        forms.setdefault(key, form)
-        accounts.setdefault(key, {})[f"{call.cause.account} ({call.when})"] = None
-        stands: Any = trace.input(f"{SECONDS}{list(forms).index(key)}", seconds.sample)
+        key = form.name, _place(form.seconds), tuple((name, _place(size)) for name, size in form.sizes.items())
+        self.forms.setdefault(key, form)
+        self.accounts.setdefault(key, {})[f"{call.cause.account} ({call.when})"] = None
+        stands: Any = self.trace.input(f"{SECONDS}{list(self.forms).index(key)}", seconds.sample)
         return replace(row, seconds=stands)
 
-    rows = tuple(tuple(map(named, calls)) for calls in table.calls)
-    return rows, {
-        f"{SECONDS}{place}": replace(form, accounts=tuple(accounts[key]))
-        for place, (key, form) in enumerate(forms.items())
-    }
+    @property
+    def calls(self) -> dict[str, PricedCall]:
+        """The forms by the inputs that stand for them."""
+        return {
+            f"{SECONDS}{place}": replace(form, accounts=tuple(self.accounts[key]))
+            for place, (key, form) in enumerate(self.forms.items())
+        }
 
 
 class PriceTrace:
@@ -337,8 +396,9 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
     """The device with inputs for the numbers that kernels and transfers are priced by, which `parameters` keeps."""
 
     def number(name: str, value: float) -> Amount:
-        parameters[f"{PARAMETER}{name}"] = value
-        return trace.input(f"{PARAMETER}{name}", value)
+        called = f"{PARAMETER}{name}{VALUE}{value!r}"  # another value is another number
+        parameters[called] = value
+        return trace.input(called, value)
 
     curves = tuple(
         replace(

@@ -54,6 +54,8 @@ def plain(text: str) -> str:
 def conditions_text(form: ClosedForm) -> str:
     """Where a form holds, in a sentence."""
     rest = "the plan's formats, policies, stack and device, its stages and groups of layers as they are"
+    if form.service:
+        rest = "the plan's layout, formats, stack and device, its lengths and sequences in flight as they are"
     stated = "; ".join(form.conditions)
     return f"Holds for sizes that the plan may have where {stated}; {rest}." if stated else f"Holds with {rest}."
 

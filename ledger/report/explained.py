@@ -92,7 +92,7 @@ def total_form(compiled: Compiled, key: str) -> ClosedForm | None:
     """The closed form of a total; None of what is no total, and of one without a form."""
     if key not in compiled.totals:
         return None
-    return closed_form(compiled.plan, key)
+    return closed_form(compiled, key)
 
 
 def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:

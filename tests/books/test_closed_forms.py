@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ledger
-from ledger.books.closed_forms import ClosedForm, ClosedForms
+from ledger.books.closed_forms import ClosedForm, ClosedForms, closed_form
 from ledger.report.closed_form_text import latex_text, python_text, sympy_expression
 
 # Plans of many kinds, each the library's with changes.
@@ -25,7 +25,7 @@ PLANS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "latent": ("deepseek-v3", ()),
     "pipeline": ("405b", ()),
     "uneven pipeline": ("llama-3.1-405b-meta", ()),
-    "fp8": ("7b-8xh100", ("precision=fp8-torchao",)),
+    "fp8": ("8b", ("precision=fp8-tensorwise", "stack=torchtitan-compile-2025", "recompute=none")),
     "offload": ("7b-8xh100", ("parallelism.offload=[optimizer]",)),
     "LoRA": ("7b-8xh100", ("train={lora: {rank: 16, targets: [q, v]}}",)),
     "encoder": ("t5-11b", ()),
@@ -47,7 +47,7 @@ def compiled(name: str) -> tuple[Any, ClosedForms]:
     """A plan with its forms."""
     spec, changes = PLANS[name]
     found = ledger.compile(spec, changes)
-    return found, ClosedForms(found.plan)
+    return found, ClosedForms(found)
 
 
 def run_alone(forms: Mapping[str, ClosedForm], arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -151,3 +151,23 @@ def test_latex_has_every_definition(total: str) -> None:
     numbers = sum(len(each.numbers) if not each.terms else 1 for each in form.definitions)
     assert text.count("&=") == 1 + numbers
     assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("spec", ["serve-70b", "serve-qwen3-30b"])
+def test_what_a_service_holds_has_forms(spec: str) -> None:
+    """Weights and the cache of a device are sums of accounts; the totals that letters do not reach have no form."""
+    found = ledger.compile(spec)
+    forms = ClosedForms(found)
+    every = {total: forms.form(total) for total in forms.lettered.totals}
+    assert {"memory.static.weights", "serve.cache.per_device"} <= every.keys()
+    assert wrong(run_alone(every), found.totals) == {}
+    assert closed_form(found, "serve.ttft") is None
+
+
+@pytest.mark.parametrize("name", kinds(name for name in PLANS if name != "hybrid sharding"))
+def test_shares_of_the_step_have_forms(name: str) -> None:
+    """How much each price counts for: a logarithm of two steps that are nearly the same, so rounding is absolute."""
+    found = ledger.compile(*PLANS[name])
+    forms = ClosedForms(found, paces=True)
+    shares = {total: forms.form(total) for total in found.totals if total.startswith("pace.")}
+    assert run_alone(shares) == {total: pytest.approx(found.totals[total], abs=1e-11) for total in shares}

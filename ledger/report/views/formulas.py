@@ -123,7 +123,7 @@ def total_formulas(compiled: Compiled) -> tuple[TotalFormula, ...]:
     """The peak and the step as one reads them; none of a plan that letters do not reach."""
     if compiled.plan.serve is not None or compiled.plan.model.bare:
         return ()
-    forms = ClosedForms(compiled.plan)
+    forms = ClosedForms(compiled)
     return tuple(total_formula(forms.form(total), title) for total, title in READ_TOTALS.items())
 
 
