@@ -109,6 +109,14 @@ class Traced:
 
     __int__ = __index__
 
+    def bit_length(self) -> int:
+        """The binary digits of a whole number, for all numbers that have as many."""
+        digits = int(self.sample).bit_length()
+        if digits:
+            bool(self >= 2 ** (digits - 1))
+        bool(self < 2**digits)
+        return digits
+
     def __hash__(self) -> int:
         return hash(self.place)
 

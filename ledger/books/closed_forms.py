@@ -167,7 +167,7 @@ class ClosedForms:
     def free(self) -> dict[str, int]:
         """Letters of layers that may have other values, with the least: the rules give the same terms there.
 
-        A layer more, and few layers, are tried: what is between them has the same moments.
+        Few layers are tried, or one more: what is between has the same moments.
         """
         lettered = self.lettered
         layers = {name: int(lettered.trace.setting[name]) for name in self.layer_letters}
@@ -176,10 +176,12 @@ class ClosedForms:
             other = lettered_totals(lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals)
             return same_terms(lettered, other)
 
-        if lettered.step is None or not layers or not alike({name: value + 1 for name, value in layers.items()}):
+        if lettered.step is None or not layers:
             return {}
         fewer = {name: min(value, FEW_LAYERS) for name, value in layers.items()}
-        return fewer if alike(fewer) else layers
+        if fewer != layers and alike(fewer):
+            return fewer
+        return layers if alike({name: value + 1 for name, value in layers.items()}) else {}
 
     def _names(self) -> Iterator[tuple[int, str]]:
         """Terms that a form calls by a name: other totals, the parts of the step, and the passes of units."""

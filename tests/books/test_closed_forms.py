@@ -31,6 +31,9 @@ PLANS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "encoder": ("t5-11b", ()),
     "convolution": ("resnet-50", ()),
     "images": ("vit-l", ()),
+    "documents": ("7b-8xh100", ("run.documents={length: 700 tokens}",)),
+    "loss in parts": ("7b-8xh100", ("stack=transformers-trainer-liger-2025",)),
+    "every kind of degree": ("7b-8xh100", ("parallelism={data: 2, context: 2, pipeline: 2}",)),
 }
 QUICK = ("hybrid sharding", "data parallel")
 RELATIVE = 1e-12

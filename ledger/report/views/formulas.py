@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PRINTED, STORED = 7, 5  # rows of a table of flows and of one of stocks on paper
 NAMED = 3  # accounts of a row that paper names
 NAME = re.compile(r"[A-Za-z_]\w*")
+MOST_TERMS = 12_000  # of a plan whose forms a report has; those of others take seconds, and `ledger explain` has them
 PRINTED_TERMS = 9  # rows on paper of what a total names
 READ_TOTALS = {"memory.peak": "The peak, term by term", "time.step": "The step, term by term"}
 KINDS = (  # kinds of resource, and what their tables are called
@@ -120,10 +121,12 @@ def formulas(report: Report) -> FormulasView | None:
 
 
 def total_formulas(compiled: Compiled) -> tuple[TotalFormula, ...]:
-    """The peak and the step as one reads them; none of a plan that letters do not reach."""
+    """The peak and the step as one reads them; none of a plan that letters do not reach, or whose forms fill pages."""
     if compiled.plan.serve is not None or compiled.plan.model.bare:
         return ()
     forms = ClosedForms(compiled)
+    if len(forms.lettered.graph.terms) > MOST_TERMS:
+        return ()
     return tuple(total_formula(forms.form(total), title) for total, title in READ_TOTALS.items())
 
 
