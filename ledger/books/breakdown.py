@@ -20,6 +20,14 @@ OF_A_DEVICE = {
     "traffic.host": HOST_TRAFFIC,
     **{f"{copied(way).name}.bytes": copied(way) for way in (DOWN, UP)},
 }
+# Totals of services that are found by a search, and the condition that it asks.
+SOUGHT = {
+    "serve.concurrency.max": "by bisection: the most sequences n of a replica at which, on every kind of device,"
+    " memory.reserved(n) <= memory.capacity and cache(n) + others(n) <= stack.engine.memory x memory.capacity"
+    " (of what is left: cache(n) <= stack.engine.memory x (memory.capacity - others(n))); others(n): all but the cache,"
+    " with buffers for the largest step of the engine; no more than stack.engine.sequences",
+    "serve.concurrency": "as stated; or by bisection the n at which n / residence(n) = serve.arrival_rate",
+}
 PHASES = {"flops.forward": "forward", "flops.backward": "backward", "flops.recompute": "recompute"}
 
 
@@ -58,7 +66,7 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return hosted_parts(compiled)
     if key == "flops.step":
         return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
-    return Breakdown()
+    return Breakdown(SOUGHT.get(key, ""))
 
 
 def exposed(compiled: Compiled) -> Parts:

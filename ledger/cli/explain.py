@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,17 +12,25 @@ from ledger.cli.options import json_option, set_option, spec_argument
 from ledger.cli.problems import no_such_name
 from ledger.spec.problems import SpecError
 
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+RUNNERS_UP = 5  # moments that are listed: the fullest, and those that come next
+
 
 @click.command(name="explain")
 @spec_argument
 @click.argument("account", shell_complete=completion.accounts)
 @set_option
+@click.option("--python", "notation", flag_value="python", help="Print a total's form as a Python function.")
+@click.option("--latex", "notation", flag_value="latex", help="Print a total's form in LaTeX.")
+@click.option("--sympy", "notation", flag_value="sympy", help="Print a total's form as sympy's `srepr` writes it.")
 @json_option
 @rarely()
-def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
+def command(spec: str, account: str, overrides: tuple[str, ...], notation: str | None, *, as_json: bool) -> None:
     """Say where a number of SPEC comes from.
 
-    Prints its formula, rule and citation, and every symbol with its value and place.
+    Prints its formula, rule and citation, and every symbol with its value and place; of a total its closed form.
 
     ACCOUNT is an account (decoder/attention/q), a total (memory.peak) or an input of the plan (run.tokens).
     """
@@ -36,7 +44,9 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
         record = explanation(compiled, account)
     except SpecError as error:
         raise no_such_name(error.problems[0]) from error
-    if as_json:
+    if notation:
+        print_form(compiled, account, notation)
+    elif as_json:
         print_json({"schema": "ledger-explain/1", **record})
     elif "account" in record:
         print_account(record)
@@ -44,6 +54,16 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
         print_total(record)
     else:
         print_input(record)
+
+
+def print_form(compiled: Compiled, total: str, notation: str) -> None:
+    """Prints the closed form of a total to be copied; a usage error where there is none."""
+    from ledger.report.closed_form_text import NOTATIONS
+    from ledger.report.explained import total_form
+
+    if (form := total_form(compiled, total)) is None:
+        raise click.UsageError(f"{total} has no closed form: `ledger explain SPEC {total}` says what it is made of")
+    click.echo(NOTATIONS[notation](form), nl=False)
 
 
 def print_input(record: dict[str, Any]) -> None:
@@ -94,6 +114,23 @@ def print_total(record: dict[str, Any]) -> None:
         if rows:
             click.echo()
             print_table((column, "value"), rows, right=("value",))
+    if record["form"]:
+        print_closed_form(record["form"], record["unit"])
+
+
+def print_closed_form(record: dict[str, Any], unit: str) -> None:
+    """Prints a total's form line by line, where it holds, and of a maximum the moments that come next."""
+    from ledger.cli.tables import amount, print_table
+
+    click.echo("\nclosed form")
+    for line in record["lines"]:
+        click.echo(f"  {line}")
+    if record["conditions"]:
+        click.echo(f"holds where {'; '.join(record['conditions'])}")
+    rows = [(item["title"], amount(item["value"], unit)) for item in record["candidates"]]
+    if rows:
+        click.echo()
+        print_table(("the fullest, and those that come next", "value"), rows[:RUNNERS_UP], right=("value",))
 
 
 def input_row(record: dict[str, Any]) -> tuple[str, str, str, str]:

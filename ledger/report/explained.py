@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.books.breakdown import breakdown
+from ledger.books.closed_forms import ClosedForm, closed_form
 from ledger.books.links import LINKS, links
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol
+from ledger.report.closed_form_text import form_record
 from ledger.report.contract import json_number
 from ledger.spec.inputs import origin
 from ledger.spec.paths import is_known, unit
@@ -82,7 +84,15 @@ def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
         "note": found.note,
         "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
         "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
+        "form": form_record(form) if (form := total_form(compiled, key)) else None,
     }
+
+
+def total_form(compiled: Compiled, key: str) -> ClosedForm | None:
+    """The closed form of a total; None of what is no total, and of one without a form."""
+    if key not in compiled.totals:
+        return None
+    return closed_form(compiled, key)
 
 
 def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class _Writer:
             enclosed = [text for text, _ in parts] if "(" in operation.script else [_enclosed(*part) for part in parts]
             if name in ("floor_divide", "ceil_divide"):
                 enclosed = [_bound(*parts[0], PRODUCT), _bound(*parts[1], PRODUCT + 1)]
-            elif name in ("truncate", "next_power_of_two"):
+            elif name in ("truncate", "floor", "next_power_of_two"):
                 enclosed = [_bound(*parts[0], SUM)]
             return operation.script.format(*enclosed), CALL
         if name == "where":

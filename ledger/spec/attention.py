@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
+from ledger.arithmetic.values import truncate
 from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
 from ledger.spec.parts import PartHeader
 from ledger.spec.recurrence import State
@@ -263,7 +264,8 @@ class Attention:
     @property
     def rotary_dim(self) -> int:
         """Width of the rotated part of one head."""
-        return int(self.rotary * self.head_dim)
+        width: int = truncate(self.rotary * self.head_dim)
+        return width
 
     @property
     def cached(self) -> int:

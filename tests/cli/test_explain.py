@@ -69,7 +69,7 @@ def test_a_bubble_of_nothing_says_why(command_line: Callable[..., Result]) -> No
     """Without a pipeline nobody waits, and the schedule that would follow is not told as if somebody did."""
     text = command_line("explain", "8b", "time.bubble").stdout
     assert text.startswith("time.bubble = 0 s\n")
-    assert text.endswith("nobody waits: with pipeline = 1 there is one stage, and each device runs all layers\n")
+    assert "\nnobody waits: with pipeline = 1 there is one stage, and each device runs all layers\n" in text
     assert "1f1b: one forward" not in text
     assert "interleaved: one forward" in command_line("explain", "405b", "time.bubble").stdout
 

@@ -94,7 +94,8 @@ def call(name: str, arguments: list[str]) -> LatexText:
     """A function: rounding with its brackets, anything else by its name."""
     if name in LATEX_CALLS:
         return LatexText(LATEX_CALLS[name].format(*arguments), ATOM)
-    return LatexText(rf"\operatorname{{{name.lower()}}}\left({', '.join(arguments)}\right)", ATOM)
+    called = name.lower().replace("_", r"\_")
+    return LatexText(rf"\operatorname{{{called}}}\left({', '.join(arguments)}\right)", ATOM)
 
 
 def number(value: object) -> str:

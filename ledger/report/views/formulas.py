@@ -9,6 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.books.closed_forms import ClosedForm, ClosedForms
+from ledger.report.closed_form_text import form_rows, total_line
 from ledger.report.typesetting.pictures import typeset
 from ledger.report.typesetting.trees import FormulaError
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, share, whole_number
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 PRINTED, STORED = 7, 5  # rows of a table of flows and of one of stocks on paper
 NAMED = 3  # accounts of a row that paper names
 NAME = re.compile(r"[A-Za-z_]\w*")
+MOST_TERMS = 12_000  # of a plan whose forms a report has; those of others take seconds, and `ledger explain` has them
+PRINTED_TERMS = 9  # rows on paper of what a total names
+READ_TOTALS = {"memory.peak": "The peak, term by term", "time.step": "The step, term by term"}
 KINDS = (  # kinds of resource, and what their tables are called
     ("matmul", "Matrix products"),
     ("vector", "Arithmetic outside the matrix units"),
@@ -42,10 +47,23 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FormulasView:
-    """`tables` one for each kind of resource; `covered` says what share of it the rows on paper are."""
+    """`tables` one for each kind of resource; `covered` says what share of it the rows on paper are.
+
+    `totals`: the peak and the step in a line each, with where their terms come from.
+    """
 
     tables: tuple[Table, ...]
     covered: str
+    totals: tuple[TotalFormula, ...] = ()
+
+
+@dataclass(frozen=True)
+class TotalFormula:
+    """A total in one line, where that holds, and a table of what its line names."""
+
+    line: str
+    holds: str
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,30 @@ def formulas(report: Report) -> FormulasView | None:
     )
     groups = [(KINDS[at][1], tuple(group)) for at, group in groupby(rows, key=lambda row: resource_rank(row.account))]
     tables = tuple(formula_table(title, group) for title, group in groups)
-    return FormulasView(tables, covered_shares(tables)) if tables else None
+    return FormulasView(tables, covered_shares(tables), total_formulas(report.compiled)) if tables else None
+
+
+def total_formulas(compiled: Compiled) -> tuple[TotalFormula, ...]:
+    """The peak and the step as one reads them; none of a plan that letters do not reach, or whose forms fill pages."""
+    if compiled.plan.serve is not None or compiled.plan.model.bare:
+        return ()
+    forms = ClosedForms(compiled)
+    if len(forms.lettered.graph.terms) > MOST_TERMS:
+        return ()
+    return tuple(total_formula(forms.form(total), title) for total, title in READ_TOTALS.items())
+
+
+def total_formula(form: ClosedForm, title: str) -> TotalFormula:
+    """A total's line, and a row for each thing that it names: the fullest moments with their bytes first."""
+    bytes_of = {each.name: numbers.written(each.value, "B") for each in form.candidates}
+    ranks = {each.name: place for place, each in enumerate(form.candidates)}
+    named = sorted(form_rows(form), key=lambda row: ranks.get(row.name, len(ranks)))
+    rows = tuple(
+        (Cell(row.name), Cell(row.formula), Cell(row.source, note=bytes_of.get(row.name, ""))) for row in named
+    )
+    columns = (Column("name", "code"), Column("stands for", "code"), Column("where it comes from"))
+    holds = f"where {'; '.join(form.conditions)}" if form.conditions else ""
+    return TotalFormula(total_line(form), holds, Table(title, columns, rows, PRINTED_TERMS, sortable=False))
 
 
 def covered_shares(tables: Sequence[Table]) -> str:

@@ -1,0 +1,747 @@
+"""Terms of a trace's graph in a normal form: sums of products of letters and of what sums and products cannot say.
+
+A `Sum` maps products to their coefficients, a product maps factors to their powers. Equal amounts have equal sums, so
+like terms add up, and one amount can be seen never to exceed another one. Inputs stand for positive numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import gcd, lcm, prod
+from random import Random
+from typing import Any, TypeAlias
+
+from ledger.arithmetic.operations import OPERATIONS, Number, whole
+from ledger.arithmetic.tracing import CONSTANT, INPUT, Graph
+
+Product: TypeAlias = tuple[tuple[int, int], ...]  # factors by their places, with the power of each
+Sum: TypeAlias = tuple[tuple[Product, Any], ...]  # products with coefficients, which are exact
+Condition: TypeAlias = tuple[Any, ...]  # the name of a comparison and its sums; or "not" and "both" of conditions
+ZERO: Sum = ()
+ONE: Sum = (((), 1),)
+SAMPLES = 8  # drawn numbers at which sums are held against each other before that is proved
+ROUNDING = 1e-9
+LARGE = 1e6  # whole numbers from here on that are no counts stay as they were written
+EXPANDED = 4_000  # products of two sums that are multiplied out
+NUMBER, PARAMETER, LETTER, NAME = "number", "parameter", "letter", "name"
+CALL, SUM, PICK = "call", "sum", "pick"
+NOT_NEGATIVE = {NUMBER, PARAMETER, LETTER, NAME, CALL, "ceil", "floor", "modulo", "square_root", "absolute"}
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What a product is made of: a `kind`, its sums (`of`), a `name` or a number, and its value at the setting.
+
+    Kinds are `letter`, `name` (of a definition), `number` (that is not whole), `parameter` (a number with a name),
+    `call` (of a form by its name), `sum` (a sum that is left together), `ceil` and `floor` of a quotient, `maximum`,
+    `minimum`, `where` with a `condition`, `pick` (the value whose key is largest: keys, then values), and functions of
+    one or two sums.
+    """
+
+    kind: str
+    of: tuple[Sum, ...] = ()
+    name: str = ""
+    value: Any = field(default=None, compare=False)
+    number: Any = None
+    condition: Condition = ()
+
+
+def constant(number: Number) -> Sum:
+    """A sum that is a whole number or a fraction."""
+    return (((), number),) if number else ZERO
+
+
+def collected(terms: Iterable[tuple[Product, Number]]) -> Sum:
+    """A sum of these terms, like ones together."""
+    found: dict[Product, Number] = {}
+    for product, number in terms:
+        found[product] = found.get(product, 0) + number
+    return tuple(sorted((product, whole(number)) for product, number in found.items() if number))
+
+
+def negative(terms: Sum) -> Sum:
+    """The sum with the other sign."""
+    return tuple((product, -number) for product, number in terms)
+
+
+def multiplied(one: Product, other: Product) -> Product:
+    """Both products in one."""
+    powers = dict(one)
+    for factor, power in other:
+        powers[factor] = powers.get(factor, 0) + power
+    return tuple(sorted((factor, power) for factor, power in powers.items() if power))
+
+
+def inverted(product: Product) -> Product:
+    """One over a product."""
+    return tuple((factor, -power) for factor, power in product)
+
+
+@dataclass
+class Algebra:
+    """Sums of the terms of a graph, whose values at the `setting` say which of two sums is the larger.
+
+    `names`: terms that stand for themselves by a name; what each is, is in `definitions` once it is asked for.
+    `inputs` are sums in the place of inputs, `calls` what makes those of inputs that stand for forms.
+    `decides`: choices between terms without `sized` letters are those of the setting, and `conditions` says so.
+    """
+
+    graph: Graph
+    setting: Mapping[str, Number]
+    names: Mapping[int, str] = field(default_factory=dict)
+    calls: Mapping[str, Callable[[], Sum]] = field(default_factory=dict)
+    decides: bool = False
+    inputs: Mapping[str, Sum] = field(default_factory=dict)
+    sized: frozenset[str] = frozenset()
+    factors: list[Factor] = field(default_factory=list)
+    places: dict[Factor, int] = field(default_factory=dict)
+    sums: dict[int, Sum] = field(default_factory=dict)
+    values: dict[Sum, Any] = field(default_factory=dict)
+    positive: dict[int, bool] = field(default_factory=dict)
+    drawn: dict[int, list[float]] = field(default_factory=dict)
+    widest: dict[tuple[Sum, ...], tuple[int, ...]] = field(default_factory=dict)
+    definitions: dict[str, Sum] = field(default_factory=dict)
+    conditions: dict[Condition, bool] = field(default_factory=dict)
+
+    # --- factors and their values ---
+
+    def factor(self, factor: Factor) -> Sum:
+        """A sum of one factor."""
+        return ((((self.place(factor), 1),), 1),)
+
+    def place(self, factor: Factor) -> int:
+        """The place of a factor."""
+        found = self.places.get(factor)
+        if found is None:
+            found = self.places[factor] = len(self.factors)
+            self.factors.append(factor)
+        return found
+
+    def value(self, terms: Sum) -> Any:
+        """A sum at the setting, exact where all of its factors are."""
+        known = self.values.get(terms)
+        if known is not None:
+            return known
+        found: Any = 0
+        for product, number in terms:
+            above, below = (number, 1) if not isinstance(number, Fraction) else (number.numerator, number.denominator)
+            for place, power in product:
+                value = self.factors[place].value
+                above, below = (above * value**power, below) if power > 0 else (above, below * value**-power)
+            found = found + OPERATIONS["divide"].exact(above, below)
+        self.values[terms] = found
+        return found
+
+    def is_exact(self, terms: Sum) -> bool:
+        """Whether no rounded number is in it."""
+        return not isinstance(self.value(terms), float)
+
+    def is_whole(self, terms: Sum) -> bool:
+        """Whether it is a whole number whatever whole numbers its letters are."""
+        return all(
+            not isinstance(number, Fraction)
+            and all(power > 0 and isinstance(self.factors[place].value, int) for place, power in product)
+            for product, number in terms
+        )
+
+    def never_negative(self, terms: Sum) -> bool:
+        """Whether it is seen to be no less than 0: each term that is taken away is part of one that is added.
+
+        Letters are 1 at least, so that `L*x - x` and `1 - 1/cp` are not negative.
+        """
+        if not all(self._positive(place) for product, _ in terms for place, _ in product):
+            return False
+        room = {product: number for product, number in terms if number > 0}
+        letters = sorted({place for product in room for place, _ in product if self._is_letter(self.factors[place])})
+        for product, number in terms:
+            missing = -number
+            for place in letters if missing > 0 else ():
+                larger = multiplied(product, ((place, 1),))
+                if left := room.get(larger, 0):
+                    used = min(missing, left)
+                    room[larger] = left - used
+                    missing -= used
+                if not missing:
+                    break
+            if missing > 0:
+                return False
+        return True
+
+    @staticmethod
+    def _is_letter(factor: Factor) -> bool:
+        """Whether a factor is a letter, or a name that begins with one: it is 1 at least."""
+        return factor.kind == LETTER or (factor.kind == NAME and factor.name.partition("_")[0].isupper())
+
+    def _coefficients(self, terms: Sum) -> bool:
+        return all(number > 0 and all(self._positive(place) for place, _ in product) for product, number in terms)
+
+    def _positive(self, place: int) -> bool:
+        found = self.positive.get(place)
+        if found is None:
+            found = self.positive[place] = self._seen_positive(self.factors[place])
+        return found
+
+    def _seen_positive(self, factor: Factor) -> bool:
+        if factor.kind in NOT_NEGATIVE:
+            return True
+        if factor.kind == "maximum":
+            return any(self._coefficients(terms) for terms in factor.of)
+        values = factor.of[len(factor.of) // 2 :] if factor.kind == PICK else factor.of
+        return factor.kind in (SUM, "minimum", "truncate", "where", PICK) and all(map(self._coefficients, values))
+
+    # --- sums of terms ---
+
+    def of(self, place: int) -> Sum:
+        """The sum that a term of the graph is."""
+        waiting = [place]
+        while waiting:
+            current = waiting[-1]
+            if current in self.sums:
+                waiting.pop()
+                continue
+            name, *operands = self.graph.terms[current]
+            missing = [] if name in (INPUT, CONSTANT, "where") else [one for one in operands if one not in self.sums]
+            if missing and not self._is_condition(name):
+                waiting += [one for one in missing if not self._is_condition(self.graph.terms[one][0])]
+                if waiting[-1] != current:
+                    continue
+            waiting.pop()
+            found = self._summed(current)
+            if (called := self.names.get(current)) and not self.is_simple(found):
+                found = self.named(called, found)
+            self.sums[current] = found
+        return self.sums[place]
+
+    def is_simple(self, terms: Sum) -> bool:
+        """Whether a sum is a number, a letter or a name, perhaps so many times, and needs no name of its own."""
+        return not terms or (
+            len(terms) == 1
+            and sum(abs(power) for _, power in terms[0][0]) <= 1
+            and all(self.factors[place].kind in (NUMBER, PARAMETER, LETTER, NAME) for place, _ in terms[0][0])
+        )
+
+    def named(self, name: str, terms: Sum) -> Sum:
+        """The name of a sum, in its place; of exact parts of a whole number, so many times what it stands for."""
+        if not self.is_exact(terms):
+            return self.defined(name, terms)
+        above, below = self.fraction(terms)
+        if below == ONE:
+            return self.defined(name, terms)
+        if below[0][0]:
+            return self.defined(name, terms) if isinstance(self.value(terms), int) else terms
+        times = below[0][1]
+        return self._divide(self.defined(f"{name}_x{times}", above), below)
+
+    def defined(self, name: str, terms: Sum) -> Sum:
+        """The name of a sum, in its place."""
+        self.definitions[name] = terms
+        return self.factor(Factor(NAME, name=name, value=self.value(terms)))
+
+    @staticmethod
+    def _is_condition(name: str) -> bool:
+        return name in ("less", "less_equal", "equal", "not", "both")
+
+    def _summed(self, place: int) -> Sum:
+        name, *operands = self.graph.terms[place]
+        if name == INPUT:
+            return self._input(operands[0])
+        if name == CONSTANT:
+            return self.number(operands[1])
+        if name == "where":
+            return self._where(place, operands)
+        sums = tuple(map(self.of, operands))
+        rule = getattr(self, f"_{name}", None)
+        return rule(*sums) if rule else self._function(*sums, name=name)
+
+    def _input(self, name: str) -> Sum:
+        if name in self.inputs:
+            return self.inputs[name]
+        if name in self.calls:
+            return self.calls[name]()
+        return self.factor(Factor(LETTER, name=name, value=self.setting[name]))
+
+    def number(self, number: Number) -> Sum:
+        """A number; one that is not whole is a factor, so that it stays as it was written."""
+        if isinstance(number, bool) or not isinstance(number, float):
+            return constant(whole(number))
+        if number == int(number) and abs(number) < LARGE:
+            return constant(int(number))
+        return (
+            self.factor(Factor(NUMBER, number=abs(number), value=abs(number)))
+            if number > 0
+            else negative(self.number(-number))
+        )
+
+    def _add(self, one: Sum, other: Sum) -> Sum:
+        return self._picked(collected((*one, *other)))
+
+    def _subtract(self, one: Sum, other: Sum) -> Sum:
+        return collected((*one, *negative(other)))
+
+    def _multiply(self, one: Sum, other: Sum) -> Sum:
+        if len(one) > 1 and len(other) > 1:
+            exact = self.is_exact(one) and self.is_exact(other)
+            if not exact or len(one) * len(other) > EXPANDED:
+                one, other = self.together(one), self.together(other)
+        return collected((multiplied(left, right), number * times) for left, number in one for right, times in other)
+
+    def product_of(self, *sums: Sum) -> Sum:
+        """The product of several sums."""
+        found = ONE
+        for terms in sums:
+            found = self._multiply(found, terms)
+        return found
+
+    def together(self, terms: Sum) -> Sum:
+        """The sum as one factor."""
+        if len(terms) < 2:
+            return terms
+        return self.factor(Factor(SUM, (terms,), value=self.value(terms)))
+
+    def _divide(self, above: Sum, below: Sum) -> Sum:
+        if above == below and above:
+            return ONE
+        if len(below) > 1 and self.is_exact(below):  # what is left together is whole
+            below, over = self.fraction(below)
+            above = self._multiply(above, over)
+        ((product, number),) = self.together(below)
+        return collected(
+            (multiplied(left, inverted(product)), Fraction(times) / Fraction(number)) for left, times in above
+        )
+
+    _true_divide = _divide
+
+    def _share(self, above: Sum, below: Sum) -> Sum:
+        return (
+            self._divide(above, below)
+            if below and self.never_negative(below)
+            else self._function(above, below, name="share")
+        )
+
+    def _power(self, base: Sum, exponent: Sum) -> Sum:
+        times = self.value(exponent)
+        found = base if self.is_exact(base) and len(base) * abs(times) < 8 else self.together(base)
+        result = ONE
+        for _ in range(abs(times)):
+            result = self._multiply(result, found)
+        return result if times >= 0 else self._divide(ONE, result)
+
+    def fraction(self, terms: Sum) -> tuple[Sum, Sum]:
+        """A sum of whole powers over one product: numerator and denominator, both whole."""
+        powers: dict[int, int] = {}
+        below = 1
+        for product, number in terms:
+            below = lcm(below, number.denominator if isinstance(number, Fraction) else 1)
+            for place, power in product:
+                if power < 0:
+                    powers[place] = max(powers.get(place, 0), -power)
+        denominator = tuple(sorted(powers.items()))
+        above = collected(
+            (multiplied(product, denominator), whole(Fraction(number) * below)) for product, number in terms
+        )
+        return above, ((denominator, below),)
+
+    def common(self, terms: Sum) -> tuple[Product, int]:
+        """The product and the number that all terms of a sum with whole coefficients are multiples of."""
+        shared = dict(terms[0][0]) if terms else {}
+        number = 0
+        for product, times in terms:
+            powers = dict(product)
+            shared = {place: min(power, powers[place]) for place, power in shared.items() if place in powers}
+            number = gcd(number, int(times)) if not isinstance(times, Fraction) else 1
+        return tuple(sorted((place, power) for place, power in shared.items() if power)), number or 1
+
+    def _quotient(self, above: Sum, below: Sum) -> tuple[Sum, Sum]:
+        """A quotient with whole numerator and denominator that share no factor."""
+        upper, over = self.fraction(above)
+        lower, under = self.fraction(below)
+        upper, lower = self._multiply(upper, under), self._multiply(lower, over)
+        first, second = self.common(upper), self.common(lower)
+        shared = tuple((p, min(power, dict(second[0])[p])) for p, power in first[0] if p in dict(second[0]))
+        number = gcd(first[1], second[1])
+
+        def reduced(terms: Sum) -> Sum:
+            return collected(
+                (multiplied(product, inverted(shared)), whole(Fraction(times, number))) for product, times in terms
+            )
+
+        return reduced(upper), reduced(lower)
+
+    def _ceil_divide(self, above: Sum, below: Sum) -> Sum:
+        return self._rounded("ceil", above, below)
+
+    def _floor_divide(self, above: Sum, below: Sum) -> Sum:
+        return self._rounded("floor", above, below)
+
+    def _rounded(self, kind: str, above: Sum, below: Sum) -> Sum:
+        if not above:
+            return ZERO
+        upper, lower = self._quotient(above, below)
+        if len(lower) == 1 and lower[0] == ((), 1) and self.is_whole(upper):
+            return upper
+        exact = OPERATIONS[f"{kind}_divide"].exact(self.value(upper), self.value(lower))
+        if len(upper) == len(lower) == 1 and not upper[0][0] and not lower[0][0]:
+            return constant(exact)
+        return self.factor(Factor(kind, (upper, lower), value=exact))
+
+    def _modulo(self, above: Sum, below: Sum) -> Sum:
+        upper, lower = self._quotient(above, below) if above else (ZERO, ONE)
+        if lower == ONE and self.is_whole(upper):
+            return ZERO
+        return self._function(above, below, name="modulo")
+
+    def _floor(self, terms: Sum) -> Sum:
+        return self._truncate(terms)  # no amount is negative
+
+    def _truncate(self, terms: Sum) -> Sum:
+        value = self.value(terms)
+        if isinstance(value, int):
+            return terms
+        if isinstance(value, float):
+            return self._function(terms, name="truncate")
+        return self._rounded("floor", terms, ONE)
+
+    def _function(self, *of: Sum, name: str) -> Sum:
+        values = [self.value(terms) for terms in of]
+        value = OPERATIONS[name].exact(*values)
+        if all(not terms or terms == (((), terms[0][1]),) for terms in of):
+            return self.number(value)
+        return self.factor(Factor(name, of, value=value))
+
+    def _maximum(self, *of: Sum) -> Sum:
+        return self.extreme("maximum", of)
+
+    def _minimum(self, *of: Sum) -> Sum:
+        return self.extreme("minimum", of)
+
+    def extreme(self, kind: str, of: Sequence[Sum]) -> Sum:
+        """The largest or smallest of several sums, without those that are seen never to be it."""
+        flat: dict[Sum, None] = {}
+        for terms in of:
+            factor = self.only_factor(terms)
+            flat.update(dict.fromkeys(factor.of if factor and factor.kind == kind else (terms,)))
+        sign = 1 if kind == "maximum" else -1
+        listed = tuple(flat)
+        if sign > 0 and len(listed) > 2 and all(map(self.is_exact, listed)):
+            kept = [listed[at] for at in self.widest_of(listed)]
+        else:
+            kept = []
+            for terms in listed:
+                if not any(self._beats(other, terms, sign) for other in kept):
+                    kept = [other for other in kept if not self._beats(terms, other, sign)] + [terms]
+        values = [self.value(terms) for terms in kept]
+        value = max(values) if sign > 0 else min(values)
+        if self.decides and not any(self.sized & self.letters(terms) for terms in kept):
+            best = kept[values.index(value)]
+            for terms in kept:
+                if terms != best:
+                    self.conditions[("less", best, terms) if sign > 0 else ("less", terms, best)] = False
+            return best
+        return kept[0] if len(kept) == 1 else self.factor(Factor(kind, tuple(kept), value=value))
+
+    def _beats(self, one: Sum, other: Sum, sign: int) -> bool:
+        if one == other:
+            return True
+        if (self.value(one) - self.value(other)) * sign < 0:
+            return False
+        if sign < 0:
+            one, other = other, one
+        if self.never_negative(collected((*one, *negative(other)))):
+            return True
+        if self.is_exact(one):
+            return False
+        if (largest := self.only_factor(other)) and largest.kind == "maximum":
+            return all(self._beats(one, part, 1) for part in largest.of)
+        smaller = self.in_numbers(other)
+        return any(
+            all(number >= 0 for _, number in collected((*larger, *negative(smaller)))) for larger in self._choices(one)
+        )
+
+    def _choices(self, terms: Sum) -> Iterator[Sum]:
+        """The sum in plain numbers, with either part of the first largest of several that it adds."""
+        for product, number in terms:
+            if number == 1 and len(product) == 1 and product[0][1] == 1:
+                factor = self.factors[product[0][0]]
+                if factor.kind == "maximum":
+                    rest = tuple(term for term in terms if term != (product, number))
+                    for part in factor.of:
+                        yield from self._choices(collected((*rest, *part)))
+                    return
+        yield self.in_numbers(terms)
+
+    def in_numbers(self, terms: Sum) -> Sum:
+        """The sum with numbers for what stands for numbers, and without sums that are left together."""
+        found: list[tuple[Product, Number]] = []
+        for product, number in terms:
+            parts: Sum = (((), number),)
+            for place, power in product:
+                factor = self.factors[place]
+                if factor.kind in (NUMBER, PARAMETER):
+                    parts = tuple((left, times * factor.value**power) for left, times in parts)
+                elif factor.kind == SUM and power == 1:
+                    inner = self.in_numbers(factor.of[0])
+                    parts = tuple((multiplied(left, right), a * b) for left, a in parts for right, b in inner)
+                else:
+                    parts = tuple((multiplied(left, ((place, power),)), times) for left, times in parts)
+            found += parts
+        return collected(found)
+
+    def only_factor(self, terms: Sum) -> Factor | None:
+        """The factor that a sum is, if it is one and no more."""
+        if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1 and terms[0][0][0][1] == 1:
+            return self.factors[terms[0][0][0][0]]
+        return None
+
+    # --- choices ---
+
+    def condition(self, place: int) -> tuple[Condition, bool]:
+        """A condition, and whether it holds at the setting; of any other term, whether it is not 0."""
+        name, *operands = self.graph.terms[place]
+        if name == "not":
+            condition, truth = self.condition(operands[0])
+            return ("not", condition), not truth
+        if name == "both":
+            (one, first), (other, second) = map(self.condition, operands)
+            return ("both", one, other), first and second
+        if name in ("less", "less_equal", "equal"):
+            sums = tuple(map(self.of, operands))
+            return (name, *sums), bool(OPERATIONS[name].exact(*map(self.value, sums)))
+        terms = self.of(place)
+        return ("equal", terms, ZERO), self.value(terms) == 0
+
+    def _where(self, place: int, operands: Sequence[int]) -> Sum:
+        chosen, yes, no = operands
+        if found := self._pick(place):
+            return found
+        name, *compared = self.graph.terms[chosen]
+        if name == "less" and compared == [no, yes]:
+            keys, current = [yes], no
+            while self._is_larger_of(current):
+                _, _, yes, current = self.graph.terms[current]
+                keys.append(yes)
+            return self.extreme("maximum", [self.of(key) for key in (current, *reversed(keys))])
+        condition, truth = self.condition(chosen)
+        if name not in ("less", "less_equal", "equal", "not", "both"):  # a number, of which it is asked whether it is 0
+            condition, truth = ("not", condition), not truth
+        if self.of(yes) == self.of(no):
+            return self.of(yes)
+        if (settled := self.settled(condition)) is not None:
+            return self.of(yes if settled else no)
+        if self.decides and not self._sized(condition):
+            self.conditions[condition] = truth
+            return self.of(yes if truth else no)
+        sums = self.of(yes), self.of(no)
+        value = self.value(sums[0] if truth else sums[1])
+        return self.factor(Factor("where", sums, value=value, condition=condition))
+
+    def _is_larger_of(self, place: int) -> bool:
+        """Whether a term is the larger of two, as a choice."""
+        name, *operands = self.graph.terms[place]
+        if name != "where" or place in self.sums or place in self.names:
+            return False
+        chosen, yes, no = operands
+        return self.graph.terms[chosen] == ("less", no, yes)
+
+    def settled(self, condition: Condition) -> bool | None:
+        """Whether a condition is true or false of all letters; None where that is not seen."""
+        name, *parts = condition
+        if name == "not":
+            found = self.settled(parts[0])
+            return None if found is None else not found
+        if name == "both":
+            known = [self.settled(part) for part in parts]
+            return False if False in known else True if known == [True, True] else None
+        one, other = parts
+        if one == other:
+            return bool(name != "less")
+        more, less = collected((*other, *negative(one))), collected((*one, *negative(other)))
+        above, below = (self.never_negative(collected((*each, ((), -1)))) for each in (more, less))
+        if name == "equal":
+            return False if above or below else None
+        if above or (name == "less_equal" and self.never_negative(more)):
+            return True
+        return False if below or (name == "less" and self.never_negative(less)) else None
+
+    def simplified(self, condition: Condition) -> Condition:
+        """A comparison without what both of its sides are divided by, or multiples of."""
+        name, *parts = condition
+        if name in ("not", "both"):
+            return (name, *map(self.simplified, parts))
+        one, other = parts
+        _, below = self.fraction(collected((*one, *(((product, number) for product, number in other)))))
+        if (below[0][0] and not self.never_negative(below)) or not (one or other):
+            return condition
+        one, other = self._multiply(one, below), self._multiply(other, below)
+        if not all(isinstance(number, int) for _, number in (*one, *other)):
+            return condition
+        shared, number = self.common((*one, *other))
+        if not self.never_negative(((shared, 1),)):
+            shared = ()
+        one, other = (
+            collected((multiplied(product, inverted(shared)), times // number) for product, times in terms)
+            for terms in (one, other)
+        )
+        if all(times <= 0 for _, times in (*one, *other)):
+            one, other = negative(other), negative(one)
+        return name, one, other
+
+    def _sized(self, condition: Condition) -> bool:
+        """Whether a condition is about what a form is given, not only about letters."""
+        return any(
+            self._sized(part) if isinstance(part[0], str) else bool(self.sized & self.letters(part))
+            for part in condition[1:]
+            if part
+        )
+
+    def letters(self, terms: Sum) -> set[str]:
+        """The letters that a sum is of."""
+        found: set[str] = set()
+        waiting, seen = [terms], set[int]()
+        while waiting:
+            for product, _ in waiting.pop():
+                for place, _ in product:
+                    if place in seen:
+                        continue
+                    seen.add(place)
+                    factor = self.factors[place]
+                    if factor.kind == LETTER:
+                        found.add(factor.name)
+                    elif factor.kind == NAME:
+                        waiting.append(self.definitions[factor.name])
+                    waiting += [*factor.of, *conditioned(factor.condition)]
+        return found
+
+    def _pick(self, place: int) -> Sum | None:
+        """The value whose key is the largest, where a term is a choice by the place of that key."""
+        values: dict[int, int] = {}
+        argument: int | None = None
+        current = place
+        while True:
+            name, *operands = self.graph.terms[current]
+            if name != "where":
+                break
+            compared = self.graph.terms[operands[0]]
+            if compared[0] != "equal" or self.graph.terms[compared[2]][0] != CONSTANT:
+                break
+            if argument not in (None, compared[1]):
+                break
+            argument = compared[1]
+            values.setdefault(self.graph.terms[compared[2]][2], operands[1])
+            current = operands[2]
+        if argument is None or (keys := self._keys(argument)) is None:
+            return None
+        rest = current
+        return self.pick([self.of(key) for key in keys.values()], [self.of(values.get(at, rest)) for at in keys])
+
+    def _keys(self, place: int) -> dict[int, int] | None:
+        """The keys of which a term is the place of the largest, by their places."""
+        found: dict[int, int] = {}
+        current = place
+        while self.graph.terms[current][0] == "where":
+            _, chosen, index, rest = self.graph.terms[current]
+            compared = self.graph.terms[chosen]
+            if compared[0] != "less" or self.graph.terms[index][0] != CONSTANT:
+                return None
+            found[self.graph.terms[index][2]] = compared[2]
+            best, current = compared[1], rest
+        if not found or self.graph.terms[current][0] != CONSTANT:
+            return None
+        found[self.graph.terms[current][2]] = best
+        return dict(reversed(found.items()))
+
+    def pick(self, keys: Sequence[Sum], values: Sequence[Sum]) -> Sum:
+        """The value whose key is the largest, the first of them; that key itself where values are keys."""
+        places = self.widest_of(tuple(keys))
+        keys, values = [keys[at] for at in places], [values[at] for at in places]
+        if all(value == values[0] for value in values):
+            return values[0]
+        if tuple(keys) == tuple(values):
+            return self.extreme("maximum", keys)
+        numbers = [self.value(key) for key in keys]
+        chosen = values[numbers.index(max(numbers))]
+        if self.decides and not any(self.sized & self.letters(key) for key in keys):
+            best = keys[numbers.index(max(numbers))]
+            for key in keys:
+                if key != best:
+                    self.conditions["less", best, key] = False
+            return chosen
+        return self.factor(Factor(PICK, (*keys, *values), value=self.value(chosen)))
+
+    def widest_of(self, keys: tuple[Sum, ...]) -> tuple[int, ...]:
+        """The places of keys of which any may be the largest; of equal ones the first."""
+        if keys not in self.widest:
+            samples = [self.sampled(key) for key in keys]
+            order = sorted(range(len(keys)), key=lambda at: (-self.value(keys[at]), at))
+            kept: list[int] = []
+            for at in order:
+                if not any(
+                    keys[other] == keys[at]
+                    or (
+                        all(
+                            more >= less * (1 - ROUNDING)
+                            for more, less in zip(samples[other], samples[at], strict=True)
+                        )
+                        and self._beats(keys[other], keys[at], 1)
+                    )
+                    for other in kept
+                ):
+                    kept.append(at)
+            self.widest[keys] = tuple(sorted(kept))
+        return self.widest[keys]
+
+    def sampled(self, terms: Sum) -> list[float]:
+        """The sum at numbers drawn for its factors, several times: what exceeds another one does so at all of them."""
+        for place in {place for product, _ in terms for place, _ in product} - self.drawn.keys():
+            draw = Random(place)  # noqa: S311 - no secret
+            self.drawn[place] = [10 ** draw.uniform(0, 5) for _ in range(SAMPLES)]
+        return [
+            sum(
+                float(number) * prod(self.drawn[place][at] ** power for place, power in product)
+                for product, number in terms
+            )
+            for at in range(SAMPLES)
+        ]
+
+    def _picked(self, terms: Sum) -> Sum:
+        """A sum whose choices by the same keys are made together."""
+        alike: dict[tuple[Sum, ...], list[tuple[Product, Number]]] = {}
+        for product, number in terms:
+            for place, power in product:
+                factor = self.factors[place]
+                if factor.kind == PICK and power == 1:
+                    alike.setdefault(factor.of[: len(factor.of) // 2], []).append((product, number))
+        for keys, members in alike.items():
+            if len(members) < 2:
+                continue
+            values = []
+            for at in range(len(keys)):
+                each: Sum = ZERO
+                for product, number in members:
+                    rest = tuple(
+                        (place, power)
+                        for place, power in product
+                        if self.factors[place].kind != PICK or self.factors[place].of[: len(keys)] != keys
+                    )
+                    (picked,) = (
+                        self.factors[p]
+                        for p, _ in product
+                        if self.factors[p].kind == PICK and self.factors[p].of[: len(keys)] == keys
+                    )
+                    each = collected((*each, *self._multiply(picked.of[len(keys) + at], ((rest, number),))))
+                values.append(each)
+            left = collected(term for term in terms if term not in members)
+            return self._add(left, self.pick(keys, values))
+        return terms
+
+
+def conditioned(condition: Condition) -> list[Sum]:
+    """The sums that a condition is about."""
+    found: list[Sum] = []
+    for part in condition[1:]:
+        if part and isinstance(part[0], str):
+            found += conditioned(part)
+        else:
+            found.append(part)
+    return found
