@@ -128,13 +128,13 @@ def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
     return yes if condition else no
 
 
-def largest(items: Sequence[Item], key: Callable[[Item], Amount]) -> Amount:
-    """The place of the first item whose key is largest, for `pick`."""
+def largest(items: Sequence[Item], key: Callable[[Item], Amount], margin: float = 0.0) -> Amount:
+    """The place of the first item whose key is largest, for `pick`; one that is larger by less than a share is equal."""
     place: Amount = 0
     best = key(items[0])
     for index in range(1, len(items)):
         value = key(items[index])
-        better = value > best
+        better = value > (best * (1 + margin) if margin else best)
         place, best = where(better, index, place), where(better, value, best)
     return place
 

@@ -23,6 +23,7 @@ from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 PRICED = 0.06  # of the step: what prices missed in those runs, most of which ran on measured devices
+EQUAL = 1e-12  # of the seconds of two stages: what adding them up in another order may make of them
 TENTH = 1.2816  # standard deviations beyond which a tenth of a normal distribution lies
 
 
@@ -57,10 +58,10 @@ class CriticalPath:
 
 def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> CriticalPath:
     """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits)."""
-    place = largest(times, lambda time: time.micro_batch)
+    place = largest(times, lambda time: time.micro_batch, EQUAL)
     waits = of_item(place, times, lambda slowest: _bubble(slowest, times, bubble))
     hosts = maximum(*(time.launch for time in times))
-    latest = largest(times, lambda time: sum(time.once.values()))
+    latest = largest(times, lambda time: sum(time.once.values()), EQUAL)
     once = parts_of(latest, times, lambda time: time.once)
     last = {"bubble": waits, "optimizer": maximum(*(time.optimizer for time in times))}
     parts = parts_of(place, times, lambda slowest: _parts(slowest, once, hosts) | last)

@@ -54,7 +54,7 @@ def by_moment(book: CompiledRole) -> list[dict[str, Amount]]:
     moments = lasting(stocks, len(book.line.points))
     for step in book.fullest:
         add(moments[step.moment], step.by_category(book.value))
-    return moments
+    return [dict.fromkeys(CATEGORIES, 0) | parts for parts in moments]
 
 
 def lasting(stocks: Iterable[tuple[Lifetime, str, Amount]], count: int) -> list[dict[str, Amount]]:
