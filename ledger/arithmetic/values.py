@@ -129,7 +129,7 @@ def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
 
 
 def largest(items: Sequence[Item], key: Callable[[Item], Amount], margin: float = 0.0) -> Amount:
-    """The place of the first item whose key is largest, for `pick`; one that is larger by less than a share is equal."""
+    """The place of the first item whose key is largest, for `pick`; within a share of `margin` keys are equal."""
     place: Amount = 0
     best = key(items[0])
     for index in range(1, len(items)):

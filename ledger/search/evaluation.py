@@ -8,7 +8,7 @@ shapes that have such a stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import sympy
 
 from ledger.arithmetic.operations import WHOLE
 from ledger.arithmetic.values import truncate
-from ledger.books.assembly.sharing import PointFacts, SharingSums, SharingTimes, point_bytes
+from ledger.books.assembly.sharing import SharingSums, SharingTimes, point_bytes
 from ledger.books.assembly.stages import StageTime, UnitPass, send_seconds, stage_time
 from ledger.books.assembly.units import TOTAL, Live, Stock, Stocks, UnitSums, UnitTimes
 from ledger.books.assembly.work import PASSES, PIPELINE, StageWork, StepWork
@@ -48,6 +48,17 @@ MOVING = tuple(
 )
 
 
+@dataclass(frozen=True)
+class Detail:
+    """What is told apart: all `sums` over kernels, with each kind of transfer by itself; bytes by `category`.
+
+    A step and its memory alone need neither.
+    """
+
+    sums: bool = False
+    category: bool = False
+
+
 class Batch:
     """Structures whose facts stand side by side, and all of their cells."""
 
@@ -58,21 +69,18 @@ class Batch:
         }
         self.structure_of = np.repeat(np.arange(len(structures)), [structure.size for structure in structures])
 
-    def with_stages(self, stages: int, *, detailed: bool) -> Cells | None:
+    def with_stages(self, stages: int, detail: Detail) -> Cells | None:
         """The cells with so many stages; None where there are none."""
         numbers = np.array(self.world.lists["pipeline"])[self.cells["pipeline"]]
         places = np.flatnonzero(numbers == stages)
-        return Cells(self, stages, places, detailed=detailed) if places.size else None
+        return Cells(self, stages, places, detail) if places.size else None
 
 
 class Cells:
-    """The cells of a batch with one number of stages, and what stages of any composition take and hold there.
+    """The cells of a batch with one number of stages, and what stages of any composition take and hold there."""
 
-    `detailed`: each kind of transfer and of memory by itself, and all sums; else what a step and its memory need.
-    """
-
-    def __init__(self, batch: Batch, stages: int, places: Array, *, detailed: bool, price: int | None = None) -> None:
-        self.batch, self.stages, self.places, self.detailed, self.price = batch, stages, places, detailed, price
+    def __init__(self, batch: Batch, stages: int, places: Array, detail: Detail, price: int | None = None) -> None:
+        self.batch, self.stages, self.places, self.detail, self.price = batch, stages, places, detail, price
         self.world, self.structure = batch.world, batch.structures[0]
         self.columns = {axis: column[places] for axis, column in batch.cells.items()}
         self.structure_of = batch.structure_of[places]
@@ -104,7 +112,7 @@ class Cells:
     def repriced(self, price: int) -> Cells:
         """The same cells with one of PRICES made better."""
         return self.once(
-            ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, detailed=False, price=price)
+            ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, Detail(), price=price)
         )
 
     # --- facts of every cell ---
@@ -172,12 +180,12 @@ class Cells:
         """The step of a stage."""
         role, composition = slot.role, self.composition(slot.role, shape)
         passes_on = any(unit == PIPELINE for _, unit in self.unit_times(composition).work)
-        crossings = (role.sends, role.returns) if passes_on or self.detailed else (0, 0)
+        crossings = (role.sends, role.returns) if passes_on or self.detail.sums else (0, 0)
 
         def made() -> tuple[StageTime, Array]:
             work = self.stage_work(composition, crossings)
             time = stage_time(role, work, self.plan)
-            return time if self.detailed else lumped(time), work.send
+            return time if self.detail.sums else lumped(time), work.send
 
         time, send = self.once(("time", composition, crossings), made)
         placed = replace(role, stages=tuple(range(slot.stages)))
@@ -206,7 +214,7 @@ class Cells:
             if counts.get(unit, 0):
                 once = once.plus(late.times(counts[unit]))
         send = self.send_seconds() if self.stages > 1 else 0.0
-        sums = self.sums(composition, crossings) if self.detailed else {}
+        sums = self.sums(composition, crossings) if self.detail.sums else {}
         return StageWork(own, shared.work, once, send, {key: sum_ for key, sum_ in sums.items() if key[0] != TOTAL})
 
     def send_seconds(self) -> Array:
@@ -266,13 +274,13 @@ class Cells:
         for slot in shape.slots:
             composition = self.composition(slot.role, shape)
             shared = None
-            if self.detailed:
+            if self.detail.sums:
                 shared = self.of_stage(lambda one: one.sharing_sums(composition), composition)  # noqa: B023 - at once
             for number, variant in enumerate(slot.variants):
                 peak, reserved_bytes = self.peak(composition, shape, slot, number)
                 yield StageFigures(
                     devices=devices * slot.stages if number == 0 else 0,
-                    spent=self.spent(slot, shape, variant) if self.detailed else {},
+                    spent=self.spent(slot, shape, variant) if self.detail.sums else {},
                     static=shared.static if shared else {},
                     parameters=shared.parameters if shared else 0,
                     peak=peak,
@@ -303,7 +311,8 @@ class Cells:
 
     def _held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
         live = self.live(composition)
-        points = self.of_stage(lambda one: self._plain(one, "points", one.point_facts(composition)), composition)
+        by_category = self.detail.category
+        points = self.of_stage(lambda each: each.point_facts(composition, by_category=by_category), composition)
         moments = [dict(point_bytes(facts, live)) for facts in points]
         value = exact(bindings(self.structure.placed(composition), composition.role()))
         moving: dict[Stock, tuple[Array, ...]] = {}
@@ -323,7 +332,7 @@ class Cells:
         line = self.structure.line(composition)
 
         def gathered() -> Stocks:
-            return self.gathered(lambda one: self._plain(one, "stocks", one.stocks(composition, order)), CUT)
+            return self.gathered(lambda each: each.stocks(composition, order, by_category=self.detail.category), CUT)
 
         return self.once(("stocks", key, composition.kind, id(line), order.keeps_output, order.delays), gathered)
 
@@ -332,16 +341,9 @@ class Cells:
         adds = tuple(structure.adds(composition) for structure in self.batch.structures)
 
         def gathered() -> Live:
-            return self.gathered(lambda each: self._plain(each, "live", each.live(composition)), CUT)
+            return self.gathered(lambda each: each.live(composition, by_category=self.detail.category), CUT)
 
         return self.once(("live", self.structure.is_uniform or composition, adds), gathered)
-
-    def _plain(self, structure: Structure, name: str, facts: Facts) -> Facts:
-        """The facts with each category by itself where these are wanted, else all of them together."""
-        if self.detailed:
-            return facts
-        plain: Facts = structure.world.once(("plain", name, id(facts)), lambda: (facts, without_categories(facts)))[1]
-        return plain
 
     def workspaces(self, composition: Composition) -> list[Array]:
         """What attention's backward allocates for itself, moment by moment."""
@@ -426,25 +428,6 @@ def add_times(sums: dict[tuple[str, ...], Array], more: Mapping[tuple[str, ...],
     for key, amount in more.items():
         if np.ndim(amount) or amount:
             sums[key] = sums[key] + count * amount if key in sums else count * amount
-
-
-def without_categories(facts: Any) -> Any:
-    """Live bytes, stocks or facts of moments with all categories together."""
-    if isinstance(facts, tuple):
-        return tuple(
-            PointFacts(_total(each.lasting), {key: _total(parts) for key, parts in each.steps.items()})
-            for each in facts
-        )
-    if any(isinstance(amounts, tuple) for amounts in facts.values()):
-        plain: dict[Stock, tuple[Array, ...]] = {}
-        for (first, last, times, _), amounts in facts.items():
-            plain[first, last, times, ""] = (*plain.get((first, last, times, ""), ()), *amounts)
-        return plain
-    return {key: {label: _total(parts) for label, parts in labels.items()} for key, labels in facts.items()}
-
-
-def _total(parts: Mapping[str, Array]) -> dict[str, Array]:
-    return {"": sum(parts.values())}
 
 
 def _held(amounts: Sequence[Array], times: Array) -> Array:

@@ -24,7 +24,7 @@ from ledger.books.price_changes import shares
 from ledger.books.time import CriticalPath, StepTime, bounded
 from ledger.books.totals import PARTS, StageFigures
 from ledger.search.blocks import Block
-from ledger.search.evaluation import Batch, Cells
+from ledger.search.evaluation import Batch, Cells, Detail
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape
 from ledger.search.space import DATA, LAYOUT, MESH, Space, laid_out
@@ -92,11 +92,11 @@ def _services(space: Space, keys: Sequence[str]) -> Iterator[Block]:
 
 def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     shared = world(piece.space)
-    wanted = needs_detail(keys)
+    detail = Detail(needs_sums(keys), any(source(key) == "categories" for key in keys))
     for batch in _batches(shared, _structures(shared, piece)):
         ways = batch.structures[0].ways
         for stages in shared.lists["pipeline"]:
-            if (cells := batch.with_stages(stages, detailed=wanted)) is None:
+            if (cells := batch.with_stages(stages, detail)) is None:
                 continue
             shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == ways]
             for shape in shapes:
@@ -286,7 +286,7 @@ def source(key: str) -> str:
     return next((SOURCES[name] for name in names if name in SOURCES), "")
 
 
-def needs_detail(keys: Sequence[str]) -> bool:
+def needs_sums(keys: Sequence[str]) -> bool:
     """Whether any of these totals needs more than a step and its memory."""
     return any(source(key) not in FRONT for key in keys)
 

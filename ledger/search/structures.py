@@ -317,14 +317,14 @@ class Structure:
             "sums", composition, lambda plan, value: unit_facts.unit_sums(plan, self.measured(composition), value)
         )
 
-    def live(self, composition: Composition) -> unit_facts.Live:
+    def live(self, composition: Composition, *, by_category: bool) -> unit_facts.Live:
         """What is alive while units run, over the sizes of a cut."""
         added = self.adds(composition)
-        return self._of_units(
-            ("live", added),
-            composition,
-            lambda plan, value: unit_facts.unit_live(plan, self.measured(composition), value, added=added),
-        )
+
+        def run(plan: Plan, value: Value) -> unit_facts.Live:
+            return unit_facts.unit_live(plan, self.measured(composition), value, added=added, by_category=by_category)
+
+        return self._of_units(("live", added, by_category), composition, run)
 
     def workspaces(self, composition: Composition) -> Mapping[str, Array]:
         """What attention's backward allocates for itself, over the sizes of a cut."""
@@ -332,16 +332,16 @@ class Structure:
             "workspaces", composition, lambda _, value: unit_facts.unit_workspaces(self.measured(composition), value)
         )
 
-    def stocks(self, composition: Composition, order: Pipeline) -> unit_facts.Stocks:
+    def stocks(self, composition: Composition, order: Pipeline, *, by_category: bool) -> unit_facts.Stocks:
         """What units hold from moment to moment, over the sizes of a cut."""
         line = self.line(composition)
         name = next(name for name, row in PIPELINES.items() if row is order)
 
         def run(plan: Plan, value: Value) -> unit_facts.Stocks:
             placed = replace(plan, parallelism=replace(plan.parallelism, schedule=name))
-            return unit_facts.unit_stocks(placed, self.units(composition), value, line)
+            return unit_facts.unit_stocks(placed, self.units(composition), value, line, by_category=by_category)
 
-        key = "stocks", composition.kind, id(line), order.keeps_output, order.delays
+        key = "stocks", composition.kind, id(line), order.keeps_output, order.delays, by_category
         return self._of_units(key, composition, run)
 
     def _of_units(self, name: Any, composition: Composition, run: Callable[[Plan, Value], Facts]) -> Facts:
@@ -373,21 +373,18 @@ class Structure:
         """What decides how weights of layers that are alike are shared."""
         cut, sharded = self.cut, self.sharded
         offload = [kind for kind in sharded.offload or () if kind != "activations"]
+        ways = sharded.zero, sharded.reshard, repr(offload), self.several, self.ways, self.alone
+        key = cut.tensor, cut.expert, *ways
+        return key if self.is_uniform else (key, self.cut_key)
+
+    @cached_property
+    def holding_key(self) -> Any:
+        """What else decides what is held of them: the order of gradients in a buffer, what products of theirs read."""
         order: tuple[str, ...] = ()
         if drains(self.plan):
             order = tuple(w.name for unit in self.every_unit for w in sharing.written_weights(unit, added=True))
-        key = (
-            cut.tensor,
-            cut.expert,
-            sharded.zero,
-            sharded.reshard,
-            repr(offload),
-            self.several,
-            self.ways,
-            self.alone,
-            order,
-        )
-        return key if self.is_uniform else (key, self.cut_key)
+        read = (self.cut.sequence, self.cut.exchange) if self.plan.stack.dummy_gradients else ()
+        return order, read
 
     @cached_property
     def states(self) -> States:
@@ -454,15 +451,15 @@ class Structure:
 
         return self.world.once(self._shared_key("adds", composition), asked)
 
-    def point_facts(self, composition: Composition) -> tuple[sharing.PointFacts, ...]:
+    def point_facts(self, composition: Composition, *, by_category: bool) -> tuple[sharing.PointFacts, ...]:
         """What a stage holds of weights and gradients, moment by moment."""
         line = self.line(composition)
 
         def run(inputs: Inputs) -> tuple[sharing.PointFacts, ...]:
             placed, _, held, value = self._stage(self.plan, composition, inputs)
-            return sharing.point_facts(placed, held, value, line)
+            return sharing.point_facts(placed, held, value, line, by_category=by_category)
 
-        key = *self._shared_key("points", composition), id(line)
+        key = *self._shared_key("points", composition), self.holding_key, id(line), by_category
         return self.world.once(key, lambda: evaluated(self._state_grid(composition), run))
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ledger.arithmetic.values import Amount, largest, maximum, parts_of, pick, truncate
+from ledger.arithmetic.values import Amount, largest, maximum, pick, truncate
 from ledger.books import posting
 from ledger.books.assembly.units import (
+    ALL,
     BEGINS,
     DONE,
     ENTERS,
@@ -167,11 +168,16 @@ def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors
     return tuple(LiveTensors(label, (*held, named(label))) for label, held in zip(STRETCHES, beside, strict=True))
 
 
-def point_facts(plan: Plan, program: Program, value: Value, line: Timeline) -> tuple[PointFacts, ...]:
-    """What a stage holds at each moment beside what its layers do."""
+def point_facts(
+    plan: Plan, program: Program, value: Value, line: Timeline, *, by_category: bool
+) -> tuple[PointFacts, ...]:
+    """What a stage holds at each moment beside what its layers do; unless `by_category`, all bytes are of one."""
     moments = Referring(program, plan, line)
     return tuple(
-        PointFacts(lasting, _fullest(_steps(moments, point, value)) if point.unit in moments.units else {})
+        PointFacts(
+            lasting if by_category else {ALL: sum(lasting.values())},
+            _fullest(_steps(moments, point, value, by_category=by_category)) if point.unit in moments.units else {},
+        )
         for point, lasting in zip(line.points, _lasting(moments, value), strict=True)
     )
 
@@ -202,10 +208,11 @@ def gradients_add(plan: Plan, program: Program) -> bool:
     return Moments(program, plan, Timeline((), {})).adds
 
 
-def _steps(moments: Referring, point: Point, value: Value) -> Iterator[tuple[References, Parts]]:
+def _steps(moments: Referring, point: Point, value: Value, *, by_category: bool) -> Iterator[tuple[References, Parts]]:
     """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
     for step in moments.steps(point, moments.alive(point)[1:-1]):
-        yield _split(step, point.phase, value)
+        references, parts = _split(step, point.phase, value)
+        yield references, parts if by_category else {ALL: sum(parts.values())}
 
 
 def _split(step: Step, phase: str, value: Value) -> tuple[References, Parts]:
@@ -230,10 +237,7 @@ def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Part
     alike: dict[References, list[Parts]] = {}
     for references, parts in steps:
         alike.setdefault(references, []).append(parts)
-    return {
-        references: parts_of(largest(each, lambda parts: sum(parts.values())), each, lambda parts: parts)
-        for references, each in alike.items()
-    }
+    return {references: fullest_step(each) for references, each in alike.items()}
 
 
 def point_bytes(facts: PointFacts, live: Live) -> Parts:
@@ -253,9 +257,8 @@ def fullest_step(steps: Sequence[Parts]) -> Parts:
     """The step with most bytes, by category; nothing of no steps."""
     if not steps:
         return {}
-    if all(len(parts) == 1 for parts in steps) and len({*(name for parts in steps for name in parts)}) == 1:
-        (name,) = steps[0]
-        return {name: maximum(*(parts[name] for parts in steps))}
+    if all(parts.keys() == {ALL} for parts in steps):
+        return {ALL: maximum(*(parts[ALL] for parts in steps))}
     place = largest(steps, lambda parts: sum(parts.values()))
     names = dict.fromkeys(name for parts in steps for name in parts)
     return {name: pick(place, [parts.get(name, 0) for parts in steps]) for name in names}

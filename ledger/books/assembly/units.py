@@ -165,6 +165,7 @@ def sent_sums(plan: Plan, value: Value) -> Mapping[str, Sums]:
 BEGINS, FULLEST, LEFT, ENTERS, DONE = "live.begins", "live.fullest", "live.left", "live.enters", "live.done"
 STRETCHES = ("live.before", "live.rebuilt", "live.experts", "live.after")
 WROTE = "live.wrote."  # begins the label of what is there when a weight's gradient is, that gradient aside
+ALL = ""  # the category of all bytes, where none is told apart
 NEVER = -1e30  # bytes of a step that there is not
 
 Parts = Mapping[str, Amount]  # bytes by category
@@ -174,24 +175,32 @@ Stock = tuple[int, int, sympy.Expr, str]
 Stocks = Mapping[Stock, tuple[Amount, ...]]
 
 
-def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool) -> Live:
+def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool, by_category: bool) -> Live:
     """What is alive in each pass of each unit, as far as no other unit holds it, by label and category.
 
-    `added`: whether gradients are added at once to those that are there.
+    `added`: whether gradients are added at once to those that are there. Unless `by_category`, all bytes are of one.
     """
     drained = drains(plan)
     return {
-        (phase, unit.name): dict(_live(unit, phase, steps, value, drained=drained))
+        (phase, unit.name): dict(_live(unit, phase, steps, value, categories(unit) if by_category else _any, drained))
         for unit in units
         if unit.forward
         for phase, steps in passes(unit, added=added)
     }
 
 
-def _live(
-    unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value, *, drained: bool
+def _any(_: Tensor) -> str:
+    return ALL
+
+
+def _live(  # noqa: PLR0913 - the facts of one pass
+    unit: Unit,
+    phase: str,
+    steps: Sequence[LiveTensors],
+    value: Value,
+    category: Callable[[Tensor], str],
+    drained: bool,
 ) -> Iterator[tuple[str, Parts]]:
-    category = categories(unit)
 
     def held(step: LiveTensors, without: frozenset[str] = frozenset()) -> Parts:
         parts: dict[str, Amount] = {}
@@ -225,7 +234,7 @@ def _live(
     for stretch, (label, less) in enumerate(zip(STRETCHES, beside, strict=True)):
         among = [step for place, step in enumerate(steps) if there.stretch(place) == stretch]
         without = gone if stretch == AFTER else frozenset[str]()
-        yield label, _difference(fullest(among, without), less) if among else {"": NEVER}
+        yield label, _difference(fullest(among, without), less) if among else {ALL: NEVER}
 
 
 def _fullest(steps: Sequence[LiveTensors], value: Value, held: Callable[[LiveTensors], Parts]) -> Parts:
@@ -269,12 +278,13 @@ def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
     return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
 
 
-def unit_stocks(plan: Plan, units: Sequence[Unit], value: Value, line: Timeline) -> Stocks:
+def unit_stocks(plan: Plan, units: Sequence[Unit], value: Value, line: Timeline, *, by_category: bool) -> Stocks:
     """What units hold from moment to moment; how many layers and micro-batches do stays a formula."""
     stocks: dict[Stock, tuple[Amount, ...]] = {}
     for entry in holdings.of_layers(Program(tuple(units), (), (), Sharding(0, ())), plan, line):
         if entry.amount and entry.times and isinstance(entry.when, Lifetime):
-            key = entry.when.first, entry.when.last, entry.times, entry.resource.category
+            category = entry.resource.category if by_category else ALL
+            key = entry.when.first, entry.when.last, entry.times, category
             stocks[key] = (*stocks.get(key, ()), value(entry.amount))
     return stocks
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import sympy
 
 from ledger.books.bindings import model_sizes
 from ledger.books.entries import Entry
+from ledger.books.evaluate import Exact
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.reduction_buffer import ReductionBuffer
 from ledger.books.memory.timeline import BACKWARD, OPTIMIZER, AliveCount, Point, always, posted
@@ -44,7 +46,7 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     whose weight is all of theirs.
     """
     seen: set[tuple[sympy.Expr, sympy.Expr]] = set()
-    sizes, units = model_sizes(moments.plan.model), moments.program.units
+    sizes, units = tuple(model_sizes(moments.plan.model).items()), moments.program.units
     weights = {weight.gradient.name: weight for unit in units for weight in unit.weights if not weight.frozen}
     for unit in units:
         modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
@@ -57,12 +59,18 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
                 key = f"{source.name}{alone}", read
                 modules[key] = modules.get(key, ZERO) + weight.elements() / alike
         for (name, read), elements in modules.items():
-            shape = elements.subs(sizes), read.subs(sizes)
+            shape = _at_sizes(elements, sizes), _at_sizes(read, sizes)
             if shape not in seen:
                 seen.add(shape)
                 amount, cause = sized(trained_dtype(moments.plan), elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
                 yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)
+
+
+@lru_cache(maxsize=1 << 12)
+def _at_sizes(amount: sympy.Expr, sizes: tuple[tuple[sympy.Symbol, Exact], ...]) -> sympy.Expr:
+    """A formula at a model's sizes, in the letters of the layout."""
+    return amount.subs(sizes)
 
 
 def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
