@@ -14,7 +14,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(or $(WORKERS),auto) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long fuzz laws test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
+.PHONY: help report lecture test test-long fuzz laws crossing test-times lint check verify verify-all accuracy calibration serving neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages hostile-pages pictures house lock wheel wheel-test gallery version audit clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ fuzz: $(testable) $(schemas) ## run hostile inputs over every verb: SECONDS=600 
 laws: $(testable) ## hold PLANS=2000 random plans to the laws that every plan keeps, ROWS=10000 rows of searches to what the compiler says; SEED=1
 	$(python) -m tests.laws --plans $(or $(PLANS),2000) --seed $(or $(SEED),1)
 	$(python) -m tests.laws --rows $(or $(ROWS),10000) --seed $(or $(SEED),1)
+
+crossing: $(testable) $(schemas) $(VENV)/.pango ## run every verb of every plan of the library on every stack that may run it (hours; PLAN=, STACK=, VERB=, SECONDS=)
+	$(python) -m tests.crossing $(if $(PLAN),--plan $(PLAN)) $(if $(STACK),--stack $(STACK)) $(if $(VERB),--verb $(VERB)) $(if $(SECONDS),--seconds $(SECONDS))
 
 test-times: $(testable) $(schemas) $(VENV)/.pango ## run the tests, and print the seconds of each folder
 	$(python) benchmarks/suite.py $(workers) $(TESTS)

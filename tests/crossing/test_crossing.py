@@ -1,4 +1,4 @@
-"""No verb dies of a plan of the library on a stack that may run it: a sample, and in `make test-long` every cell."""
+"""No verb dies of a plan of the library on a stack that may run it: a sample, and in `make test-long` every pair."""
 
 from __future__ import annotations
 
@@ -55,17 +55,20 @@ def test_a_verb_takes_a_plan_on_a_stack(cell: Cell, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("plan", "stack"), [_parameter(*pair) for pair in every_pair()])
-def test_every_verb_takes_a_plan_on_a_stack(plan: Path, stack: str, tmp_path: Path) -> None:
-    """All verbs of a pair that the rules allow; of one that they refuse, `check` says why."""
+def test_every_plan_goes_on_every_stack(plan: Path, stack: str, tmp_path: Path) -> None:
+    """One verb of each pair that the rules allow, in turn; of one that they refuse, `check` says why.
+
+    `make crossing` runs all verbs of all pairs, which takes hours.
+    """
     outcome = run(Cell(plan, stack, FIRST), tmp_path)
     assert outcome.faults == (), outcome.command
     if outcome.is_refused:
         assert outcome.message
         return
     assert may_run(plan, stack)
-    for verb in LATER:
-        outcome = run(Cell(plan, stack, verb), tmp_path)
-        assert faults_of_a_legal_plan(outcome) == (), outcome.command
+    verb = LATER[list(every_pair()).index((plan, stack)) % len(LATER)]
+    outcome = run(Cell(plan, stack, verb), tmp_path)
+    assert faults_of_a_legal_plan(outcome) == (), outcome.command
 
 
 def test_the_sample_is_the_same_each_time_and_has_every_verb_plan_and_stack() -> None:
