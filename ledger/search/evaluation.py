@@ -195,13 +195,16 @@ class Cells:
         """The work of units, one of each."""
         key = self.structure.is_uniform or composition
         return self.once(
-            ("unit times", key), lambda: self.gathered(lambda each: each.unit_times(composition, self.price), CUT)
+            ("unit times", key),
+            lambda: self.gathered(lambda structure: structure.unit_times(composition, self.price), CUT),
         )
 
     def stage_work(self, composition: Composition, crossings: tuple[int, int]) -> StageWork:
         """What a stage does that sends so many results of a micro-batch, and so many gradients."""
         times, counts = self.unit_times(composition), self.structure.counts(composition)
-        shared: SharingTimes = self.of_stage(lambda one: one.sharing_times(composition, self.price), composition)
+        shared: SharingTimes = self.of_stage(
+            lambda structure: structure.sharing_times(composition, self.price), composition
+        )
         sends, returns = crossings
         passed_on = {"forward": returns, "backward": sends}  # what comes in crosses the same ends as what goes back
         own = {}
@@ -215,11 +218,11 @@ class Cells:
                 once = once.plus(late.times(counts[unit]))
         send = self.send_seconds() if self.stages > 1 else 0.0
         sums = self.sums(composition, crossings) if self.detail.sums else {}
-        return StageWork(own, shared.work, once, send, {key: sum_ for key, sum_ in sums.items() if key[0] != TOTAL})
+        return StageWork(own, shared.work, once, send, {key: amount for key, amount in sums.items() if key[0] != TOTAL})
 
     def send_seconds(self) -> Array:
         """Seconds of the longest transfer to another stage."""
-        return self.once("send", lambda: self.gathered(lambda one: one.send_seconds(self.price), SENT))
+        return self.once("send", lambda: self.gathered(lambda structure: structure.send_seconds(self.price), SENT))
 
     def path(self, shape: Shape) -> CriticalPath:
         """The slowest stage's step."""
@@ -235,24 +238,30 @@ class Cells:
 
     def _sums(self, composition: Composition, crossings: tuple[int, int]) -> dict[tuple[str, ...], Array]:
         own, counts = self.unit_sums(composition), self.structure.counts(composition)
-        shared: SharingSums = self.of_stage(lambda one: one.sharing_sums(composition), composition)
-        sent = self.once("sent", lambda: self.gathered(lambda one: one.sent_sums(), SENT)) if self.stages > 1 else {}
+        shared: SharingSums = self.of_stage(lambda structure: structure.sharing_sums(composition), composition)
+        sent = (
+            self.once("sent", lambda: self.gathered(lambda structure: structure.sent_sums(), SENT))
+            if self.stages > 1
+            else {}
+        )
         sends, returns = crossings
-        recurring, found = dict(shared.recurring), dict(shared.once)
+        recurring, spent = dict(shared.recurring), dict(shared.once)
         for (name, unit), sums in own.passes.items():
             passed_on = returns if name == "forward" else sends
             add_times(recurring, sums, passed_on if unit == PIPELINE else counts.get(unit, 0))
         for name, sums in sent.items():
             add_times(recurring, sums, sends if name == "forward" else returns)
         for unit, sums in own.once.items():
-            add_times(found, sums, counts.get(unit, 0))
-        add_times(found, recurring, self.count)
-        return found
+            add_times(spent, sums, counts.get(unit, 0))
+        add_times(spent, recurring, self.count)
+        return spent
 
     def unit_sums(self, composition: Composition) -> UnitSums:
         """What units spend, one of each."""
         key = self.structure.is_uniform or composition
-        return self.once(("unit sums", key), lambda: self.gathered(lambda one: one.unit_sums(composition), CUT))
+        return self.once(
+            ("unit sums", key), lambda: self.gathered(lambda structure: structure.unit_sums(composition), CUT)
+        )
 
     def spent(self, slot: Slot, shape: Shape, variant: Role) -> dict[str, Array]:
         """What each device of a role spends in a step, by the total that this is part of."""
@@ -275,7 +284,7 @@ class Cells:
             composition = self.composition(slot.role, shape)
             shared = None
             if self.detail.sums:
-                shared = self.of_stage(lambda one: one.sharing_sums(composition), composition)  # noqa: B023 - at once
+                shared = self.of_stage(lambda structure: structure.sharing_sums(composition), composition)  # noqa: B023 - at once
             for number, variant in enumerate(slot.variants):
                 peak, reserved_bytes = self.peak(composition, shape, slot, number)
                 yield StageFigures(
@@ -290,7 +299,7 @@ class Cells:
     def peak(self, composition: Composition, shape: Shape, slot: Slot, number: int) -> tuple[Peak, Array]:
         """The fullest moment of a device, and the bytes that the driver reports then."""
         variant = slot.variants[number]
-        if not self.structure.is_additive:
+        if not self.structure.is_labelled:
             return self._compiled_peak(variant, shape)
         value = self._counting(variant, shape)
         fixed, moving = self.held(composition, shape.schedule)
@@ -312,7 +321,9 @@ class Cells:
     def _held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
         live = self.live(composition)
         by_category = self.detail.category
-        points = self.of_stage(lambda each: each.point_facts(composition, by_category=by_category), composition)
+        points = self.of_stage(
+            lambda structure: structure.point_facts(composition, by_category=by_category), composition
+        )
         moments = [dict(point_bytes(facts, live)) for facts in points]
         value = exact(bindings(self.structure.placed(composition), composition.role()))
         moving: dict[Stock, tuple[Array, ...]] = {}
@@ -332,7 +343,9 @@ class Cells:
         line = self.structure.line(composition)
 
         def gathered() -> Stocks:
-            return self.gathered(lambda each: each.stocks(composition, order, by_category=self.detail.category), CUT)
+            return self.gathered(
+                lambda structure: structure.stocks(composition, order, by_category=self.detail.category), CUT
+            )
 
         return self.once(("stocks", key, composition.kind, id(line), order.keeps_output, order.delays), gathered)
 
@@ -341,14 +354,16 @@ class Cells:
         adds = tuple(structure.adds(composition) for structure in self.batch.structures)
 
         def gathered() -> Live:
-            return self.gathered(lambda each: each.live(composition, by_category=self.detail.category), CUT)
+            return self.gathered(lambda structure: structure.live(composition, by_category=self.detail.category), CUT)
 
         return self.once(("live", self.structure.is_uniform or composition, adds), gathered)
 
     def workspaces(self, composition: Composition) -> list[Array]:
         """What attention's backward allocates for itself, moment by moment."""
         key = self.structure.is_uniform or composition
-        every = self.once(("workspaces", key), lambda: self.gathered(lambda one: one.workspaces(composition), CUT))
+        every = self.once(
+            ("workspaces", key), lambda: self.gathered(lambda structure: structure.workspaces(composition), CUT)
+        )
         points = self.structure.line(composition).points
         return [every.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
 

@@ -202,7 +202,7 @@ def _batches(shared: World, structures: Iterator[Structure]) -> Iterator[Batch]:
 
 def _parts(structure: Structure) -> Iterator[Structure]:
     """The structure, or some cells of it at a time where each is worked out by itself."""
-    most = structure.size if structure.is_additive else SLOW_CELLS
+    most = structure.size if structure.is_labelled else SLOW_CELLS
     for first in range(0, structure.size, most):
         part = copy(structure)
         part.cells = {axis: column[first : first + most] for axis, column in structure.cells.items()}
@@ -212,7 +212,7 @@ def _parts(structure: Structure) -> Iterator[Structure]:
 
 def _stands_beside(structure: Structure) -> bool:
     """Whether facts of a structure may stand beside those of others: they are of the same units and moments."""
-    return structure.is_uniform and structure.is_additive
+    return structure.is_uniform and structure.is_labelled
 
 
 def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:

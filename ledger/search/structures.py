@@ -15,7 +15,6 @@ import numpy as np
 
 from ledger.books.assembly import sharing
 from ledger.books.assembly import units as unit_facts
-from ledger.books.assembly.work import PIPELINE
 from ledger.books.bindings import bindings
 from ledger.books.evaluate import Value, exact
 from ledger.books.memory.timeline import Timeline
@@ -38,7 +37,6 @@ from ledger.spec.plan import Plan
 SENT = (*CUT, "data", "pipeline")  # what decides what a stage sends to the next
 DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
 Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
-Take = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ class Structure:
         return same and trains_all and not counted and not model.of_blocks and not model.encoder_groups
 
     @cached_property
-    def is_additive(self) -> bool:
+    def is_labelled(self) -> bool:
         """Whether the fullest step of a moment is known by its label, whatever the sizes of layers are."""
         return not by_module(replace(self.plan, parallelism=replace(self.plan.parallelism, context=2)))
 
@@ -192,8 +190,7 @@ class Structure:
 
     def placed(self, composition: Composition) -> Plan:
         """The plan with as many chunks of layers."""
-        mesh = replace(self.plan.parallelism, interleave=composition.chunks)
-        return replace(self.plan, parallelism=mesh) if composition.chunks > 1 else self.plan
+        return _with_chunks(self.plan, composition)
 
     def units(self, composition: Composition) -> tuple[Unit, ...]:
         """The units that a stage holds."""
@@ -225,11 +222,11 @@ class Structure:
 
         return self.world.once(("counts", self.unit_key(composition), composition), counted)
 
-    def _at(self, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
-        """The plan at sizes of a cut, and what evaluates formulas of one unit each."""
-        plan = sized(self.placed(composition), inputs)
-        role = unit_facts.any_stage(plan) if self.is_uniform else composition.role()
-        return plan, exact(bindings(plan, role))
+    def _at(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
+        """A plan, at its own prices, at sizes of a cut, and what evaluates formulas of one unit each."""
+        placed = sized(_with_chunks(plan, composition), inputs)
+        role = unit_facts.any_stage(placed) if self.is_uniform else composition.role()
+        return placed, exact(bindings(placed, role))
 
     # --- facts of units ---
 
@@ -278,17 +275,10 @@ class Structure:
         """What units take, over the sizes of a cut."""
 
         def run(plan: Plan, inputs: Inputs) -> unit_facts.UnitTimes:
-            placed, value = self._under(plan, composition, inputs)
+            placed, value = self._at(plan, composition, inputs)
             return unit_facts.unit_times(placed, unit_facts.single(self.measured(composition)), value)
 
         return self.timed(("times", self.unit_key(composition)), lambda: self.sizes(CUT), price, run)
-
-    def _under(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
-        """As `_at`, at the prices of another plan."""
-        priced = replace(plan, parallelism=replace(plan.parallelism, interleave=composition.chunks))
-        placed = sized(priced, inputs)
-        role = unit_facts.any_stage(placed) if self.is_uniform else composition.role()
-        return placed, exact(bindings(placed, role))
 
     def send_seconds(self, price: int | None) -> Array:
         """Seconds of the longest transfer to another stage, over a cut, `data` and `pipeline`."""
@@ -347,7 +337,7 @@ class Structure:
     def _of_units(self, name: Any, composition: Composition, run: Callable[[Plan, Value], Facts]) -> Facts:
         def facts() -> Facts:
             grid, legal = self.sizes(CUT)
-            return evaluated(grid, lambda inputs: run(*self._at(composition, inputs)), legal)
+            return evaluated(grid, lambda inputs: run(*self._at(self.plan, composition, inputs)), legal)
 
         return self.world.once((name, self.unit_key(composition)), facts)
 
@@ -411,8 +401,7 @@ class Structure:
 
     def _stage(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Role, Program, Value]:
         """A stage at one setting of the degrees and of its layers."""
-        priced = replace(plan, parallelism=replace(plan.parallelism, interleave=composition.chunks))
-        placed = sized(priced, inputs, count=2 if self.several else 1)
+        placed = sized(_with_chunks(plan, composition), inputs, count=2 if self.several else 1)
         held = (inputs.get(f"layers.{group}", count) for group, count in enumerate(composition.layers))
         role = composition.role(tuple(held))
         value = exact(bindings(placed, role))
@@ -463,6 +452,11 @@ class Structure:
         return self.world.once(key, lambda: evaluated(self._state_grid(composition), run))
 
 
+def _with_chunks(plan: Plan, composition: Composition) -> Plan:
+    """A plan whose devices have as many chunks of layers."""
+    return replace(plan, parallelism=replace(plan.parallelism, interleave=composition.chunks))
+
+
 def priced_grid(grid: Mapping[str, Array]) -> dict[str, Array]:
     """A grid with one axis more, the first: PRICES, of which one is better at each place."""
     depth = max(np.ndim(column) for column in grid.values())
@@ -475,13 +469,3 @@ def priced_grid(grid: Mapping[str, Array]) -> dict[str, Array]:
         factors[place] = price.better_by
         deeper[price.path] = factors.reshape(-1, *(1,) * depth)
     return deeper
-
-
-def own_work(structure: Structure, composition: Composition, price: int | None) -> unit_facts.UnitTimes:
-    """What all units of a stage do, over the sizes of a cut; what is passed on between stages is there once."""
-    times, counts = structure.unit_times(composition, price), structure.counts(composition)
-    return unit_facts.UnitTimes(
-        {key: work.times(counts[key[1]]) for key, work in times.work.items() if key[1] in counts}
-        | {key: work for key, work in times.work.items() if key[1] == PIPELINE},
-        {unit: work.times(counts[unit]) for unit, work in times.once.items() if unit in counts},
-    )

@@ -403,7 +403,7 @@ def test_a_search_with_a_limit_of_time_does_not_serve_one_without(monkeypatch: p
     plan = load_plan(QWEN)
     brief = recommendations(plan, extent=Extent(whole=False, seconds=30.0))
     assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == brief
-    thorough = recommendations(plan, extent=Extent(whole=False))
+    thorough = recommendations(plan, extent=Extent(whole=False, thorough=True))
     assert thorough != brief
     assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == thorough
     assert len(asked) == 2

@@ -137,6 +137,12 @@ class Referring(Moments):
         real = Moments(self.program, self.plan, self.line).gathering
         return _ExpertsByLabel(real.buffers, real.line) if isinstance(real, ExpertGathering) else real
 
+    @cached_property
+    def labels(self) -> frozenset[str]:
+        """Everything that stands for bytes of layers."""
+        weights = (weight for unit in self.units.values() for weight in unit.weights)
+        return frozenset((*LABELS, *(WROTE + weight.name for weight in weights)))
+
     def written(self, point: Point) -> Sequence[Written]:
         """The weights of a unit in the order of their gradients, what is there beside each by its label."""
         unit = self.units[point.unit]
@@ -211,17 +217,17 @@ def gradients_add(plan: Plan, program: Program) -> bool:
 def _steps(moments: Referring, point: Point, value: Value, *, by_category: bool) -> Iterator[tuple[References, Parts]]:
     """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
     for step in moments.steps(point, moments.alive(point)[1:-1]):
-        references, parts = _split(step, point.phase, value)
+        references, parts = _split(step, point.phase, value, moments.labels)
         yield references, parts if by_category else {ALL: sum(parts.values())}
 
 
-def _split(step: Step, phase: str, value: Value) -> tuple[References, Parts]:
+def _split(step: Step, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
     references: list[Reference] = []
     parts: dict[str, Amount] = {}
     for each in step.held:
         if not isinstance(each, Allocation):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
-        if each.cause.name in LABELS or each.cause.name.startswith(WROTE):
+        if each.cause.name in labels:
             references.append((each.cause.name, phase, each.cause.unit))
         elif each.amount and each.times:
             amount = truncate(value(each.amount) * value(each.times))

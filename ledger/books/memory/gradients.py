@@ -47,8 +47,10 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     """
     seen: set[tuple[sympy.Expr, sympy.Expr]] = set()
     sizes, units = tuple(model_sizes(moments.plan.model).items()), moments.program.units
-    weights = {weight.gradient.name: weight for unit in units for weight in unit.weights if not weight.frozen}
+    shared = {weight.gradient.name: weight for unit in units for weight in unit.weights if not weight.frozen}
     for unit in units:
+        own = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+        weights = {**shared, **own}  # a module of further tokens also multiplies by weights of the head
         modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
         for operation in unit.backward:
             if operation.adds_to:
