@@ -346,15 +346,17 @@ class Structure:
     def line(self, composition: Composition) -> Timeline:
         """The moments of a stage's step: the same object for all stages whose moments are told apart alike."""
         moved = tuple((unit.name, unit.hosted) for unit in self.every_unit)
-        key = "line", self.sharded.zero == 3, repr(self.sharded.offload), moved, self.plan.recompute.policy
-        return self.world.once((*key, composition), lambda: self._line(composition, key))
+        kind = None if self.is_uniform else self.plan.recompute
+        key = "line", self.sharded.zero == 3, repr(self.sharded.offload), moved, repr(kind), composition
+        return self.world.once(key, lambda: self._line(composition))
 
-    def _line(self, composition: Composition, key: tuple[Any, ...]) -> Timeline:
+    def _line(self, composition: Composition) -> Timeline:
         plan, role = self.placed(composition), composition.role()
         run = program(plan, role, self.units(composition))
         line = timeline(run, plan, role, exact(bindings(plan, role)), chunked=True)
         points = tuple((p.phase, p.unit, p.beside, tuple(p.left.items())) for p in line.points)
-        return self.world.once((*key, points, composition.kind, composition.chunks), lambda: line)
+        key = "line", points, tuple(line.counts.items()), composition.kind, composition.chunks
+        return self.world.once(key, lambda: line)
 
     # --- facts of sharing ---
 
