@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 TRIED = 4  # rows that a pass puts first, until one of them is sound
 DEVICES = "cluster.devices"
-AFTER = 1.5  # times the seconds of a pass, after which what is still priced is not waited for
+AFTER = 1.2  # times the seconds of a pass, after which what is still priced is not waited for
 COMPILING_SHARE = 0.1  # of the time that is left to a pass, for compiling what it proposes
-FRONT_SHARE = 0.4  # the same where layouts of the front are compiled too
+FRONT_SHARE = 0.3  # the same where layouts of the front are compiled too
 
 
 @dataclass(frozen=True)
