@@ -27,6 +27,7 @@ ENVIRONMENT = "LEDGER_SEARCH"  # a variable with what `--search` takes
 AT_ONCE = 1.0  # seconds that a check looks at other layouts, where nobody says for how long
 LEAST = 1e-3  # seconds of a search that has no time left
 ALL, NONE = "all", "none"
+ENDLESS = 1e6  # seconds that no search lasts, and more than some timers take
 
 
 class SearchSeconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -46,7 +47,7 @@ class SearchSeconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         with suppress(ValueError):
             seconds = float(value) if isnan(seconds) else seconds
         if seconds >= 0:
-            return seconds
+            return seconds if seconds < ENDLESS else inf
         help_text = f"give seconds, as in `--search 10`, `{ALL}`, or `{NONE}`"
         return self.fail(f"`{value}` is no time to search: {help_text}", param, ctx)
 

@@ -228,6 +228,7 @@ def test_of_several_plans_each_is_named_above_what_to_change(
         (["--search", "2.5"], None, (False, 2.5)),
         (["--search", "2.5"], "0", (False, 2.5)),
         (["--search", "all"], None, (True, inf)),
+        (["--search", "1e300"], None, (True, inf)),  # more seconds than a timer takes
         (["--search", "none"], None, None),
         (["--search", "0"], None, None),
         (["--no-search"], None, None),
