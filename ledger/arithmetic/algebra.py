@@ -27,7 +27,8 @@ LARGE = 1e6  # whole numbers from here on that are no counts stay as they were w
 EXPANDED = 4_000  # products of two sums that are multiplied out
 NUMBER, PARAMETER, LETTER, NAME = "number", "parameter", "letter", "name"
 CALL, SUM, PICK = "call", "sum", "pick"
-NOT_NEGATIVE = {NUMBER, PARAMETER, LETTER, NAME, CALL, "ceil", "floor", "modulo", "square_root", "absolute"}
+NOT_NEGATIVE = {NUMBER, PARAMETER, LETTER, NAME, CALL}
+NOT_NEGATIVE |= {"ceil", "floor", "modulo", "square_root", "absolute", "next_power_of_two"}
 
 
 @dataclass(frozen=True)

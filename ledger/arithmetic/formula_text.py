@@ -288,6 +288,10 @@ class FormulaText:
                 return f"{'math.' if self.python else ''}log({of[0]})", ATOM
             case "absolute":
                 return f"abs({of[0]})", ATOM
+            case "next_power_of_two":
+                if not self.python:
+                    return f"power_of_two({of[0]})", ATOM
+                return f"1 << ({self.exactly().within(factor.of[0], ADDED)} - 1).bit_length()", COMPARED
             case "share":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
                 return (

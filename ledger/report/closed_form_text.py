@@ -177,6 +177,7 @@ def sympy_expression(form: ClosedForm) -> sympy.Expr:
         "log": sympy.log,
         "abs": sympy.Abs,
         "mod": sympy.Mod,
+        "power_of_two": lambda of: 2 ** sympy.ceiling(sympy.log(of, 2), evaluate=False),  # the next, or itself
         "choose": lambda condition, yes, no: sympy.Piecewise((yes, condition), (no, True), evaluate=False),
         "less": lambda one, other: sympy.Lt(one, other, evaluate=False),
         "less_equal": lambda one, other: sympy.Le(one, other, evaluate=False),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -11,12 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.arithmetic.algebra import Algebra
+from ledger.arithmetic.formula_text import FormulaText
+from ledger.arithmetic.operations import OPERATIONS
 from ledger.arithmetic.tracing import Graph, Trace, evaluate
 from ledger.arithmetic.values import (
     Amount,
     both,
     ceil_divide,
     divide,
+    floor,
     largest,
     logarithm,
     maximum,
@@ -24,6 +30,7 @@ from ledger.arithmetic.values import (
     next_power_of_two,
     pick,
     real,
+    share,
     square_root,
     truncate,
     where,
@@ -80,6 +87,48 @@ def test_powers_of_two_are_exact_in_every_reading() -> None:
     traced = [next_power_of_two(trace.input(f"n{number}", number)) for number in numbers]
     assert [one.sample for one in traced] == expected
     assert not trace.guards
+
+
+# Each operation in a function of two letters, which is an amount.
+USES: dict[str, Callable[[Amount, Amount], Amount]] = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": divide,
+    "true_divide": lambda x, y: x / y,
+    "floor_divide": lambda x, y: x // y,
+    "ceil_divide": ceil_divide,
+    "next_power_of_two": lambda x, y: next_power_of_two(ceil_divide(x, y)),
+    "modulo": lambda x, y: x % y,
+    "power": lambda x, y: (x + y) ** 3,
+    "minimum": minimum,
+    "maximum": maximum,
+    "absolute": lambda x, y: abs(x - y),
+    "square_root": lambda x, y: square_root(x * y),
+    "logarithm": lambda x, y: logarithm(x + y),
+    "truncate": lambda x, y: truncate(divide(x, y)),
+    "floor": lambda x, y: floor(divide(x, y)),
+    "share": share,
+    "less": lambda x, y: where(x < y, x, y),
+    "less_equal": lambda x, y: where(x <= y, x, y),
+    "equal": lambda x, y: where(x == y, x, y),
+    "not": lambda x, y: where(x != y, x, y),
+    "both": lambda x, y: where(both(x < 100, y < x), x, y),
+    "where": lambda x, y: where(x > y, x - y, y - x),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(("x", "y"), [(700, 3), (3, 700), (64, 2)])
+def test_every_operation_has_a_text(name: str, x: int, y: int) -> None:
+    """In the letters of its inputs, as Python reads it, an operation gives its number; so does a rule of many."""
+    for function in (USES[name], rule):
+        trace = Trace(Graph())
+        place = function(trace.input("x", x), trace.input("y", y)).place
+        algebra = Algebra(trace.graph, trace.setting)
+        written = FormulaText(algebra, python=True, rank=lambda letter: (0, letter)).text(algebra.of(place))
+        value = eval(written, {"x": x, "y": y, "math": math})  # noqa: S307 - a text of our own
+        assert value == pytest.approx(function(x, y), rel=1e-12), written
 
 
 def test_numbers_load_no_numpy() -> None:
