@@ -110,7 +110,7 @@ class Traced:
     __int__ = __index__
 
     def __hash__(self) -> int:
-        return hash(self.place)
+        return hash((id(self.trace), self.place))  # sympy and others keep results by their arguments
 
     def __repr__(self) -> str:
         return f"<{self.sample} at {self.place}>"
@@ -209,8 +209,11 @@ class Traced:
         return other <= self if type(other) is Traced else self._after("less_equal", other)
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, Traced) and other.place == self.place:
-            return True
+        if isinstance(other, Traced):
+            if other.trace is not self.trace:
+                return False  # of another run of the rules, which is at another setting
+            if other.place == self.place:
+                return True
         return self._and("equal", other) if is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:

@@ -33,7 +33,7 @@ def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]
         return
     yield from (one for one in program.exchanges if one not in reductions)
     sizes = [value(sized(trained_dtype(plan), elements)) for elements in ready(program, value)]
-    count = sympy.Integer(filled(sizes, plan.parallelism.bucket))
+    count = sympy.Integer(int(filled(sizes, plan.parallelism.bucket)))
     amount = total(times * moved.amount for _, times, _, moved in reductions) / count
     yield "gradients", count, "backward", replace(reductions[0][3], amount=amount)
 

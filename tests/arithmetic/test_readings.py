@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,6 +146,15 @@ def test_asking_for_truth_leaves_a_guard() -> None:
     assert [int(index) for index in (degree,)] == [4]
     conditions = [(trace.graph.terms[place][0], truth) for place, truth in trace.conditions]
     assert conditions == [("less", True), ("equal", True)]
+
+
+def test_values_of_two_traces_are_not_the_same() -> None:
+    """A term at another setting is another value, also to what keeps its results by their arguments, as sympy does."""
+    graph = Graph()
+    three, seven = (Trace(graph).input("layers", layers) for layers in (3, 7))
+    assert three.place == seven.place
+    assert three != seven
+    assert (sympy.Integer(three), sympy.Integer(seven)) == (3, 7)
 
 
 def test_equal_terms_stand_once() -> None:
