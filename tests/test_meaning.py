@@ -41,7 +41,7 @@ READ: dict[str, str] = {
     "books/closed_forms.py: conditions": "names and titles of terms and totals, which a form is printed with",
     "books/closed_forms.py: taken_for_granted": "names and titles of terms and totals, which a form is printed with",
     "books/closed_forms.py: short_names": "names and titles of terms and totals, which a form is printed with",
-    "books/closed_forms.py: closed_form": "names and titles of terms and totals, which a form is printed with",
+    "books/closed_forms.py: __getitem__": "names and titles of terms and totals, which a form is printed with",
     "books/names.py: under": "accounts and totals as users type them, whole or their beginning",
     "books/notation.py: _rank": "sympy's symbols, which keep nothing but a name",
     "books/what_if/ordered.py: without_effect": "keys of totals as users type them, whole or the beginning of others",

@@ -675,9 +675,25 @@ def chosen(algebra: Algebra, terms: Sum, choice: Factor, keys: Sequence[Sum], at
     return collected(term for each in found for term in each)
 
 
-def closed_form(compiled: Compiled, total: str) -> ClosedForm | None:
-    """The closed form of a total; None where no letters reach: of a bare count, of rates that are solved in numbers."""
-    if compiled.plan.model.bare:
-        return None
-    forms = ClosedForms(compiled, paces=total.startswith("pace."))
-    return forms.form(total) if total in forms.lettered.totals else None
+class PlanForms:
+    """The closed forms of a compiled plan's totals, by their names; what they share is made once."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
+
+    def __getitem__(self, total: str) -> ClosedForm | None:
+        """None where no letters reach: of a bare count, of rates that are solved in numbers, of what is no total."""
+        if self.compiled.plan.model.bare or total not in self.compiled.totals:
+            return None
+        forms = self.with_paces if total.startswith("pace.") else self.without_paces
+        return forms.form(total) if total in forms.lettered.totals else None
+
+    @cached_property
+    def without_paces(self) -> ClosedForms:
+        """The forms of all totals but the shares of a step, which take longer."""
+        return ClosedForms(self.compiled)
+
+    @cached_property
+    def with_paces(self) -> ClosedForms:
+        """The forms with these shares."""
+        return ClosedForms(self.compiled, paces=True)

@@ -13,7 +13,7 @@ from ledger.cli.problems import no_such_name
 from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.closed_forms import PlanForms
 
 RUNNERS_UP = 5  # moments that are listed: the fullest, and those that come next
 
@@ -38,14 +38,16 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
     from ledger.cli.tables import print_json
 
     compiled = ledger.compile(spec, overrides)
+    from ledger.books.closed_forms import PlanForms
     from ledger.report.explained import explanation
 
+    forms = PlanForms(compiled)
     try:
-        record = explanation(compiled, account)
+        record = explanation(compiled, account, forms)
     except SpecError as error:
         raise no_such_name(error.problems[0]) from error
     if notation:
-        print_form(compiled, account, notation)
+        print_form(forms, account, notation)
     elif as_json:
         print_json({"schema": "ledger-explain/1", **record})
     elif "account" in record:
@@ -56,12 +58,11 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
         print_input(record)
 
 
-def print_form(compiled: Compiled, total: str, notation: str) -> None:
+def print_form(forms: PlanForms, total: str, notation: str) -> None:
     """Prints the closed form of a total to be copied; a usage error where there is none."""
     from ledger.report.closed_form_text import NOTATIONS
-    from ledger.report.explained import total_form
 
-    if (form := total_form(compiled, total)) is None:
+    if (form := forms[total]) is None:
         raise click.UsageError(f"{total} has no closed form: `ledger explain SPEC {total}` says what it is made of")
     click.echo(NOTATIONS[notation](form), nl=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.books.breakdown import breakdown
-from ledger.books.closed_forms import ClosedForm, closed_form
+from ledger.books.closed_forms import PlanForms
 from ledger.books.links import LINKS, links
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
@@ -23,12 +23,15 @@ DEFAULT = "default"
 NONE = "none"  # the specs' word for what a plan does without
 
 
-def explanation(compiled: Compiled, name: str) -> dict[str, Any]:
-    """The record of an account, a total or an input; SpecError for a name that the plan does not have."""
+def explanation(compiled: Compiled, name: str, forms: PlanForms | None = None) -> dict[str, Any]:
+    """The record of an account, a total or an input; SpecError for a name that the plan does not have.
+
+    `forms` are the plan's, which many explanations may share.
+    """
     if leaves := [leaf for leaf in compiled.accounts if leaf.account == name]:
         return account_record(compiled, leaves)
     if name in compiled.totals:
-        return total_record(compiled, name)
+        return total_record(compiled, name, forms or PlanForms(compiled))
     if is_known(name) and (record := input_record(compiled, name)):
         return record
     raise SpecError([unknown(compiled, name)])
@@ -73,7 +76,7 @@ def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
     }
 
 
-def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
+def total_record(compiled: Compiled, key: str, forms: PlanForms) -> dict[str, Any]:
     """A total with what it consists of."""
     found = breakdown(compiled, key)
     return {
@@ -84,15 +87,8 @@ def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
         "note": found.note,
         "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
         "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
-        "form": form_record(form) if (form := total_form(compiled, key)) else None,
+        "form": form_record(form) if (form := forms[key]) else None,
     }
-
-
-def total_form(compiled: Compiled, key: str) -> ClosedForm | None:
-    """The closed form of a total; None of what is no total, and of one without a form."""
-    if key not in compiled.totals:
-        return None
-    return closed_form(compiled, key)
 
 
 def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:

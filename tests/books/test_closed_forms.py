@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ledger
-from ledger.books.closed_forms import ClosedForm, ClosedForms, closed_form
+from ledger.books.closed_forms import ClosedForm, ClosedForms, PlanForms
 from ledger.report.closed_form_text import latex_text, python_text, sympy_expression
 
 # Plans of many kinds, each the library's with changes.
@@ -164,7 +164,7 @@ def test_what_a_service_holds_has_forms(spec: str) -> None:
     every = {total: forms.form(total) for total in forms.lettered.totals}
     assert {"memory.static.weights", "serve.cache.per_device"} <= every.keys()
     assert wrong(run_alone(every), found.totals) == {}
-    assert closed_form(found, "serve.ttft") is None
+    assert PlanForms(found)["serve.ttft"] is None
 
 
 @pytest.mark.parametrize("name", kinds(name for name in PLANS if name != "hybrid sharding"))

@@ -21,6 +21,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import ledger
+from ledger.books.closed_forms import PlanForms
 from ledger.cli import main
 from ledger.cli.explain import print_total
 from ledger.report.explained import explanation
@@ -168,8 +169,9 @@ def _plan(cell: Cell) -> Plan | None:
 def explain_every_total(spec: str, overrides: tuple[str, ...]) -> None:
     """What `ledger explain` prints of every total of a plan that is compiled once."""
     compiled = ledger.compile(spec, overrides)
+    forms = PlanForms(compiled)
     for total in compiled.totals:
-        print_total(explanation(compiled, total))
+        print_total(explanation(compiled, total, forms))
 
 
 def _lines(*words: str) -> Callable[[Cell, Path], Iterator[Words]]:
