@@ -51,6 +51,7 @@ class FormulaText:
     rounded_names: Mapping[int, str] = field(default_factory=dict)
     counts: Counter[int] | None = None
     rewrite: Callable[[Sum], Sum] | None = None
+    texts: dict[tuple[bool, int], Text] = field(default_factory=dict, repr=False)  # of factors that were written
 
     def text(self, terms: Sum) -> str:
         """The text of a sum."""
@@ -218,7 +219,11 @@ class FormulaText:
         called = self.rounded_names.get(place)
         if self.counts is not None and self.algebra.factors[place].kind in ("ceil", "floor"):
             self.counts[place] += 1
-        found = self.named(called) if called else self.written(self.algebra.factors[place])
+        found = self.named(called) if called else None
+        if found is None and self.counts is None:  # else each is counted wherever it stands
+            found = self.texts.get((self.whole, place))
+        if found is None:
+            found = self.texts[self.whole, place] = self.written(self.algebra.factors[place])
         return found if power == 1 else (f"{bracketed(found, ATOM)}**{power}", ATOM)
 
     def written(self, factor: Factor) -> Text:
