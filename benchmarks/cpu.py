@@ -21,10 +21,10 @@ from statistics import median
 import yaml
 
 from ledger.books import compile_plan
-from ledger.lab.bench import plans, steps
+from ledger.lab.bench import steps
+from ledger.lab.bench import steps as plans
 from ledger.lab.bench.cases import BenchCase, MeasuredDevice
-from ledger.lab.bench.host import ProcessorLoad
-from ledger.lab.bench.machine import find_device
+from ledger.lab.bench.machine import ProcessorLoad, find_device
 from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence
 from ledger.lab.bench.rig import Rig
 from ledger.lab.bench.runner import CPU_ENVIRONMENT, file_head
@@ -108,7 +108,7 @@ def main(runs: int, threads: int) -> None:
     device = find_device("cpu", threads, quick=False)
     rig = Rig(device.place, device.limits, SECONDS, SECONDS, threads)
     models = []
-    for case in plans.cases(device.limits):
+    for case in plans.plan_cases(device.limits):
         step = steps.training_step(steps.step_plan(case, "cpu"), "cpu")
         models.append(Model(str(case.keys["id"]), case.keys["set"], step))
         steps.warm_up(step, rig)

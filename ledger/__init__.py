@@ -20,7 +20,7 @@ from ledger.spec.version import VERSION
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.books.what_if.answer import Solution
-    from ledger.report.compare.comparison import PlanComparison
+    from ledger.report.compare.choice import PlanComparison
     from ledger.report.diff import Diff
     from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
@@ -137,8 +137,8 @@ def verify(spec: str | Path, overrides: Texts = (), layers: int | None = None, *
 
     plan = _plan(spec, overrides)
     from ledger.evidence.verification import published
-    from ledger.lab.verification.verification import Depth
-    from ledger.lab.verification.verification import verify as verified
+    from ledger.lab.verification.suites import Depth
+    from ledger.lab.verification.suites import verify as verified
 
     command = join(["ledger", "verify", str(spec), *(word for text in _texts(overrides) for word in ("--set", text))])
     return published(verified(plan, Depth(layers, full), command, lambda _: None), str(spec))
@@ -190,7 +190,7 @@ def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> t
 
     With `strict` also what it is warned of.
     """
-    from ledger.course.checked import checked_spec
+    from ledger.course.answer import checked_spec
 
     outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
     outcome = outcome.strict if strict else outcome
@@ -198,7 +198,7 @@ def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> t
 
 
 def _compared(specs: Iterable[str | Path], overrides: Texts, choose_by: str, subject_to: Texts) -> PlanComparison:
-    from ledger.report.compare.comparison import WrittenRule, compare_plans
+    from ledger.report.compare.choice import WrittenRule, compare_plans
     from ledger.report.compare.plans import compile_named
 
     typed = [str(spec) for spec in specs]

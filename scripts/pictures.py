@@ -107,7 +107,7 @@ def named_layouts(search: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def draw_report(folder: Path) -> None:
     """The first page, from the PDF of the plan's report, and the panel, from its page."""
-    from ledger.report.seals.carried import carried_seal
+    from ledger.report.seals.reproduction import carried_seal
 
     own_repository(folder)
     run(sys.executable, "-m", "ledger", "report", SPEC, "--format", "html,pdf", "--out", ".", folder=folder)
@@ -148,14 +148,16 @@ def compiled_figures() -> list[str]:
     """The name and the value of each number of the panel, of the plan compiled with what was moved."""
     from ledger.books import compile_plan
     from ledger.books.traced import resized, setting
-    from ledger.report.views.live import NUMBERS
+    from ledger.report.views.live import SHOWN_NUMBERS
     from ledger.report.views.parts import total
     from ledger.spec.load import load_plan
 
     plan = load_plan(str(ROOT / SPEC))
     compiled = compile_plan(resized(plan, {**setting(plan), **WHAT_IF, **FOLLOWS}))
     return [
-        " ".join(f"{title} {total(compiled, key).text}".split()) for key, title in NUMBERS if key in compiled.totals
+        " ".join(f"{title} {total(compiled, key).text}".split())
+        for key, title in SHOWN_NUMBERS
+        if key in compiled.totals
     ]
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import ledger
 from ledger.cli import VERBS, main
 from ledger.model.attention import ATTENTIONS
-from ledger.model.modules import Module
+from ledger.model.causes import Module
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.report import html, views

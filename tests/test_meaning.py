@@ -19,10 +19,10 @@ METHODS = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith
 NAMES = {"name", "account"}
 # The functions that read a text, each with whose text it is; `module: re` where a module has patterns for it.
 READ: dict[str, str] = {
-    "books/memory/module_gathering.py: _of": "paths of modules, whose hooks gather weights",
-    "books/module_order.py: _reversed": "paths of modules, whose hooks gather weights",
-    "books/module_order.py: module_of": "paths of modules, whose hooks gather weights",
-    "books/module_order.py: modules": "paths of modules, whose hooks gather weights",
+    "books/memory/gathering.py: _of": "paths of modules, whose hooks gather weights",
+    "books/parameter_traffic.py: _reversed": "paths of modules, whose hooks gather weights",
+    "books/parameter_traffic.py: module_of": "paths of modules, whose hooks gather weights",
+    "books/parameter_traffic.py: modules": "paths of modules, whose hooks gather weights",
     "model/dims.py: listed": "einsums and lists of dims, as models and authors of components write them",
     "model/einsums.py: re": "einsums, as authors of questions write them",
     "model/einsums.py: parse": "einsums, as authors of questions write them",
@@ -58,7 +58,7 @@ READ: dict[str, str] = {
     "evidence/tables.py: re": "tables as people write them, in CSV",
     "evidence/tables.py: _separated": "tables as people write them, cut by something else than commas",
     "evidence/tables.py: _cell": "cells as people write them, with what no terminal should obey",
-    "evidence/verification_records.py: _verification": "records of verdicts: a plan and its title in a line",
+    "evidence/verification.py: _verification": "records of verdicts: a plan and its title in a line",
 }
 
 

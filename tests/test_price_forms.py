@@ -12,11 +12,18 @@ import ledger
 from ledger.books.prices import FALLBACK, Work, kernel, sustained_share
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
-from ledger.lab.calibration.form_table import FORMS, form_lines
+from ledger.lab.calibration.page import FORMS, form_lines
 from ledger.price_forms import PRICE_FORMS, DataSheet, PriceForm, PriceParameter, seconds
 from ledger.spec.hardware import Curve
-from ledger.spec.kernel_classes import KernelClass, kernel_class
-from ledger.spec.kernel_families import KERNEL_FAMILIES, KernelFamily, form_of, measured_classes, price_classes
+from ledger.spec.kernel_classes import (
+    KERNEL_FAMILIES,
+    KernelClass,
+    KernelFamily,
+    form_of,
+    kernel_class,
+    measured_classes,
+    price_classes,
+)
 from ledger.spec.kinds import definition_schema
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError

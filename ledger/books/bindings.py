@@ -8,15 +8,15 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
-from ledger.model.adapters import rank_dim
-from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.documents import causal_keys
 from ledger.model.images import STEM
+from ledger.model.recompute import hosted, redone, segment
 from ledger.model.schedule import Role, micro_batches, schedule
-from ledger.spec.axes import AXES
+from ledger.model.tape import rank_dim
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_parts
+from ledger.spec.parallelism import AXES
 from ledger.spec.plan import Group, Model, Plan
 
 OWN = "size `{}` of a part of its author's own"

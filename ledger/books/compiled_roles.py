@@ -14,9 +14,8 @@ from ledger.books.entries import Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Exact, exact
 from ledger.books.memory import holdings
 from ledger.books.memory.steps import FullestStep
-from ledger.books.memory.timeline import Timeline
-from ledger.books.memory.visits import timeline
-from ledger.books.spending import spending
+from ledger.books.memory.timeline import Timeline, timeline
+from ledger.books.step_sums import spending
 from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import wrapped
 from ledger.model.offloading import weights_on_host

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from ledger.arithmetic.values import Amount
-from ledger.books import bare, time, totals
+from ledger.books import time, totals
 from ledger.books.assembly.stages import with_exposure
 from ledger.books.bindings import described
-from ledger.books.compiled_roles import CompiledRole, compile_roles
-from ledger.books.counts import with_token_count
+from ledger.books.calendar import run
+from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
+from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters, with_token_count
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved, workspaces_of
@@ -18,10 +19,12 @@ from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
-from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
+from ledger.books.results import Account, Check, Compiled, KernelTime, Moment, Number, RoleResult, Verdict
 from ledger.books.serving.compiler import compile_serving, compile_serving_totals
-from ledger.books.verdict import verdict
+from ledger.books.totals import static
+from ledger.books.verdict import cost, expectations, operated, policy, verdict
 from ledger.model.schedule import roles
+from ledger.numbers import said
 from ledger.spec.plan import Plan
 
 LARGEST = 12  # stocks listed for each moment
@@ -66,7 +69,7 @@ def compile_totals(plan: Plan) -> dict[str, Amount]:
     plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
-        return bare.totals(plan, books)
+        return bare_totals(plan, books)
     table = step_calls(books)
     step = time.step_time(table.times(plan, table.rows(plan)), plan)
     stages = [totals.figures(plan, book, peak_of(book)) for book in books]
@@ -76,9 +79,9 @@ def compile_totals(plan: Plan) -> dict[str, Amount]:
 def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
     results = tuple(result(book, plan, peak_of(book), ()) for book in books)
-    found = bare.totals(plan, books)
+    found = bare_totals(plan, books)
     rows = tuple(account for book in books for account in accounts(book))
-    return Compiled(plan, found, rows, results, (), bare.verdict(plan, found), described(plan, books[0].role))
+    return Compiled(plan, found, rows, results, (), bare_verdict(plan, found), described(plan, books[0].role))
 
 
 def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, ...]) -> RoleResult:
@@ -152,3 +155,45 @@ def _when(when: str | Lifetime, line: Timeline) -> str:
         return when
     first, last = line.names[when.first], line.names[when.last]
     return first if first == last else f"{first}..{last}"
+
+
+# --- A model that is a parameter count and nothing else: what follows from the count alone ---
+
+STATE = ("weights", "master", "gradients", "optimizer")
+
+
+def bare_totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
+    """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
+    found: dict[str, Number] = dict(parameters(whole(plan), books))
+    found.update(napkin(plan, whole(plan)))
+    found.update(checkpoint(plan, whole(plan)))
+    for key, amount in (pair for book in books for pair in static(plan, book)):
+        found[key] = max(found.get(key, 0), amount)
+    found["memory.capacity"] = plan.accelerator.memory
+    if "napkin.time.run" in found:
+        steps = plan.run.global_batch * plan.run.seq_len
+        step = float(found["napkin.time.run"]) * steps / (plan.run.token_count or 1)
+        known = dict(run(plan, step, lambda: found[CHECKPOINT]))
+        found.update({key: amount for key, amount in known.items() if key != "time.run"})
+    return found
+
+
+def bare_verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
+    """Whether the state alone fits; activations, logits and buffers come on top and are not known."""
+    state = sum(float(found[f"memory.static.{part}"]) for part in STATE)
+    capacity = float(found["memory.capacity"])
+    fits = state <= capacity
+    figure = f"{said(state, 'B')} of {said(capacity, 'B')}"
+    detail = "weights, gradients and optimizer state only; activations and buffers come on top"
+    checks = [
+        Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
+        Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
+        *operated(plan, found),
+        *policy(plan),
+        *expectations(plan, found),
+    ]
+    headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
+    if "napkin.days" in found:
+        length, assumed = said(found["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
+        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, found)}"
+    return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

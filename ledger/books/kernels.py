@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledger.arithmetic.values import Amount, divide, real, truncate
+from ledger import price_forms
+from ledger.arithmetic.values import Amount, divide, maximum, real, truncate
 from ledger.books import prices
 from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Value
-from ledger.books.one_shot import is_one_shot, one_shot
 from ledger.books.posting import matmul_dtype
+from ledger.books.prices import FACTOR, KernelPrice, Mesh
 from ledger.books.resources import HOST_TRAFFIC
 from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, HostTransfer, HostWork, Transfer
@@ -18,8 +19,9 @@ from ledger.model.collectives import Collective
 from ledger.model.offloading import HostCopy
 from ledger.model.operations import ZERO, Matmul, Operation
 from ledger.model.sharding import Exchange
-from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.plan import Plan
+from ledger.price_forms import DataSheet
+from ledger.spec.kernel_classes import ONE_SHOT, KernelClass
+from ledger.spec.plan import Accelerator, Plan
 
 
 @dataclass(frozen=True)
@@ -135,3 +137,25 @@ def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
 def _transfer(entry: Entry, transfer: Transfer | HostTransfer | HostWork, value: Value) -> KernelCall:
     times, payload = truncate(value(entry.times)), real(value(entry.amount))
     return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload, shares=entry.shares)
+
+
+# --- All-reduces by one kernel ---
+
+ALL_REDUCE = "all_reduce"
+MEASURED = KernelClass(ALL_REDUCE, ONE_SHOT)
+
+
+def is_one_shot(device: Accelerator, collective: str, at: Mesh, payload: Amount, limit: int) -> bool:
+    """Whether a collective runs so: an all-reduce inside one domain of no more bytes than its engine allows."""
+    inside = bool(at.size > 1 and at.domains == 1 and MEASURED in device.curves)
+    return collective == ALL_REDUCE and inside and 0 < payload <= limit
+
+
+def one_shot(device: Accelerator, at: Mesh, payload: Amount) -> KernelPrice:
+    """The price of one, by the curve of the nearest number of ranks."""
+    curve = min(device.curves[MEASURED], key=lambda row: abs(row.ranks - at.size))
+    sent = payload * FACTOR[ALL_REDUCE](at.size)
+    floor = sent / device.scaleup_bandwidth
+    parameters = {**curve.parameters, "B": device.over_links(curve.parameters["B"])}
+    seconds = price_forms.seconds("collective", parameters, {"bytes": sent, "bus_bytes": sent}, DataSheet())
+    return KernelPrice(maximum(seconds, floor), floor, "network", curve.error, calibrated=True)

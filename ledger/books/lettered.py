@@ -29,7 +29,7 @@ from ledger.books.time import StepTime, estimated, step_time
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.fsdp_units import wrapped
 from ledger.model.schedule import Role, roles, schedule
-from ledger.spec.axes import AXES
+from ledger.spec.parallelism import AXES
 from ledger.spec.plan import Accelerator, Group, Model, Plan
 
 SECONDS = "seconds of "  # inputs of this name stand for what a kernel or transfer takes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ledger.books.absent import absent
 from ledger.books.results import Account, Compiled
+from ledger.spec.device_parts import LIST_PRICES, STATE_ONE, no_price
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem
@@ -42,3 +43,56 @@ def no_total(plan: Plan | None, key: str, known: Collection[str]) -> tuple[str, 
     """That a key is none of the `known` totals: why the plan lacks it, or those that may have been meant."""
     lacking = absent(plan, key) if plan else None
     return (lacking.message, lacking.help) if lacking else (f"no total `{key}`", nearest(key, sorted(known)))
+
+
+# --- Totals that a plan lacks because an input is not stated: which input that is, and what to state ---
+
+OF_RUNS = ("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")
+BY_HAND = ("napkin.flops.token", "napkin.flops.run", "napkin.time.run", "napkin.days")
+PAID = ("cost.run", "cost.per_million_tokens")
+POWERED = ("energy.run", "carbon.run")
+DECODED = ("kv_cache", "prefill.time", "decode.time_per_token")
+SAVED = ("checkpoint.interval", "checkpoint.time")
+
+
+@dataclass(frozen=True)
+class Absent:
+    """What `needed` input keeps a plan from having a total: `of` its device where that is the reason; in words."""
+
+    needed: str
+    message: str
+    help: str
+    of: str = ""
+
+
+def absent(plan: Plan, key: str) -> Absent | None:
+    """Why a plan lacks a total that others have; None where it has it, and for what no plan has."""
+    return next(_lacking(plan, key), None)
+
+
+def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
+    device = plan.accelerator.name
+    if key in DECODED and plan.model.encodes:
+        message = f"`{key}` is of models that make token after token, and this one reads a sequence in both directions"
+        yield Absent("model", message, "ask `tokens_per_second`, or `time.step`")
+    if key == "images_per_second" and not plan.model.image:
+        yield Absent("model.image", "the model reads tokens, and no images", "ask `tokens_per_second`")
+    if key in BY_HAND and plan.model.of_blocks:
+        message = f"`{key}` counts each weight once a token, and a weight of a block meets an image at many places"
+        yield Absent("model", message, "ask `flops.run`, or `time.run`")
+    if key in OF_RUNS and not plan.run.tokens:
+        yield Absent("run.tokens", f"`{key}` is of a whole run, and the plan states no tokens", "state `run.tokens`")
+    if key in PAID and not plan.assumptions.price:
+        yield Absent("assumptions.price", no_price(device), f"state one: {STATE_ONE}; {LIST_PRICES}", device)
+    if key in POWERED and not (plan.operations.power or plan.accelerator.power):
+        message = f"no power of {device} is stated, so the run has no `{key}`"
+        yield Absent("operations.power", message, "state `operations.power`", device)
+    if key == "carbon.run" and plan.operations.grid_intensity is None:
+        needed = "operations.grid_intensity"
+        yield Absent(needed, f"`{key}` needs `{needed}`", "state what the grid gives off, as `380 g/kWh`")
+    if key == "goodput" and not plan.operations.loses:
+        needed, message = "operations", "nothing is stated that keeps the run from training, so there is no `goodput`"
+        yield Absent(needed, message, "state `operations`: failures, checkpoints, evaluation")
+    if key in SAVED and not plan.operations.saves:
+        needed = "operations.checkpoint_interval"
+        yield Absent(needed, f"`{key}` needs `{needed}`", "state how often the run is saved, and what that takes")

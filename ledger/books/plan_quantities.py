@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ledger.books import calendar
-from ledger.books.absent import absent
+from ledger.books.names import absent
 from ledger.books.results import Compiled
 from ledger.books.verdict import headroom
 from ledger.books.what_if.answer import Solution
 from ledger.books.what_if.solve import solve
 from ledger.model import dtypes
-from ledger.spec.axes import AXES
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.inputs import value_at
-from ledger.spec.kernel_families import COLLECTIVES
+from ledger.spec.kernel_classes import COLLECTIVES
 from ledger.spec.load import plan_of
 from ledger.spec.near import nearest
+from ledger.spec.parallelism import AXES
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import SpecError

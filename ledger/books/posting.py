@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import sympy
 
-from ledger.books import buckets
+from ledger.books import parameter_traffic
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
-from ledger.books.memory.visits import sequence
-from ledger.books.module_fetches import ModuleFetches, by_module
+from ledger.books.memory.timeline import sequence
+from ledger.books.parameter_traffic import ModuleFetches, by_module
 from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, on_nvme, sent, swapped
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
+from ledger.model.attention_cores import Pass
 from ledger.model.causes import Cause, Purpose
-from ledger.model.collectives import Collective
-from ledger.model.cutting import along
+from ledger.model.collectives import Collective, along
 from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, sets
 from ledger.model.fsdp_units import ENDS
@@ -35,11 +35,10 @@ from ledger.model.offloading import (
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
-from ledger.model.ring import Pass
 from ledger.model.sharding import Exchange
 from ledger.model.units import Unit
-from ledger.model.unsharding import copies as copied_around
 from ledger.model.update import Streaming, accumulations, exchanges, update
+from ledger.model.update import copies as copied_around
 from ledger.spec.kernel_classes import ATTENTION, GROUPED
 from ledger.spec.plan import Plan
 
@@ -112,7 +111,7 @@ def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Transfers of weights and gradients between the devices that share them."""
     late = exchanges(plan, program.units, program.sharding)
-    moved = _by_module(program, plan, value) if by_module(plan) else buckets.exchanges(program, plan, value)
+    moved = _by_module(program, plan, value) if by_module(plan) else parameter_traffic.exchanges(program, plan, value)
     for unit_name, count, phase, transfer in (*moved, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(transfer.cause(unit_name), phase, transfer, count, per)

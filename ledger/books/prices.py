@@ -10,9 +10,22 @@ from ledger import price_forms
 from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, minimum, pick, where
 from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
-from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
-from ledger.spec.kernel_classes import ATTENTION, DECODE, GROUPED, HOST_LINK, SCAN, KernelClass, kernel_class, matmul
-from ledger.spec.kernel_families import CACHED, FORMAT_OF_ROW, NUMBER_FORMATS, STORED_FORMATS, STREAMS
+from ledger.spec.kernel_classes import (
+    ATTENTION,
+    CACHED,
+    DECODE,
+    FORMAT_OF_ROW,
+    GROUPED,
+    HOST_LINK,
+    NUMBER_FORMATS,
+    SCAN,
+    STORED_FORMATS,
+    STREAMS,
+    KernelClass,
+    kernel_class,
+    matmul,
+)
+from ledger.spec.parallelism import INNERMOST_FIRST, MULTIPLIED
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism, Plan
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.

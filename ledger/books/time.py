@@ -13,13 +13,11 @@ from math import sqrt
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
 from ledger.books.assembly.stages import HOST_SUM, StageTime
 from ledger.books.assembly.work import PIPELINE
-from ledger.books.intervals import STEP, known_as
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
-from ledger.model.pipelines import Others, Pace, Work
-from ledger.model.schedule import micro_batches, schedule
-from ledger.spec.axes import AXES, INNERMOST_FIRST
+from ledger.model.schedule import Others, Pace, Work, micro_batches, schedule
+from ledger.spec.parallelism import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 PRICED = 0.06  # of the step: what prices missed in those runs, most of which ran on measured devices
@@ -212,3 +210,35 @@ def widened(plan: Plan, totals: Mapping[str, Number]) -> float:
     """By how much the prices of a plan's device widen the interval, upwards and relative to the step."""
     high = float(totals["time.step.high"]) / float(totals["time.step"]) - 1
     return sqrt(max(0.0, high**2 - (STEP[known_as(plan)].high - 1) ** 2))
+
+
+# --- intervals ---
+
+MEASURED, ELSEWHERE, UNKNOWN = "measured", "elsewhere", "unknown"  # what is known of a plan's software
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Ends of measured over predicted figures between which 80 of 100 published runs lie."""
+
+    low: float
+    high: float
+
+
+# By what was known before a source was: runs of the stack on the device, on other devices, none (`make coverage`).
+STEP: Mapping[str, Interval] = {
+    MEASURED: Interval(0.91, 1.33),
+    ELSEWHERE: Interval(0.91, 1.33),
+    UNKNOWN: Interval(0.91, 1.33),
+}
+MEMORY: Mapping[str, Interval] = {
+    MEASURED: Interval(0.92, 1.18),
+    ELSEWHERE: Interval(0.92, 1.18),
+    UNKNOWN: Interval(0.92, 1.20),
+}
+
+
+def known_as(plan: Plan) -> str:
+    """What is known of a plan's software: its stack was scored on this device, on others, or never."""
+    scored = plan.stack.scored_on
+    return MEASURED if plan.accelerator.name in scored else ELSEWHERE if scored else UNKNOWN

@@ -32,15 +32,14 @@ from ledger.books.counts import (
     per_device,
     reach,
 )
-from ledger.books.intervals import MEMORY, known_as
-from ledger.books.memory import quantised
+from ledger.books.memory import holdings
 from ledger.books.memory.outside import reserved, workspaces_of
 from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve, devices_of_a_host, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
-from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, SWAPPED, TRAFFIC, UNIFIED
-from ledger.books.time import StepTime
+from ledger.books.step_sums import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, STEP_TRAFFIC, SWAPPED, UNIFIED
+from ledger.books.time import MEMORY, StepTime, known_as
 from ledger.model import dtypes
 from ledger.model.offloading import keeps_on_host, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
@@ -137,7 +136,7 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
     here = 0 if weights_on_host(plan) else 1  # shards of gradients, on the device
-    copies = sum(book.value(entry.amount * entry.times) for entry in quantised.kept(book.program, book.line))
+    copies = sum(book.value(entry.amount * entry.times) for entry in holdings.kept(book.program, book.line))
     yield "memory.static.weights", book.value(book.stored_weights(plan)) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
@@ -200,7 +199,7 @@ def kv_cache(plan: Plan) -> Amount:
 
 def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
-    names = {TRAFFIC, *(name for mine in spent for name in mine)}
+    names = {STEP_TRAFFIC, *(name for mine in spent for name in mine)}
     for name in sorted(names - {*OTHERS}):
         yield name, largest_of(mine.get(name, 0) for mine in spent)
 

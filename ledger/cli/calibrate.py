@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.options import json_option
-from ledger.spec.bounded_files import YAML
+from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
     from ledger.evidence.documents import Evidence
@@ -135,7 +135,7 @@ def _quality(fitted: FittedDevice) -> None:
 def _errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.lab.calibration.table import HEAD, cells, set_fits, table_json
+    from ledger.lab.calibration.page import HEAD, cells, set_fits, table_json
 
     found = set_fits(fitted)
     if as_json:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.options import format_options, set_option, specs_argument
-from ledger.cli.problems import as_record
+from ledger.cli.options import as_record, format_options, set_option, specs_argument
 from ledger.cli.progress import search_seconds_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome, judgement
@@ -50,7 +49,7 @@ def command(
     --strict. 0: all pass. A search, whatever becomes of it, changes none of them.
     """
     import ledger
-    from ledger.course.checked import checked_spec
+    from ledger.course.answer import checked_spec
     from ledger.report.checked import with_search
 
     specs = tuple(filter(is_plan_file, specs)) if asked["only_plans"] else specs
@@ -81,8 +80,8 @@ def best_layouts(seconds: float, compiled: Compiled) -> Recommendations | None:
 
 def is_plan_file(spec: str) -> bool:
     """Whether a file is a plan, be it sound or not."""
-    from ledger.spec.bounded_files import read_bounded
     from ledger.spec.reader import LARGEST_TEXT
+    from ledger.spec.sources import read_bounded
     from ledger.spec.trees import is_plan
 
     return Path(spec).is_file() and is_plan(read_bounded(spec, LARGEST_TEXT), spec)
@@ -95,7 +94,7 @@ def exit_code(outcome: CheckOutcome) -> int:
 
 def print_outcome(outcome: CheckOutcome) -> None:
     """A line for a spec, and below it what is wrong."""
-    from ledger.cli.colours import BAD, CAREFUL, GOOD, coloured
+    from ledger.cli.tables import BAD, CAREFUL, GOOD, coloured
 
     colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
     count = len(outcome.warnings)
@@ -122,7 +121,7 @@ def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
 
 def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: str) -> None:
     """Each problem of a spec in its line of the source, what is wrong in a colour."""
-    from ledger.cli.colours import coloured
+    from ledger.cli.tables import coloured
     from ledger.spec.render import problem_paragraphs
 
     for paragraph in problem_paragraphs(problems, outcome.sources):

@@ -13,9 +13,7 @@ from ledger.cli.verbs import BAD_INPUT
 from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
 
 if TYPE_CHECKING:
-    from ledger.report.pull_request.plan_changes import (
-        Comparison,
-    )
+    from ledger.report.pull_request.pairs import Comparison
     from ledger.spec.git import Revision
 
 FORMATS = ("md", "json", *PROBLEM_FORMATS)
@@ -53,8 +51,8 @@ def command(
     """
     from ledger.cli.garbage import rarely
     from ledger.cli.tables import write_format
-    from ledger.report.pull_request.formats import FORMATS as PRINTED
-    from ledger.report.pull_request.formats import format_of
+    from ledger.report.pull_request.markdown import FORMATS as PRINTED
+    from ledger.report.pull_request.markdown import format_of
     from ledger.whole_files import replace_files
 
     written = [(Path(out), format_of(out)) for out in outs]
@@ -77,9 +75,7 @@ def tell_failed(comparison: Comparison) -> None:
 
 def exit_code(comparison: Comparison) -> int:
     """2 where a plan does not compile, 1 where a condition of --fail-on is met, else 0."""
-    from ledger.report.pull_request.plan_changes import (
-        BROKEN,
-    )
+    from ledger.report.pull_request.pairs import BROKEN
 
     if comparison.of_kind(BROKEN):
         return BAD_INPUT

@@ -15,7 +15,7 @@ from ledger.cli.progress import search_option, searched
 from ledger.cli.report import formats_option
 
 if TYPE_CHECKING:
-    from ledger.report.compare.comparison import PlanComparison
+    from ledger.report.compare.choice import PlanComparison
 
 
 @click.command(name="compare")
@@ -51,7 +51,7 @@ def command(
         require_writable(out)
         require_typesetter(formats)
     comparison = compared(specs, asked)
-    from ledger.report.compare.choice_words import choice_sentences
+    from ledger.report.compare.choice import choice_sentences
     from ledger.report.compare.record import comparison_record
     from ledger.report.compare.write import write_comparison
 
@@ -71,7 +71,7 @@ def compared(specs: tuple[str, ...], asked: dict[str, Any]) -> PlanComparison:
     from ledger.report.compare.plans import compile_named
 
     plans = compile_named(specs, asked["overrides"])
-    from ledger.report.compare.comparison import WrittenRule, compare_plans
+    from ledger.report.compare.choice import WrittenRule, compare_plans
 
     finder = partial(searched, whole=False) if asked["search"] else None
     return compare_plans(specs, plans, WrittenRule(asked["for"], asked["conditions"]), finder)

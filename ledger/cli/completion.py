@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from ledger.spec.bounded_files import YAML
+from ledger.spec.sources import YAML
 
 PATIENCE = 1.0  # seconds that somebody who pressed a key is kept waiting
 MOST_LAYERS = 8  # of values that count layers
@@ -46,7 +46,7 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """Keys of a plan, one step of their path at a time, each with what it is."""
-    from ledger.spec.keys import plan_keys
+    from ledger.spec.load import plan_keys
     from ledger.spec.paths import row
 
     depth = incomplete.count(".")
@@ -93,7 +93,7 @@ def totals(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 def known_names(spec: str | None, overrides: Sequence[str]) -> list[str]:
     """Every account and total of a plan; none of what is no plan, or is not compiled in time."""
     import ledger
-    from ledger.search.time_limit import OutOfTimeError, time_limit
+    from ledger.search.extent import OutOfTimeError, time_limit
     from ledger.spec.problems import SpecError
 
     if not spec or spec == "-":

@@ -8,8 +8,7 @@ import click
 
 from ledger.cli import completion
 from ledger.cli.garbage import rarely
-from ledger.cli.options import json_option, set_option, spec_argument
-from ledger.cli.problems import no_such_name
+from ledger.cli.options import json_option, no_such_name, set_option, spec_argument
 from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ledger.cli import completion
 from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
-    from ledger.spec.imports.parts import ImportedSpec
+    from ledger.spec.imports.text import ImportedSpec
     from ledger.spec.problems import Problem
 
 
@@ -39,7 +39,7 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
     from dataclasses import replace
     from itertools import chain
 
-    from ledger.cli.problems import tell
+    from ledger.cli.options import tell
     from ledger.cli.tables import print_json
     from ledger.spec.imports.tools import import_file, is_config
     from ledger.spec.reader import read
@@ -63,8 +63,7 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
 def config_plan(config: str, devices: int | None, accelerator: str | None) -> ImportedSpec:
     """A first plan for the model of a config.json."""
     from ledger.cli.progress import searched
-    from ledger.search.first_plan import first_plan
-    from ledger.search.first_text import Start
+    from ledger.search.first_plan import Start, first_plan
     from ledger.spec.imports.huggingface.config import config_model
 
     if devices is None:
@@ -80,6 +79,6 @@ def _left_out(config: str) -> tuple[Problem, ...]:
     model = config_model(config)
     if not model.unbuilt:
         return ()
-    from ledger.search.unbuilt_parts import unbuilt_notes
+    from ledger.search.first_plan import unbuilt_notes
 
     return tuple(unbuilt_notes(model, config))

@@ -18,8 +18,7 @@ from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
-    from ledger.report.views.live import LiveView
-    from ledger.report.views.served.load import LoadView
+    from ledger.report.views.live import LiveView, LoadView
     from ledger.spec.plan import Plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.colours import shows_colours
 from ledger.cli.plain_streams import unguarded
 from ledger.numbers import said
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
+
 
 Rows = Sequence[Sequence[str]]
 
@@ -53,3 +54,18 @@ def print_table(columns: Sequence[str], rows: Rows, right: Sequence[str] = ()) -
 def terminal_width() -> int:
     """The columns of the terminal that standard output is; 0 where it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+# --- Colours on a terminal; none in pipes, and none where NO_COLOR is set (https://no-color.org) ---
+
+GOOD, CAREFUL, BAD = "green", "yellow", "red"
+
+
+def coloured(text: str, colour: str) -> str:
+    """The text in a colour where standard output shows colours, else as it is."""
+    return click.style(text, fg=colour) if shows_colours() else text
+
+
+def shows_colours() -> bool:
+    """Whether standard output is a terminal whose user did not ask for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

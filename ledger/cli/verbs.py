@@ -8,17 +8,19 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
+from ledger import __version__
 from ledger.cli.interrupts import INTERRUPTED, ended_in_time
 from ledger.cli.plain_streams import guard_output
-from ledger.cli.streams import drop, prepare_output
-from ledger.spec.bounded_files import NO_ROOM
+from ledger.mistakes import mistake_in_words
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
+from ledger.spec.sources import NO_ROOM
 
 BAD_INPUT = 2
 SHOWN = 40  # characters of a text on both sides of one that no file can have
@@ -117,8 +119,6 @@ class Verbs(click.Group):
             click.echo("error: there is not enough memory", err=True)
             sys.exit(BAD_INPUT)
         except Exception as error:  # the last handler: a silent pass would be worse than any message
-            from ledger.cli.own_mistakes import OWN_MISTAKE, own_mistake, shows_tracebacks
-
             if shows_tracebacks():
                 raise
             click.echo(own_mistake(error), err=True)
@@ -130,7 +130,7 @@ class Verbs(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except SpecError as error:
-            from ledger.cli.problems import tell
+            from ledger.cli.options import tell
 
             tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
@@ -161,3 +161,45 @@ def refused(error: OSError) -> int:
     except OSError:
         drop(sys.stderr)
     return BAD_INPUT
+
+
+# --- What reaches the user of an error that nobody foresaw ---
+
+OWN_MISTAKE = 70  # EX_SOFTWARE of sysexits.h: an internal error
+TRACEBACK = "LEDGER_TRACEBACK"  # an environment variable: where it is set, developers see the traceback instead
+
+
+def shows_tracebacks() -> bool:
+    """Whether whoever runs the program has asked for tracebacks."""
+    return bool(os.environ.get(TRACEBACK))
+
+
+def own_mistake(error: Exception) -> str:
+    """The error and its place in this package in one line, with what to do about it."""
+    return (
+        f"error: a mistake of ledger {__version__} itself: {mistake_in_words(error)}; nothing that it"
+        f" printed counts. Please report it with the input, where you have ledger from; {TRACEBACK}=1 shows more"
+    )
+
+
+# --- Standard output that takes every character, and loses none in silence ---
+
+
+def prepare_output() -> None:
+    """What an encoding has no character for is printed as its number, and what cannot be written is an error.
+
+    UTF-8 has none for bytes of file names and arguments that are not UTF-8 themselves.
+    Without a buffer (PYTHONUNBUFFERED), Python drops what a full disk does not take, and says nothing.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        return
+    stream.reconfigure(errors="backslashreplace")
+    if isinstance(stream.buffer, RawIOBase):
+        encoding, errors = stream.encoding, stream.errors
+        sys.stdout = TextIOWrapper(BufferedWriter(stream.detach()), encoding, errors, line_buffering=True)
+
+
+def drop(stream: TextIO) -> None:
+    """What is still buffered goes nowhere, where it would raise again when Python closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -73,7 +73,7 @@ def _plan(asked: Asked) -> bool:
         raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
     from ledger.cli.tables import print_json
     from ledger.evidence.verification import published
-    from ledger.lab.verification.verification import Depth, verify
+    from ledger.lab.verification.suites import Depth, verify
     from ledger.spec.load import load_plan
 
     plan = load_plan(asked.spec, asked.overrides)
@@ -92,8 +92,7 @@ def _suite(asked: Asked) -> bool:
         raise click.UsageError("--set changes a plan, and a suite holds many; write `set:` beside the case it is about")
     from ledger.cli.tables import print_json
     from ledger.evidence.verification import VERIFY_SCHEMA, Verification, published
-    from ledger.lab.verification.suites import verify_suite
-    from ledger.lab.verification.verification import Depth
+    from ledger.lab.verification.suites import Depth, verify_suite
     from ledger.spec.suite import load_suite
 
     agree, objects = True, []
@@ -116,7 +115,7 @@ def _suite(asked: Asked) -> bool:
 def _keep(found: Verification, asked: Asked) -> None:
     """Writes the record that was asked for."""
     if asked.record:
-        from ledger.evidence import verification_records as records
+        from ledger.evidence import verification as records
 
         click.echo(records.write(found, records.folder()), err=True)
 

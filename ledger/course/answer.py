@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
+from ledger.books.compiler import compile_plan
+from ledger.books.memory.holdings import CATEGORIES
+from ledger.books.plan_quantities import DeviceQuantities, PlanQuantities, solved_plan
 from ledger.books.results import Compiled
-from ledger.course import plans
-from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Plot, compared
-from ledger.course.cases import Case, case_of, figure_of, quantity
-from ledger.course.lecture import Cases, Lecture, Question
-from ledger.course.plans import CompiledPlans
+from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Outcome, Plot, compared, number
+from ledger.course.asks import Find, Sought
+from ledger.course.lecture import About, Cases, Lecture, Question, is_lecture, load_lecture
+from ledger.course.questions import SUBJECTS
 from ledger.model.einsums import EinsumError
 from ledger.model.strides import MoveError
+from ledger.numbers import said
+from ledger.report.checked import CheckOutcome, check_plan
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
+from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError, made_of_all
-from ledger.spec.quantity_expressions import Names, Quantity, Value
+from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, alike, evaluate, measured
+from ledger.units import spelt
 
 ABSENT = "–"  # in a table, what a case does not have
 
@@ -50,7 +57,7 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
 def _found(question: Question, books: CompiledPlans) -> Found:
     if question.table:
         tabled = _compiled(question, books)
-        return plans.moments(tabled) if question.table == "moments" else plans.checks(tabled, question.only)
+        return moments(tabled) if question.table == "moments" else checks(tabled, question.only)
     if question.cases is None:
         case = case_of(question.about, books)
         first = case.found[0] if case.found else Found(())
@@ -153,3 +160,248 @@ def _curve(question: Question, cases: Mapping[str, Case]) -> Plot:
     ]
     title = f"{up.title} against {across.title}"
     return Plot(title, (across.title, across.unit), (up.title, up.unit), tuple(points))
+
+
+# --- What one case of a question gives: the quantities that its expressions may name, and its figures ---
+
+ALONE = re.compile(r"(?<![\w.'/])[a-z]\w*_\w+(?![\w.'/])")  # a name with several words, of no plan
+
+NUMBER = re.compile(r"(?<![\w.'])\d")  # at the start of a number, of no name
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one case gives: its compiled plan, what is found of its records, its figures by name."""
+
+    about: About
+    compiled: Compiled | None
+    found: tuple[Found, ...]
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> Quantity:
+        """A quantity: a figure above, a number of `with`, of a record, of the device, of the plan; KeyError else."""
+        if name in self.figures:
+            return quantity(self.figures[name])
+        if name in self.about.values:
+            return number(self.about.values[name])
+        for found in self.found:
+            for figure in found.figures:
+                if figure.name == name:
+                    return quantity(figure)
+        if name.startswith("accelerator.") and self.about.accelerator:
+            return DeviceQuantities(self.about.accelerator)(name)
+        if self.compiled is None:
+            raise KeyError(name)
+        return PlanQuantities(self.compiled)(name)
+
+    @property
+    def names(self) -> Names:
+        """What its expressions may name."""
+        if self.compiled is None:
+            known = [
+                *self.figures,
+                *self.about.values,
+                *(figure.name for found in self.found for figure in found.figures),
+            ]
+            return Names(
+                self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, known))
+            )
+        plan = PlanQuantities(self.compiled)
+        functions: dict[str, Sum] = {
+            "sum": plan.totals,
+            **{when: partial(plan.spent, when) for when in ("forward", "backward")},
+        }
+        return Names(self.lookup, functions, plan.unknown)
+
+
+def quantity(figure: Figure) -> Quantity:
+    """The value of a figure with its unit."""
+    return measured(figure.value, figure.unit)
+
+
+def case_of(about: About, books: CompiledPlans) -> Case:
+    """A case with its figures: those that are asked for, else all that is found of its records."""
+    compiled, found = None, [SUBJECTS[kind].found(record) for kind, record in about.records.items()]
+    plan = about.plan
+    if plan is not None and about.find:
+        plan, figure = plan_with_input(plan, about.find)
+        found.append(Found((figure,)))
+    if plan is not None:
+        compiled = books(plan)
+    case = Case(about, compiled, tuple(found))
+    for name, sought in about.figures.items():
+        known = (figure for one in found for figure in one.figures if figure.name == sought.expression.text)
+        figure = next(known, None) or figure_of(name, sought, case.names)
+        case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
+    if not about.figures:
+        case.figures.update({figure.name: figure for one in found for figure in one.figures})
+    return case
+
+
+def figure_of(name: str, sought: Sought, names: Names) -> Figure:
+    """A figure of an expression; what goes wrong with it is told where it stands."""
+    text = sought.expression.text.strip()
+    try:
+        found = evaluate(text, names)
+        _in_its_unit(name, found, sought)
+    except ExpressionError as error:
+        if sought.expression.where is None:
+            raise
+        raise SpecError([Problem(sought.expression.where, error.message, error.help)]) from error
+    value: Value = found.value
+    if isinstance(value, Fraction) and value.denominator == 1:
+        value = int(value)
+    is_name = text.replace(".", "").replace("_", "").isalnum()
+    formula = "" if is_name else ALONE.sub(lambda name: name[0].replace("_", " "), text.partition(" if ")[0])
+    title = words(text) if is_name and "." in text else name.replace("_", " ")
+    title = title if sought.title is None else sought.title
+    return Figure(name, title, value, sought.unit or _unit(text, found), formula)
+
+
+def _in_its_unit(name: str, found: Quantity, sought: Sought) -> None:
+    """A stated unit other than what follows needs a number in the expression that may hold the rest (3600 s/h)."""
+    has_number = NUMBER.search(sought.expression.text)
+    if sought.unit in ("", "1") or found.unit == "1" or has_number or alike(found, measured(0, sought.unit)):
+        return
+    raise ExpressionError(
+        f"`{name}` comes out in {found.unit}, not in {sought.unit}", "leave `unit` out where it follows"
+    )
+
+
+def _unit(text: str, found: Quantity) -> str:
+    """The unit of a quantity; a total that is a share stays one."""
+    return spelt(text) if spelt(text) == "%" else found.unit
+
+
+# --- What questions take from compiled plans ---
+
+ALIVE = {"optimizer": "optimizer states"}
+Row = tuple[Value | Amount, ...]
+NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
+WORDS: Mapping[str, str] = {
+    "napkin.flops.run": "FLOPs of the run, by the rule",
+    "napkin.days": "days, by the rule",
+    "napkin.max_parameters": "bound from state alone",
+    "flops.run": "FLOPs of the run, counted",
+    "flops.step": "FLOPs of a step, repeated ones included",
+    "flops.model": "FLOPs of a step",
+    "saved.per_layer.decoder": "kept by one layer",
+    "saved.total": "kept by all layers and the head",
+    "memory.static.weights": "weights held",
+    "memory.static.gradients": "gradients held",
+    "memory.static.optimizer": "optimizer states held",
+    "memory.static.master": "master copy held",
+    "memory.activations": "activations at the peak",
+    "memory.logits": "logits at the peak",
+    "memory.unsharded": "gathered weights at the peak",
+    "memory.peak": "memory at the peak",
+    "memory.reserved": "memory reserved",
+    "memory.capacity": "memory of the device",
+    "time.step": "time of a step",
+    "time.calendar": "time of the run",
+    "cost.run": "cost of the run",
+    "comm.all_gather.data.count": "gathers of weights in a step",
+    "comm.all_gather.data.bytes": "weights gathered",
+    "comm.all_reduce.data.bytes": "gradients summed (all-reduce)",
+    "comm.reduce_scatter.data.bytes": "gradients scattered",
+}
+
+
+@dataclass(frozen=True)
+class CompiledPlans:
+    """Compiled plans by the digest of what they say."""
+
+    known: dict[str, Compiled] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> Compiled:
+        """The plan with its books closed, compiled once."""
+        if plan.digest not in self.known:
+            self.known[plan.digest] = compile_plan(plan)
+        return self.known[plan.digest]
+
+
+def words(key: str) -> str:
+    """A total in words."""
+    return WORDS.get(key, key.replace(".", " ").replace("_", " "))
+
+
+def plan_with_input(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
+    """The plan with what is solved for, and its value."""
+    objective = {"maximize": ask.maximize, "minimize": ask.minimize, "keep": ask.keep}
+    best, solution = solved_plan(plan, ask.path, ask.subject_to, **objective)
+    value: Value = solution.value if isinstance(solution.value, int | float | str | bool) else str(solution.value)
+    title = f"{solution.goal} {ask.path.rpartition('.')[2].replace('_', ' ')}"
+    return best, Figure("found", title, value, solution.unit or "1")
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def moments(plans: Mapping[str, Compiled]) -> Found:
+    """The peak, which is a maximum over moments; what adding up each stock's own maximum would give instead."""
+    if len(plans) != 1:
+        raise ExpressionError(
+            f"moments are those of one plan, not of {len(plans)}", "name one `plan:`, without `cases:`"
+        )
+    (compiled,) = plans.values()
+    role = max(compiled.roles, key=lambda role: role.peak.total)
+    rows = role.moments
+    present = [part for part in CATEGORIES if any(moment.parts[part] for moment in rows)]
+    figures = [
+        Figure("peak", f"peak: {role.peak.title}", role.peak.total, "B"),
+        Figure("sum_of_maxima", "sum of what each part reaches at some moment",
+               sum(max(moment.parts[part] for moment in rows) for part in CATEGORIES), "B"),
+    ]  # fmt: skip
+    for part in ("weights", "gradients", "optimizer", "activations"):
+        least = max(moment.parts[part] for moment in rows) / NEGLIGIBLE
+        phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in rows if moment.parts[part] > least))
+        figures.append(Figure(f"alive.{part}", f"{ALIVE.get(part, part)} are alive in", ", ".join(phases)))
+    columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))
+    cells: tuple[Row, ...] = tuple(
+        (moment.title, *(moment.parts[part] for part in present), moment.total) for moment in rows
+    )
+    return Found(tuple(figures), Grid("What is alive when", columns, cells))
+
+
+def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
+    """Lines of checklists whose names begin with one of `only`, as `plan/line` where there are several plans."""
+    columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
+    shown = [
+        (name, check)
+        for name, compiled in plans.items()
+        for check in compiled.verdict.checks
+        if check.name.startswith(tuple(only) or "")
+    ]
+    alone = len(plans) == 1
+    figures = (Figure(check.name if alone else f"{name}/{check.name}", "", check.status) for name, check in shown)
+    rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in shown]
+    return Found(tuple(figures), Grid("Lines of the checklist", columns[alone:], tuple(row[alone:] for row in rows)))
+
+
+# --- Whether the answers to a lecture's questions are what the lecture expects ---
+
+
+def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
+    """What is wrong with a lecture, or else with the plan that `compiler` compiles."""
+    try:
+        return checked_lecture(spec) if is_lecture(spec) else check_plan(spec, compiler)
+    except SpecError as error:
+        return CheckOutcome(spec, problems=error.problems, sources=error.sources)
+
+
+def missed_at(outcome: Outcome, answer: Answer) -> Problem:
+    """An expectation that does not hold, in its place, beside what was found."""
+    expected, figure = outcome.expected, answer.figure(outcome.expected.figure)
+    asked = f"`{answer.question.name}`: expected {expected.figure} {expected.text}"
+    if figure is None:
+        known = [each.name for each in answer.found.figures]
+        return Problem(expected.where, f"{asked}, and it has no such figure", nearest(expected.figure, known))
+    value = figure.value if isinstance(figure.value, str | bool) else said(figure.value, figure.unit)
+    return Problem(expected.where, f"{asked}, found {str(value).lower() if isinstance(value, bool) else value}")
+
+
+def checked_lecture(spec: str) -> CheckOutcome:
+    """A lecture's answers beside what is expected of them; raises SpecError."""
+    given = tuple(answers(load_lecture(spec)))
+    missed = tuple(missed_at(one, answer) for answer in given for one in answer.outcomes if not one.holds)
+    return CheckOutcome(spec, failures=missed, headline=f"{len(given)} questions")

@@ -6,29 +6,56 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from ledger.course.asked import (
-    A_PLAN,
-    ACCELERATOR,
-    COUNT,
-    FORMAT,
-    OPTIMIZER,
-    PLAN,
-    PRECISION,
-    SET,
-    TEXTS,
-    WORDS,
-)
 from ledger.model import strides
-from ledger.model.dtypes import FLOATS
+from ledger.model.dtypes import DTYPES, FLOATS
 from ledger.model.einsum_kernels import windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
-from ledger.spec.faults import Fault, Written, fault_at
+from ledger.spec.faults import Fault, Faults, Written, fault_at
+from ledger.spec.named_parts import LibraryName
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
-from ledger.spec.structures import AnyOf, Fields, ListOf, MappingOf, Row, Values, quantity
-from ledger.spec.values import Choice, Integer, Quantity, String
+from ledger.spec.problems import Location
+from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Values, quantity
+from ledger.spec.values import Choice, Integer, KeyOf, Label, Quantity, String
 from ledger.spec.windows import has_windows
 from ledger.spec.windows import names as dims_of
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression as written, and where."""
+
+    text: str
+    where: Location | None = None  # none of one that a form of questions is made of
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A figure that is asked for: its expression, its unit and title where they do not follow."""
+
+    expression: Expression
+    unit: str = ""
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class ExpressionText(Label):
+    """An expression over what a question names."""
+
+    def value(self, written: Written, faults: Faults) -> Any:
+        """The text with its place."""
+        return Expression(str(super().value(written, faults)), written.node.where)
+
+
+WORDS = Made(String(), lambda text: tuple(text.split()))
+COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
+FORMAT = KeyOf(DTYPES)
+ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
+TEXTS = ListOf(String())
+PLAN = LibraryName(kind="plan")
+A_PLAN = "A plan of the library, or a path relative to this file."
+SET = Row("set", TEXTS, "`key=value`, as `--set` takes them.", "set")
+
 
 MEMORY = "Memory of a device, to be compared with."
 ROLE = Choice("activation", "data", "weight")

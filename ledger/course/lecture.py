@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ledger.course.asked import Sought
-from ledger.course.asks import Find
-from ledger.course.expected import Expected, expected
-from ledger.course.forms import FORMS
-from ledger.course.questions import ABOUT, LECTURE, SUBJECTS
+from ledger.course.answers import Expected, expected
+from ledger.course.asks import Find, Sought
+from ledger.course.questions import ABOUT, FORMS, LECTURE, SUBJECTS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.named_parts import Reader

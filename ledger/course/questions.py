@@ -3,28 +3,219 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ledger.course import formats, operations, serving, states
+from ledger.course import subjects
+from ledger.course import subjects as operations
+from ledger.course import subjects as serving
+from ledger.course import subjects as states
 from ledger.course.answers import Found
-from ledger.course.asked import A_PLAN, ACCELERATOR, PLAN, SET, TEXTS, ExpressionText, Sought
 from ledger.course.asks import (
+    A_PLAN,
+    ACCELERATOR,
+    COUNT,
+    FORMAT,
+    OPTIMIZER,
+    PLAN,
+    PRECISION,
+    SET,
+    TEXTS,
     DtypeAsk,
+    Expression,
+    ExpressionText,
     Find,
     InferenceAsk,
     OperationAsk,
     OptimizerAsk,
+    Sought,
     StateAsk,
     TensorAsk,
     move_faults,
     step_faults,
 )
-from ledger.course.forms import FORMS
-from ledger.spec.named_parts import AskOf
+from ledger.spec.headroom import POLICIES
+from ledger.spec.named_parts import AskOf, Stated
 from ledger.spec.parts import NAME, SPEC, TITLED, PartOf, header_of
-from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, Made, MappingOf, Row
-from ledger.spec.values import Choice, Flag, Label, String
+from ledger.spec.plan import DATE
+from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, Made, MappingOf, Row, Values, quantity
+from ledger.spec.values import Choice, Constant, Flag, Label, String, ValueType
+
+Asked = Mapping[str, tuple[str, str, str]]  # name: expression, unit, title
+KEPT = "memory.static.weights + memory.static.master + memory.static.gradients + memory.static.optimizer"
+
+
+def sought(figures: Asked) -> dict[str, Sought]:
+    """What a form asks for, by name, from rows of expression, unit and title."""
+    return {name: Sought(Expression(text), unit, title) for name, (text, unit, title) in figures.items()}
+
+
+def needed(key: str, kind: ValueType, meaning: str) -> Row:
+    """A field that a form cannot do without."""
+    return Row(key, kind, meaning, key, NEEDED)
+
+
+RIDGE: Asked = {
+    "peak": ("accelerator.peak[dtype]", "", "dense peak"),
+    "sparse": ("2 * peak", "", "with 2:4 sparsity, as data sheets print it"),
+    "bandwidth": ("accelerator.bandwidth", "", "memory bandwidth"),
+    "ridge": ("peak / bandwidth", "", "intensity from which it computes"),
+}
+LARGEST: Asked = {
+    "parameters": ("devices * accelerator.memory_labelled / total", "parameters", "largest model"),
+    "memory": ("devices * accelerator.memory_labelled", "", "memory of the devices"),
+    "per_parameter": ("total", "B each", "state a parameter"),
+}
+STORAGE: Asked = {
+    "bytes": ("checkpoint.bytes", "", "bytes of one checkpoint"),
+    "seconds": ("bytes / bandwidth", "", "seconds to write it"),
+    "between_failures": (
+        "1 / failures if failures > 0 else 'the plan states no failures'",
+        "s",
+        "time between failures of the job",
+    ),
+    "interval": ("sqrt(2 * seconds / failures) if failures > 0 else 'as seldom as one likes'", "s", "best interval"),
+    "goodput": (
+        "1 - seconds / interval - failures * (interval / 2 + restart) if failures > 0 else 1",
+        "%",
+        "share of the time that trains, at that interval",
+    ),
+}
+LEVEL: Asked = {
+    "recompute": ("recompute.policy", "", "recompute"),
+    "peak": ("memory.peak", "", "peak"),
+    "free": ("headroom", "", "kept free"),
+    "whole": ("peak + free", "", "to plan for"),
+}
+SEGMENT: Asked = {
+    "segment": ("recompute.segment", "", "layers at once"),
+    "peak": ("memory.peak", "", "peak"),
+    "activations": ("memory.activations", "", "activations then"),
+    "redone": ("flops.recompute", "", "repeated"),
+    "forward": ("flops.forward", "", "forward pass"),
+    "time": ("time.step", "", "time of a step"),
+}
+SEGMENTS: Asked = {
+    "best": ("best.segment", "", "layers in the best segment, of all whole lengths"),
+    "forwards": ("1 + (best.redone - none.redone) / none.forward", "1", "forward passes in a step, with that segment"),
+}
+OFFER: Asked = {
+    "device": ("accelerator.title", "", ""),
+    "price": ("price", "USD", "an hour"),
+    "asked": ("date", "", "asked"),
+    "hours": ("dollars / price", "", "device-hours"),
+    "flops": ("3600 * hours * accelerator.peak[format] * mfu", "FLOP", "FLOPs"),
+    "parameters": ("sqrt(flops / (6 * tokens_per_parameter))", "parameters", "parameters"),
+    "tokens": ("tokens_per_parameter * parameters", "tokens", "tokens"),
+    "state": ("total * parameters", "B", "state"),
+    "memory": ("accelerator.memory_labelled", "", "memory"),
+}
+BOUGHT: Asked = {
+    "device": ("title", "", ""),
+    "price": ("assumptions.price.per_device_hour", "USD", "an hour"),
+    "hours": ("dollars / price", "", "device-hours"),
+    "parameters": ("parameters", "", "parameters"),
+    "tokens": ("3600 * hours / cluster.devices * tokens_per_second", "tokens", "tokens"),
+    "per_parameter": ("tokens / parameters", "1", "tokens a parameter"),
+}
+
+
+def _ridge(of: Values) -> Values:
+    return {"accelerator": of["accelerator"], "with": {"dtype": of["dtype"]}, "figures": sought(RIDGE)}
+
+
+def _storage(of: Values) -> Values:
+    return {**of, "with": {"bandwidth": f"{of.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)}
+
+
+def _largest(of: Values) -> Values:
+    state = Stated(StateAsk, {"precision": of["precision"], "optimizer": of["optimizer"]})
+    about = {"state": state, "accelerator": of["accelerator"], "with": {"devices": str(of["devices"])}}
+    return {**about, "figures": sought(LARGEST)}
+
+
+def _segments(of: Values) -> Values:
+    best = Find("recompute.segment", ("memory.peak >= 1 B",), minimize="memory.peak")
+    cases = {
+        "none": {"set": ("recompute=none",)},
+        "each": {"set": ("recompute={segment: 1}",)},
+        "best": {"set": ("recompute={segment: 1}",), "find": best},
+    }
+    return {**of, "figures": sought(SEGMENT), "cases": cases, "then": sought(SEGMENTS)}
+
+
+def _levels(of: Values) -> Values:
+    cases = {name: {"set": (*more, f"assumptions.headroom={name}")} for name, more in of.pop("levels").items()}
+    return {**of, "cases": cases, "figures": sought(LEVEL)}
+
+
+def _budget(of: Values) -> Values:
+    known = {"dollars": f"{of['dollars']} USD", **{key: str(of[key]) for key in ("mfu", "tokens_per_parameter")}}
+    state = Stated(StateAsk, {"precision": of["precision"], "optimizer": of["optimizer"]})
+    cases: dict[str, Values] = {
+        offer["accelerator"].name: {
+            "accelerator": offer["accelerator"],
+            "state": state,
+            "with": {"price": f"{offer['price']} USD", "date": offer["date"]},
+            "figures": sought(OFFER),
+        }
+        for offer in of["offers"]
+    }
+    cases |= {Path(one["plan"].name).stem: {**one, "figures": sought(BOUGHT)} for one in of.get("plans", ())}
+    return {"cases": cases, "with": known, "most": "flops"}
+
+
+FIELDS: Mapping[str, Row] = {
+    row.key: row
+    for row in (
+        needed("plan", PLAN, A_PLAN),
+        SET,
+        needed("accelerator", ACCELERATOR, "The device."),
+        needed("dtype", FORMAT, "What it multiplies."),
+        needed("precision", PRECISION, "The number formats."),
+        needed("optimizer", OPTIMIZER, "What updates the weights."),
+        needed("devices", COUNT, "How many devices there are."),
+        needed("bandwidth", quantity("B/s"), "What storage takes in: `100 GB/s`."),
+        needed("price", quantity("USD"), "Of one device for an hour."),
+        needed("date", DATE, "Date of the offer: `2026-05-18`."),
+        replace(SOURCED, attribute="source", needed=NEEDED),
+        needed("dollars", quantity("USD"), "What there is to spend."),
+        needed("mfu", quantity("1", greatest=1), "The utilisation that is assumed."),
+        needed("tokens_per_parameter", COUNT, "How long the model is trained."),
+    )
+}
+
+
+def form(keys: str, make: Callable[[Values], Values] = dict, *more: Row) -> Fields:
+    """A mapping with these fields, and `more`, of which a question is made."""
+    return Fields((*(FIELDS[key] for key in keys.split()), *more), make)
+
+
+FOR = Row("for", Constant("parameters"), "What is looked for.", needed=NEEDED)
+OFFERS = needed("offers", ListOf(form("accelerator price date source"), 1), "Devices and what they cost.")
+PLANS = Row("plans", ListOf(form("plan set")), "Plans to be compared with.", "plans")
+LEVEL_ROWS = tuple(Row(name, TEXTS, "Overrides of the plan that is to leave so much free.", name) for name in POLICIES)
+LEVELS = needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")
+
+# Each with what it is about, and with its fields.
+FORMS: Mapping[str, tuple[str, Fields]] = {
+    "ridge": ("Rate over bandwidth of a device.", form("accelerator dtype", _ridge)),
+    "solve": (
+        "The largest model whose state fits: memory <= devices x capacity.",
+        form("precision optimizer devices accelerator", _largest, FOR),
+    ),
+    "storage": ("Weights and states written to storage, and how often.", form("plan set bandwidth", _storage)),
+    "levels": ("The peak and what a headroom policy keeps free.", form("plan set", _levels, LEVELS)),
+    "segments": (
+        "Layers recomputed in segments: none, of one layer, and of the best whole length.",
+        form("plan set", _segments),
+    ),
+    "budget": (
+        "What an amount of money trains: the model for which so many tokens a parameter are just paid for.",
+        form("dollars mfu tokens_per_parameter precision optimizer", _budget, OFFERS, PLANS),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +228,8 @@ class Subject:
 
 SUBJECTS: Mapping[str, Subject] = {
     "operation": Subject(AskOf(OperationAsk, step_faults), operations.operation),
-    "tensor": Subject(AskOf(TensorAsk, move_faults), formats.tensor),
-    "dtype": Subject(AskOf(DtypeAsk), formats.dtype),
+    "tensor": Subject(AskOf(TensorAsk, move_faults), subjects.tensor),
+    "dtype": Subject(AskOf(DtypeAsk), subjects.dtype),
     "state": Subject(AskOf(StateAsk), states.state),
     "optimizer": Subject(AskOf(OptimizerAsk), states.optimizer),
     "inference": Subject(AskOf(InferenceAsk), serving.inference),

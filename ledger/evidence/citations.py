@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.evidence.documents import LIBRARY_FOLDER, read_document
-from ledger.spec.bounded_files import read_bounded
 from ledger.spec.library import FOLDERS, default_library
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT
-from ledger.spec.sources import exists
+from ledger.spec.sources import exists, read_bounded
 
 CITED = re.compile(r"\(([^()]+\.ya?ml)\)")  # as `ledger calibrate` writes it behind a publication or a command
 

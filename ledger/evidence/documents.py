@@ -12,16 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ledger.evidence.microbenchmarks.checks import benchmark_problems, published_fit_problems
 from ledger.evidence.microbenchmarks.records import PlacedRecord, Record, series_records
+from ledger.evidence.microbenchmarks.samples import benchmark_problems, published_fit_problems
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
-from ledger.evidence.verdict_records import DERIVATION, verdict, verdict_problems
-from ledger.evidence.verdicts import ComparedFigure
+from ledger.evidence.verdicts import DERIVATION, ComparedFigure, verdict, verdict_problems
+from ledger.spec.faults import Faults, Written
+from ledger.spec.kinds import TYPES
 from ledger.spec.library import FOLDERS, default_library, display_path
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
-from ledger.spec.validate import faults
 
 LIBRARY_FOLDER = "specs/evidence/"  # how a file of the library is cited, wherever the library lies
 RECORDS, SERIES, PLAN = "records", "series", "plan"  # keys of a file
@@ -188,3 +188,13 @@ def _without_plan(ran: Mapping[str, list[Node]], node: Node) -> Iterator[Problem
     first = next((records[0] for records in ran.values() if records), None)
     if first is not None and PLAN not in node.fields:
         yield Problem(first.where, "a whole run needs a `plan`", "write `plan:` above the records, which share it")
+
+
+# --- A document held to what its kind may say ---
+
+
+def faults(node: Node, kind: str) -> Faults:
+    """Everything in a document that its kind does not allow."""
+    found: Faults = []
+    TYPES[kind].read(Written(node), found)
+    return found

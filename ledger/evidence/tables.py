@@ -9,10 +9,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.spec.bounded_files import read_bounded
 from ledger.spec.near import closest, nearest
 from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
 from ledger.spec.reader import BREAKS, CONTROLS
+from ledger.spec.sources import read_bounded
 
 LARGEST_TABLE = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
 # One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.

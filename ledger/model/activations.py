@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import ACTIVATION, KernelClass
+from ledger.spec.kernel_classes import ACTIVATION, DROPOUT, KernelClass
 
 Form = Callable[[Tape, str, Tensor], Tensor]
 
@@ -87,3 +87,12 @@ ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
     "sigmoid": (_sigmoid, _sigmoid),
     "relu2": (_squared_relu, _squared_relu),
 }
+
+
+# --- Dropout as a kernel of its own ---
+
+
+def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """Dropout saves its mask, a byte an element."""
+    mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
+    return tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])

@@ -3,25 +3,298 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model.context import mixed
+from ledger.model import tape as moves
+from ledger.model.attention_cores import CORES
+from ledger.model.cached_attention import CONTEXT, CORE, SCORES, attended, cache_of, from_cache, written
+from ledger.model.causes import Module
+from ledger.model.collectives import collective
 from ledger.model.custom import custom
 from ledger.model.dims import Dim, symbol
+from ledger.model.elementwise import Pointwise
 from ledger.model.gated_delta import gated_delta
-from ledger.model.latent import latent
-from ledger.model.latent_cache import latent_from_cache
 from ledger.model.mamba2 import mamba2
-from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
-from ledger.model.rotary import rotated
+from ledger.model.operations import Operation, differentiable, handed_on
+from ledger.model.rotary import rotated, turned
 from ledger.model.sides import CROSS
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import COPY
+from ledger.model.tensors import BUFFER, Tensor
+from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention, Norm
+
+AXIS = "context"
+
+
+def mixed(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """The core of attention between the exchanges that it needs; the result is cut as the queries are."""
+    if tape.cache:
+        return from_cache(tape, query, key, value, spec)
+    exchange = tape.layout.exchange if any(axis == AXIS for _, axis in query.split) else "none"
+    return EXCHANGES[exchange](tape, query, key, value, spec)
+
+
+def _none(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    return CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
+
+
+def _all_gather(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Every device has all keys and values, for its own queries (Grattafiori et al. 2024, section 3.3.2)."""
+    return _none(tape, query, moves.all_gather_along(tape, key, AXIS), moves.all_gather_along(tape, value, AXIS), spec)
+
+
+def _all_to_all(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Every device has the whole sequence of some heads (DeepSpeed-Ulysses, Jacobs et al. 2023)."""
+    query, key, value = (_turned(tape, tensor, "seq", tensor.dims[2].name) for tensor in (query, key, value))
+    result = _none(tape, query, key, value, spec)
+    return _turned(tape, result, result.dims[2].name, "seq")
+
+
+def _turned(tape: Tape, tensor: Tensor, cut: str, instead: str) -> Tensor:
+    """The tensor cut over another of its dims."""
+    split = tuple((instead, axis) if (name, axis) == (cut, AXIS) else (name, axis) for name, axis in tensor.split)
+    result = replace(tensor.on(split, f"{tensor.name}.by_{instead}"), view_of="")
+    return tape.record(collective(f"{tensor.name}.all_to_all", "all_to_all", AXIS, tensor, result))
+
+
+# The ring is inside the kernel: `cores` passes blocks around where the layout says so.
+EXCHANGES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
+    "none": _none,
+    "all_gather": _all_gather,
+    "all_to_all": _all_to_all,
+    "ring": _none,
+}
+
+
+# --- Multi-head latent attention ---
+
+# From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
+# qkv_up_proj_and_rope_apply).
+EXPANDED = "up_projection"
+
+
+def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
+    query = query_of(tape, x, spec, norms)
+    key, value = _latent_key_and_value(tape, x, spec, norms)
+    return out_of(tape, mixed(tape, query, key, value, spec), spec)
+
+
+def out_of(tape: Tape, context: Tensor, spec: Attention) -> Tensor:
+    """The output projection of what heads attended to; (batch seq d_model)."""
+    einsum = "batch seq heads v_head_dim, d_model heads v_head_dim -> batch seq d_model"
+    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
+
+
+def query_of(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """Queries, through a latent of their own where they have one, with the rotary part of each head turned."""
+    source, up = "d_model", tape.inside(EXPANDED)
+    if spec.q_rank:
+        source = "q_rank"
+        einsum = "batch seq d_model, q_rank d_model -> batch seq q_rank"
+        narrow = tape.linear(Module("attention", "q_latent"), einsum, x, bias=spec.qkv_bias)
+        x = norm(up, Module("attention", "q_latent_norm"), narrow, norms, source)
+    nope, rope = tape.dims("nope_head_dim rope_head_dim")
+    wide = (Dim("head_dim", nope.symbol + rope.symbol),)
+    einsum = f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim"
+    query = up.linear(Module("attention", "q"), einsum, x, lead=2, sizes=wide)
+    if _in_place(tape):
+        result = replace(query, name="attention/rotary_q", view_of=query.storage)
+        return up.record(RotatedHeads(result.name, ROTARY, (query, *_own_tables(tape)), (result,), flops=3))
+    straight, turning = up.taken(
+        query,
+        {
+            "attention/q.straight": tape.dims("batch seq heads nope_head_dim"),
+            "attention/q.turning": tape.dims("batch seq heads rope_head_dim"),
+        },
+    )
+    return up.joined("attention/q.joined", [straight, turned(up, "attention/rotary_q", turning, spec)], query.dims)
+
+
+def _latent_key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
+    """Keys and values of every head from the latent; the part of the keys that is turned is one for all heads."""
+    rope, nope, wide = tape.dims("rope_head_dim nope_head_dim v_head_dim")
+    joint = joint_latent(tape, x, spec)
+    if _in_place(tape):
+        return _turned_pair(tape, joint, norms)
+    narrow, turning = normed_latent(tape, joint, spec, norms)
+    up = tape.inside(EXPANDED)
+    expanded = Dim("key_value", nope.symbol + wide.symbol)
+    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
+    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
+    key, value = up.taken(
+        pair,
+        {
+            "attention/k.straight": tape.dims("batch seq heads nope_head_dim"),
+            "attention/v": tape.dims("batch seq heads v_head_dim"),
+        },
+    )
+    together = Dim("head_dim", nope.symbol + rope.symbol)
+    like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
+    for axis in [axis for dim, axis in pair.split if dim == "heads"]:
+        turning = moves.gather_or_share(up, turning, axis)
+    return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel=COPY), value
+
+
+def joint_latent(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """The latent of keys and values, and beside it the part of the keys that is turned; (batch seq kv_latent)."""
+    kv_rank, rope = tape.dims("kv_rank rope_head_dim")
+    both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
+    einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
+    return tape.linear(Module("attention", "kv_latent"), einsum, x, bias=spec.qkv_bias, sizes=(both,))
+
+
+def normed_latent(tape: Tape, joint: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
+    """The latent, normed, and the part of the keys that all heads share, turned."""
+    narrow, turning = tape.taken(
+        joint,
+        {
+            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
+            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
+        },
+    )
+    up = tape.inside(EXPANDED)
+    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
+    return narrow, turned(up, "attention/rotary_k", turning, spec)
+
+
+def _in_place(tape: Tape) -> bool:
+    """Whether one kernel rotates queries in place, and one makes keys and values of what they are projected to."""
+    return tape.kernels.rotary == "fused" and tape.stack.latent_rotary == "in_place"
+
+
+def _own_tables(tape: Tape) -> tuple[Tensor, ...]:
+    """Cosines, sines, and the angles in fp32, of which each layer keeps its own.
+
+    megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py, get_cached_cos_sin and get_emb: an embedding is
+    made by each attention module.
+    """
+    dims, names = tape.dims("seq rope_head_dim"), ("cos", "sin", "angles")
+    own = tape.precision.activations
+    return tuple(
+        Tensor(f"attention/rotary_{name}", dims, dtype, BUFFER)
+        for name, dtype in zip(names, (own, own, "fp32"), strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class RotatedHeads(Pointwise):
+    """A rotation of a part of each head in place, forward and backward, which reads tables alone."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is rotated where it is."""
+        return handed_on(self, self.inputs[0])
+
+
+@dataclass(frozen=True)
+class KeysAndValues(Pointwise):
+    """Keys and values of what both are projected to and of the rotated part, which all heads share."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel, of both gradients."""
+        upstream = tuple(tensor.gradient for tensor in self.outputs)
+        wanted = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
+        return (Pointwise(f"{self.name}.gradient", ROTARY, upstream, wanted, flops=3),)
+
+
+def _turned_pair(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tensor, Tensor]:
+    """The same, as megatron/core/fusions/fused_mla_yarn_rope_apply.py rotates it (fused_apply_mla_rope_for_kv).
+
+    The norm reads a copy of the latent without the rotated part (transformer_engine/pytorch/module/base.py,
+    prepare_forward: `inp.contiguous()`).
+    """
+    up = tape.inside(EXPANDED)
+    nope, rope, wide = tape.dims("nope_head_dim rope_head_dim v_head_dim")
+    narrow, turning = tape.taken(
+        joint,
+        {
+            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
+            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
+        },
+    )
+    narrow = up.pointwise("attention/kv_latent.copy", narrow, kernel=COPY, add=True)
+    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
+    for axis in [axis for _, axis in joint.split if axis == tape.layout.splits.get("heads")]:
+        turning = moves.gather_or_share(tape, turning, axis)
+    expanded = Dim("key_value", nope.symbol + wide.symbol)
+    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
+    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
+    together, heads = Dim("head_dim", nope.symbol + rope.symbol), pair.dims[:-1]
+    key = up.activation("attention/k", (*heads, together), pair.dtype, pair.split)
+    value = up.activation("attention/v", (*heads, wide), pair.dtype, pair.split)
+    up.record(KeysAndValues(key.name, ROTARY, (pair, turning, *_own_tables(tape)), (key, value), flops=3))
+    return key, value
+
+
+# --- Multi-head latent attention over a cache of latents ---
+
+KEY_VALUE = Module("attention", "kv")
+LATENT_SCORES = "batch seq heads width, batch key width -> batch heads seq key"
+LATENT_CONTEXT = "batch heads seq key, batch key values -> batch seq heads values"
+
+
+def latent_from_cache(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """New latents are written to the cache, which every device of a tensor-parallel group has whole."""
+    query = query_of(tape, x, spec, norms)
+    narrow, turning = normed_latent(tape, joint_latent(tape, x, spec), spec, norms)
+    inner = tape.inside(CORE)
+    waiting = written(inner, (narrow, turning), (*tape.dims("batch seq"), _joint(tape)))
+    see = _absorbed if cache_of(tape).decodes else _expanded
+    return out_of(tape, see(inner, query, waiting), spec)
+
+
+def _joint(tape: Tape) -> Dim:
+    kv_rank, rope = tape.dims("kv_rank rope_head_dim")
+    return Dim("latent", kv_rank.symbol + rope.symbol)
+
+
+def _weight(tape: Tape) -> Tensor:
+    heads, nope, wide, kv_rank = tape.dims("heads nope_head_dim v_head_dim kv_rank")
+    return tape.weight(KEY_VALUE, (heads, Dim("key_value", nope.symbol + wide.symbol), kv_rank), lead=2)
+
+
+def _expanded(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
+    """Keys and values of every head of all tokens that a pass reads, as in training."""
+    batch, seen, _ = waiting.dims
+    kv_rank, rope, nope, wide = tape.dims("kv_rank rope_head_dim nope_head_dim v_head_dim")
+    latents = replace(waiting, name="attention/latents", dims=(batch, seen, kv_rank), role="activation")
+    einsum = "batch key kv_rank, heads key_value kv_rank -> batch key heads key_value"
+    pair = tape.contract(KEY_VALUE, einsum, latents, _weight(tape))
+    heads, together = pair.dims[2], Dim("head_dim", nope.symbol + rope.symbol)
+    key = tape.activation("attention/k", (batch, seen, heads, together), pair.dtype, pair.split)
+    turned = replace(waiting, name="attention/turned", dims=(batch, seen, rope), role="activation")
+    half = replace(pair, name="attention/k.straight", dims=(batch, seen, heads, nope), view_of=pair.storage)
+    key = tape.pointwise("attention/k", half, turned, like=key, dtype=key.dtype, kernel=COPY)
+    value = replace(pair, name="attention/v", dims=(batch, seen, heads, wide), view_of=pair.storage)
+    result = tape.activation("attention/core", (*query.dims[:3], wide), query.dtype, query.split)
+    return tape.record(attended(tape, (query, key, value), result, (query, key, value), (SCORES, CONTEXT)))
+
+
+def _absorbed(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
+    """Queries in the latent see the cache as it is; what they give is expanded to values of each head."""
+    batch, seq, heads, _ = query.dims
+    kv_rank, rope, nope, wide = tape.dims("kv_rank rope_head_dim nope_head_dim v_head_dim")
+    weight = _weight(tape)
+    of_keys, of_values = (
+        replace(weight, name=f"{weight.name}.of_{name}", dims=(heads, width, kv_rank))
+        for name, width in (("keys", nope), ("values", wide))
+    )
+    straight = replace(query, name="attention/q.straight", dims=(batch, seq, heads, nope), view_of=query.storage)
+    turning = replace(query, name="attention/q.turning", dims=(batch, seq, heads, rope), view_of=query.storage)
+    einsum = "batch seq heads nope_head_dim, heads nope_head_dim kv_rank -> batch seq heads kv_rank"
+    latent = tape.contract(Module("attention", "q_absorbed"), einsum, straight, of_keys)
+    both = replace(latent, name="attention/q.both", dims=(batch, seq, heads, _joint(tape)))
+    values = replace(waiting, name="attention/latents", dims=(*waiting.dims[:2], kv_rank), view_of=waiting.storage)
+    result = tape.activation("attention/core", latent.dims, latent.dtype, latent.split)
+    kernel = attended(
+        tape, (latent, turning, waiting), result, (both, waiting, values), (LATENT_SCORES, LATENT_CONTEXT)
+    )
+    context = tape.record(kernel)
+    einsum = "batch seq heads kv_rank, heads v_head_dim kv_rank -> batch seq heads v_head_dim"
+    return tape.contract(Module("attention", "v_expanded"), einsum, context, of_values)
 
 
 def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:

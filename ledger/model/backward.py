@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import sympy
 
 from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction
-from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, differentiable
+from ledger.model.elementwise import Lookup, Pointwise
+from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.projections import is_joined
-from ledger.model.quantised import Quantise
+from ledger.model.quantised import Quantise, Quantised
+from ledger.model.tape import Convolution
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import ELEMENTWISE
+from ledger.spec.kernel_classes import (
+    CROSS_ENTROPY,
+    DROPOUT,
+    ELEMENTWISE,
+    EMBEDDING,
+    NORM_BACKWARD,
+    NORM_FORWARD,
+    SOFTMAX,
+)
+from ledger.spec.plan import Train
 
 
 def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> tuple[Operation, ...]:
@@ -171,3 +184,145 @@ def _sums_over(operation: Operation, weight: Tensor, axis: str) -> bool:
     own = {dim.name for dim in weight.dims}
     cut = {name for tensor in (*operation.inputs, *operation.outputs) for name, a in tensor.split if a == axis}
     return not isinstance(operation, Collective) and bool(cut - own) and not bool(cut & own)
+
+
+# --- Weights that are not trained ---
+
+
+def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
+    """Whether a weight of a group stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
+
+    def named(weight: Tensor) -> bool:
+        inside = (weight.name, weight.parameter.module.component) if weight.parameter else (weight.name,)
+        return any(name in train.names for name in (group, *inside, *(f"{group}/{one}" for one in inside)))
+
+    def adapter(weight: Tensor) -> bool:
+        return weight.parameter is not None and weight.parameter.module.adapter
+
+    rules: dict[str, Callable[[Tensor], bool]] = {
+        "all": lambda _: False,
+        "only": lambda weight: not named(weight),
+        "frozen": named,
+        "lora": lambda weight: not adapter(weight),
+    }
+    return rules[train.kind]
+
+
+def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
+    """The same operations where some weights, and the values that are still when they enter, have no gradient.
+
+    A result of such values alone has none either, and what only their gradients would read is not saved.
+    """
+    known: set[str] = set()
+    weights = {tensor for operation in operations for tensor in operation.inputs if tensor.role == "weight"}
+    left_out = {weight.name for weight in weights if still(weight)}
+    kept = (op for op in operations if op.towards not in left_out and op.towards not in known)
+    return tuple(_marked(operation, known, still) for operation in kept)
+
+
+def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], bool]) -> Operation:
+    def mark(tensor: Tensor) -> Tensor:
+        stays = tensor.frozen or tensor.storage in known or (tensor.role == "weight" and still(tensor))
+        return replace(tensor, frozen=True) if stays else tensor
+
+    operation = _with(operation, tuple(map(mark, operation.inputs)), operation.outputs, operation.saves)
+    if isinstance(operation, Quantised):
+        operation = operation.of(tuple(map(mark, operation.originals)))
+    known |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
+    if not any(map(differentiable, operation.learned())):
+        known |= {tensor.storage for tensor in operation.outputs}
+    saves = tuple(mark(tensor) for tensor in operation.saves)
+    operation = _with(operation, operation.inputs, tuple(map(mark, operation.outputs)), saves)
+    return _with(operation, operation.inputs, operation.outputs, tuple(_needed(operation)))
+
+
+def _with(
+    operation: Operation, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], saves: tuple[Tensor, ...]
+) -> Operation:
+    """The operation with these tensors; itself where they are its own, as in a model whose weights are all trained."""
+    if (operation.inputs, operation.outputs, operation.saves) == (inputs, outputs, saves):
+        return operation
+    return replace(operation, inputs=inputs, outputs=outputs, saves=saves)
+
+
+def _needed(operation: Operation) -> Iterator[Tensor]:
+    """What autograd really saves: an operand of a product is kept for the gradient of the other one alone."""
+    if not any(map(differentiable, operation.learned())):
+        return
+    others: dict[str, bool] = {}
+    product = isinstance(operation, Pointwise) and operation.kernel == ELEMENTWISE and len(operation.inputs) == 2
+    if (isinstance(operation, Contraction) and not isinstance(operation, Convolution)) or product:
+        left, right = operation.inputs[:2]
+        others = {left.storage: differentiable(right), right.storage: differentiable(left)}
+        if left.storage == right.storage:
+            others = {}
+    if isinstance(operation, Quantised):
+        others = operation.needed()
+    for place, tensor in enumerate(operation.saves):
+        # what a contraction saves first stands for its first operand, be it the shard that this is gathered from
+        stands = isinstance(operation, Contraction) and not isinstance(operation, Quantised) and place == 0
+        name = operation.inputs[0].storage if stands else tensor.storage
+        if others.get(name, True):
+            yield tensor
+
+
+# --- What a compiler of kernels does to a run of elementwise operations ---
+
+# Where a run holds one of these, it is priced like it: reductions set the pace of the kernel they are fused into.
+LEADING = (CROSS_ENTROPY, SOFTMAX, NORM_BACKWARD, NORM_FORWARD, DROPOUT)
+
+
+@dataclass(frozen=True)
+class Fused(Pointwise):
+    """A run of elementwise operations as one kernel: what lies between them never leaves the chip."""
+
+    parts: tuple[Operation, ...] = ()
+
+    def vector(self) -> sympy.Expr:
+        """The FLOPs of all parts."""
+        return total(part.vector() for part in self.parts)
+
+
+def fused(operations: Sequence[Operation], kept: Iterable[Tensor] = ()) -> tuple[Operation, ...]:
+    """Consecutive elementwise operations become one; what is `kept`, or used later, is still written."""
+    lasting = {tensor.storage for tensor in kept} | {operations[-1].output.storage} if operations else set()
+    found: list[Operation] = []
+    runs = [tuple(run) for _, run in groupby(operations, key=_fusible)]
+    for index, run in enumerate(runs):
+        if len(run) == 1 or not _fusible(run[0]):
+            found.extend(run)
+            continue
+        later = {tensor.storage for after in runs[index + 1 :] for op in after for tensor in op.inputs}
+        found.append(_joined(run, lasting | later))
+    return tuple(found)
+
+
+def _fusible(operation: Operation) -> bool:
+    return isinstance(operation, Pointwise) and not isinstance(operation, Lookup) and operation.kernel != EMBEDDING
+
+
+def _joined(run: Sequence[Operation], needed: set[str]) -> Fused:
+    made = {tensor.storage: tensor for op in run for tensor in op.outputs}
+    inputs = {t.storage: t for op in run for t in op.inputs if t.storage not in made}
+    outputs = tuple(tensor for name, tensor in made.items() if name in needed) or run[-1].outputs
+    kernel = next((kind for kind in LEADING if any(op.kernel == kind for op in run)), ELEMENTWISE)
+    saves = {t.storage: t for op in run for t in op.saves}
+    names = {op.name for op in run}
+    name = f"{run[-1].name}.fused" if len(names) > 1 else run[-1].name
+    last = run[-1]
+    return Fused(
+        name,
+        kernel,
+        tuple(inputs.values()),
+        outputs,
+        tuple(saves.values()),
+        region=last.region,
+        block=last.block,
+        forward=last.forward,
+        parts=tuple(run),
+    )
+
+
+def kernels(operations: Sequence[Operation], kept: Iterable[Tensor], *, compiled: bool) -> Iterator[Operation]:
+    """The kernels that run: the operations themselves, or what a compiler makes of them."""
+    yield from fused(operations, kept) if compiled else operations

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ledger.model.attention_cores import FusedAttention, sinks
 from ledger.model.cache import Cache
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.fused_attention import FusedAttention
 from ledger.model.operations import Operation
-from ledger.model.sinks import sinks
 from ledger.model.tape import Tape
 from ledger.model.tensors import BUFFER, Tensor
-from ledger.spec.kernel_classes import ATTENTION, COPY, DECODE, FORWARD, NO_KERNEL, KernelClass
-from ledger.spec.kernel_families import BYTE_CACHES
+from ledger.spec.kernel_classes import ATTENTION, BYTE_CACHES, COPY, DECODE, FORWARD, NO_KERNEL, KernelClass
 from ledger.spec.plan import Attention
 
 CORE = "core"  # region of what each sequence does by itself: no product joins sequences here

@@ -6,26 +6,28 @@ and launched follows from the operations and is stated nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import sympy
 
-from ledger.model import dtypes, images, moves
-from ledger.model.activations import activation
+from ledger.model import dtypes, images
+from ledger.model import tape as moves
+from ledger.model.activations import activation, dropout
 from ledger.model.attention import attention, crossed
+from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.custom import custom
 from ledger.model.dims import Dim
-from ledger.model.dropout import dropout
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
-from ledger.model.feed_forward import mlp
-from ledger.model.held_inputs import UPDATE
-from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.experts import TWO, activated, experts
+from ledger.model.images import heard
 from ledger.model.norms import norm
+from ledger.model.product_frames import UPDATE
 from ledger.model.shared_results import shared
 from ledger.model.sides import CROSS
-from ledger.model.sound import heard
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
-from ledger.spec.plan import Group, Model
+from ledger.spec.plan import MLP, Group, Model
 
 TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
 TYPES = Module("embedding", "types")
@@ -168,7 +170,7 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     kind = WholeLookup if table.split and whole else Lookup
     result = tape.record(kind(name, EMBEDDING, (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
-        result = moves.reduced(tape, result, axis)
+        result = moves.reduce_to_stream(tape, result, axis)
     if not table.split and len(result.dims) == 3:
         result = result.on(tape.layout.stream)
     return result
@@ -224,3 +226,58 @@ def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
         found = tape.pointwise("head/softcap.multiply", tanh)
     return tape.pointwise("head/scale", found) if model.head_scale else found
+
+
+# --- The feed-forward part of a layer, of the kinds a model can name ---
+
+
+def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """The feed-forward layer: plain (up, activation, down), gated (gate and up, product, down), experts, or its own."""
+    return MLPS[spec.kind](tape, x, spec)
+
+
+def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    up = _into(tape, x, "up", spec)
+    inner = tape.inside("activation")
+    return _out_of(tape, dropped(inner, activation(inner, "mlp/activation", up, spec.activation), spec), spec)
+
+
+def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    if spec.fused_gate_up:
+        einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
+        joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
+        return _out_of(tape, dropped(tape.inside("activation"), activated(tape, joint, spec), spec), spec)
+    gate = _into(tape, x, "gate", spec)
+    inner = tape.inside("activation")
+    if tape.kernels.activation == "fused_gated":
+        up = _into(tape, x, "up", spec)
+        product = inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
+        return _out_of(tape, dropped(inner, product, spec), spec)
+    active = activation(inner, "mlp/activation", gate, spec.activation)
+    up = _into(tape, x, "up", spec)  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
+    product = inner.pointwise("mlp/product", active, up, saves=[active, up])
+    return _out_of(tape, dropped(inner, product, spec), spec)
+
+
+def dropped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """What the last projection reads, dropped out where the model does so."""
+    return dropout(tape, "mlp/dropout", x) if spec.dropout else x
+
+
+def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:
+    einsum = "batch seq d_model, d_ff d_model -> batch seq d_ff"
+    return tape.linear(Module("mlp", name), einsum, x, bias=spec.bias)
+
+
+def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    einsum = "batch seq d_ff, d_model d_ff -> batch seq d_model"
+    return tape.linear(Module("mlp", "down"), einsum, x, bias=spec.bias)
+
+
+MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {
+    "plain": _plain,
+    "gated": _gated,
+    "experts": experts,
+    "custom": lambda tape, x, spec: custom(tape, x, spec.custom, "mlp"),
+    "none": lambda _, x, __: x,  # and a layer neither norms nor adds it
+}

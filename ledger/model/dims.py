@@ -7,7 +7,7 @@ from functools import cache
 
 import sympy
 
-from ledger.spec.axes import AXES
+from ledger.spec.parallelism import AXES
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import dispatch, moves, routing, row_maps
+from ledger.model import dispatch, dtypes, routing, row_maps
+from ledger.model import tape as moves
+from ledger.model.activations import activation
 from ledger.model.cache import reached
+from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.dims import Dim, listed
-from ledger.model.elementwise import Addition, Pointwise
-from ledger.model.gated_experts import TWO, activated, shared, weighed
-from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.elementwise import Addition, Pointwise, Weighed
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -36,12 +37,12 @@ def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
         return _mapped(tape, x, spec)
     axis = tape.layout.splits.get("d_ff")
     if axis:
-        x = moves.used_by_all(tape, x, axis)
+        x = moves.gather_or_share(tape, x, axis)
     chosen = routed(tape.inside("router"), x, spec)
     result = KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec)
     if spec.shared:
         result = _joined(tape, result, shared(tape, x, spec))
-    return moves.reduced(tape, result, axis) if axis else result
+    return moves.reduce_to_stream(tape, result, axis) if axis else result
 
 
 def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
@@ -244,3 +245,81 @@ def _entering(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
 def _leaving(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
     """What counts of what experts give: its product with the weights, but where these multiplied the inputs."""
     return rows if spec.router.scales == "input" else weighed(tape, rows, weights)
+
+
+# --- Inside an expert ---
+
+TWO = Dim("two", sympy.Integer(2))  # gate and up
+ONE = Dim("one", sympy.Integer(1))
+SHARED = "shared_experts"  # the region of the experts that every token uses
+
+
+def weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
+    """Every row times its weight; both are saved."""
+    result = tape.activation(name, rows.dims, dtypes.promote(rows.dtype, weights.dtype), rows.split)
+    return tape.record(Weighed(name, ELEMENTWISE, (rows, weights), (result,), (rows, weights)))
+
+
+def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None) -> Tensor:
+    """The product of activated gate and up, which are two views of one tensor, and of `scores` of its rows.
+
+    One kernel for all of it saves what it reads (Megatron-Core, fused_bias_swiglu.py, `WeightedSwiGLUFunction`).
+    """
+    dims, inner = tuple(dim for dim in joint.dims if dim != TWO), tape.inside("activation")
+    if tape.kernels.activation == "fused_gated":
+        read = [joint, *([scores] if scores else [])]
+        return inner.pointwise("mlp/product", *read, dims=dims, dtype=joint.dtype, flops=4 + len(read), saves=read)
+    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
+    active = _gated(inner, gate, up, spec)
+    return inner.cast(weighed(inner, active, scores), active.dtype) if scores else active
+
+
+def _gated(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
+    """Activation and product, a kernel each."""
+    if spec.activation == "clamped_swiglu":
+        return _clamped_swiglu(tape, gate, up)
+    active = activation(tape, "mlp/activation", gate, spec.activation)
+    return tape.pointwise("mlp/product", active, up, saves=[active, up])
+
+
+def _clamped_swiglu(tape: Tape, gate: Tensor, up: Tensor) -> Tensor:
+    """(up + 1) gate sigmoid(alpha gate), both clamped, a kernel an operator (transformers, modeling_gpt_oss.py)."""
+    gate = tape.pointwise("mlp/gate.clamp", gate, saves=[gate])
+    up = tape.pointwise("mlp/up.clamp", up, saves=[up])
+    sigmoid = tape.pointwise("mlp/sigmoid", tape.pointwise("mlp/scaled", gate), flops=4, saves=["out"])
+    active = tape.pointwise("mlp/activation", gate, sigmoid, saves=[gate, sigmoid])
+    shifted = tape.pointwise("mlp/up.shift", up, add=True)
+    return tape.pointwise("mlp/product", shifted, active, saves=[shifted, active])
+
+
+def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
+    if tape.kernels.activation == "fused_gated":
+        return tape.pointwise("mlp/shared_product", gate, up, flops=9, saves=[gate, up])
+    active = activation(tape, "mlp/shared_activation", gate, spec.activation)
+    return tape.pointwise("mlp/shared_product", active, up, saves=[active, up])
+
+
+def shared(tape: Tape, x: Tensor, spec: MLP, *, partial: bool = True) -> Tensor:
+    """The experts that every token uses: one gated MLP, and its learned gate where there is one.
+
+    `partial`: who calls shares `x` and sums the result.
+    """
+    tape = tape.inside(SHARED)
+
+    def into(name: str) -> Tensor:
+        einsum = "batch seq d_model, shared_d_ff d_model -> batch seq shared_d_ff"
+        return tape.linear(Module("mlp", f"shared_{name}"), einsum, x, partial=partial)
+
+    gate, up = into("gate"), into("up")
+    product = _shared_product(tape.inside("activation"), gate, up, spec)
+    einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
+    out = tape.linear(Module("mlp", "shared_down"), einsum, product, partial=partial)
+    if not (spec.shared and spec.shared.gated):
+        return out
+    axis = tape.layout.splits.get("d_ff")
+    module = Module("mlp", "shared_score")
+    weight = tape.weight(module, (ONE, *tape.dims("d_model")))
+    weight = moves.gather_or_share(tape, weight, axis) if axis else weight
+    score = tape.contract(module, "batch seq d_model, one d_model -> batch seq one", x, weight)
+    share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
+    return weighed(tape, out, share, "mlp/shared_scaled")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.modules import BIAS, Parameter
+from ledger.model.causes import BIAS, Parameter
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized

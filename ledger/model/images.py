@@ -1,20 +1,22 @@
-"""Both ends of a model of images: patches behind a class token, whose last state is classified; or stem and mean."""
+"""What encoders of images and of sound begin with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import sympy
+
 from ledger.model import dtypes
+from ledger.model.activations import activation
+from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.custom import custom
 from ledger.model.dims import Dim, dim, own
-from ledger.model.elementwise import Pointwise
-from ledger.model.joining import Joined
-from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.elementwise import Lookup, Pointwise
 from ledger.model.operations import ONE, Operation, differentiable
-from ledger.model.tape import Tape
+from ledger.model.tape import Joined, Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.images import Image
-from ledger.spec.kernel_classes import COPY, REDUCTION
+from ledger.spec.architecture import STRIDE, TAPS, Image
+from ledger.spec.kernel_classes import COPY, EMBEDDING, REDUCTION
 from ledger.spec.plan import Custom, Model
 
 PATCHES = Module("embedding", "patches")
@@ -113,3 +115,44 @@ def _scores(tape: Tape, first: Tensor, model: Model, *whole: Tensor) -> Tensor:
     bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
     einsum = "batch d_model, classes d_model -> batch classes"
     return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=whole)
+
+
+# --- What an encoder of sound reads ---
+
+PART = "source_embedding"
+FRAMES = f"{PART}/frames.index"  # which, like indices of tokens, no gradient flows into
+NARROW, WIDE, SOUND_PLACES = Module(PART, "narrow"), Module(PART, "wide"), Module(PART, "positions")
+ACTIVATION = "gelu"
+
+
+def heard(tape: Tape) -> Tensor:
+    """Tokens of a spectrogram with their fixed positions (batch seq d_model), as transformers' WhisperEncoder runs."""
+    bands, frames, width = dim("bands"), dim("frames"), dim("d_model")
+    tap, each, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
+    narrow = tape.weight(NARROW, (width, bands, tap))
+    x = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
+    x = _convolved_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, each)
+    wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
+    einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
+    x = _convolved_sound(tape, einsum, x, wide, tokens)
+    (laid,) = tape.taken(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
+    return tape.pointwise(f"{PART}/add", laid, _positions(tape), add=True)
+
+
+def _convolved_sound(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
+    """A convolution with a bias, and its nonlinearity."""
+    if weight.parameter is None:
+        raise TypeError(f"{weight.name} is no parameter of a module")
+    module = weight.parameter.module
+    bias = tape.weight(Parameter(module, BIAS), weight.dims[:1])
+    seen = tape.contract(module, einsum, x, weight, bias=bias, sizes=(over,))
+    return activation(tape, f"{module}.activation", seen, ACTIVATION)
+
+
+def _positions(tape: Tape) -> Tensor:
+    """A row of sines for each token, of a table that is a parameter and is not trained (seq d_model)."""
+    seq, width = tape.dims("seq d_model")
+    table = tape.weight(SOUND_PLACES, (seq, width), fixed=True)
+    index = Tensor(f"{SOUND_PLACES}.index", (seq,), "int64", "index", tape.layout.inputs)
+    rows = tape.activation(str(SOUND_PLACES), (seq, width), table.dtype)
+    return tape.record(Lookup(rows.name, EMBEDDING, (index, table), (rows,), (index,)))

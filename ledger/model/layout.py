@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledger.model.dims import Dim
 from ledger.model.tensors import Split, Tensor
-from ledger.spec.axes import AXES
+from ledger.spec.parallelism import AXES
 from ledger.spec.plan import Parallelism
 
 

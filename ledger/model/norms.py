@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ledger.model.modules import BIAS, Module, Parameter
+from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import NORM_BACKWARD, NORM_FORWARD, REDUCTION

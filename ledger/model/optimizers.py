@@ -9,8 +9,8 @@ from fractions import Fraction
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.causes import WEIGHT
 from ledger.model.fsdp_units import ROOT, wrapped
-from ledger.model.modules import WEIGHT
 from ledger.model.operations import ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized

@@ -15,7 +15,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
 from ledger.spec.kernel_classes import ELEMENTWISE, QUANTISE, REDUCTION
-from ledger.spec.recipe import WHOLE_TENSOR, Recipe
+from ledger.spec.precision import WHOLE_TENSOR, Recipe
 
 FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
 PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copies of weights that last

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ledger.model import moves
+from ledger.model import tape as moves
+from ledger.model.causes import BIAS, Module, Parameter
+from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION, SOFTMAX
-from ledger.spec.plan import MLP, Router
+from ledger.spec.kernel_classes import ELEMENTWISE, LOSS, REDUCTION, SOFTMAX
+from ledger.spec.plan import MLP, Group, Router
 
 CHOSEN = "batch seq top_k"
 ROUTER = Module("mlp", "router")
@@ -87,7 +88,7 @@ def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
     Where rows are moved by maps, each routes tokens of its own.
     """
     axis = tape.layout.splits.get("d_ff")
-    return moves.used_by_all(tape, weight, axis) if axis and not tape.routes_own else weight
+    return moves.gather_or_share(tape, weight, axis) if axis and not tape.routes_own else weight
 
 
 # --- scores, each as the real code orders them ----------------------------------------------------
@@ -170,3 +171,23 @@ def _detached(scores: Tensor) -> Tensor:
 def _index(tape: Tape) -> Tensor:
     split = tape.layout.stream if tape.routes_own else tape.layout.inputs
     return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", split)
+
+
+# --- The loss that keeps experts evenly used ---
+
+
+def balance(tape: Tape, group: Group) -> None:
+    """Of all layers of a group: the softmax of the logits, how often each expert was chosen, and the loss of both."""
+    router = group.mlp.router
+    wide = router.dtype == "fp32" and not tape.precision.autocast
+    layers = Dim("layers", symbol("layers", tape.suffix))
+    dims = (layers, *tape.dims("batch seq routes"))
+    name = f"balance/{group.name}"
+    logits = tape.activation(f"{name}.logits", dims, "fp32" if wide else tape.matmul_result, tape.layout.inputs)
+    dtype = "fp32" if tape.precision.autocast else logits.dtype  # autocast takes a softmax in fp32
+    shares = tape.pointwise(f"{name}.scores", logits, dtype=dtype, kernel=SOFTMAX, flops=5, saves=["out"])
+    counts = Tensor(f"{name}.counts", dims[-1:], "fp32", "statistic")
+    seen = replace(shares, role="statistic", view_of=shares.storage)
+    tape.record(Pointwise(f"{name}.chosen", REDUCTION, (seen,), (counts,), flops=0))
+    means = tape.pointwise(f"{name}.means", shares, dims=dims[-1:], dtype="fp32", kernel=REDUCTION)
+    tape.pointwise(f"{name}.loss", means, counts, dims=(), dtype="fp32", kernel=LOSS, saves=[counts])

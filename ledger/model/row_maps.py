@@ -15,8 +15,8 @@ from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Grouped
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.held_inputs import Held
 from ledger.model.operations import Operation, differentiable
+from ledger.model.product_frames import Held
 from ledger.model.tape import Tape
 from ledger.model.tensors import REMEMBERED, Split, Tensor, product
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.arithmetic.values import Amount, divide, maximum
-from ledger.model.pipelines import PIPELINES, Pipeline, Place, placed
+from ledger.arithmetic.values import Amount, divide, maximum, minimum
 from ledger.spec.plan import Model, Parallelism, Plan
 from ledger.spec.stages import chunks, slots
 
@@ -125,3 +124,239 @@ def order(model: Model) -> list[int]:
     """The group of each layer, from the embedding to the head."""
     places = {group.name: place for place, group in enumerate(model.groups)}
     return [places[group.name] for group in model.layers]
+
+
+# --- Schedules of a pipeline, a row each ---
+
+
+@dataclass(frozen=True)
+class Place:
+    """Device `device` of the `devices` of a pipeline, each with so many `chunks`; `count` micro-batches a step."""
+
+    device: int
+    devices: int
+    chunks: int
+    count: Amount
+
+    @property
+    def after(self) -> int:
+        """Devices further from the start."""
+        return self.devices - 1 - self.device
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one device's share of a micro-batch: F, B with what is rebuilt, and W."""
+
+    forward: Amount
+    inputs: Amount
+    weights: Amount
+
+    @property
+    def seconds(self) -> Amount:
+        """Seconds of a micro-batch: forward, gradients of inputs and gradients of weights."""
+        return self.forward + self.inputs + self.weights
+
+
+Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each device has to do in a step: so many micro-batches, each in so many chunks of layers."""
+
+    count: Amount
+    chunks: Amount = 1
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
+
+    `waiting`: micro-batches that have had B but not W at that moment, all chunks together. `bubble`: seconds that the
+    slowest device waits in a step, from the paces of the others and its own, and `waits` the same in words. `ways`: 2
+    where micro-batches enter at both ends, so that every device holds two stages. `delays`: whether W is put off.
+    """
+
+    title: str
+    waits: str
+    held: Callable[[Place], tuple[Amount, ...]]
+    waiting: Callable[[Place], Amount]
+    bubble: Callable[[Others, Pace, Work], Amount]
+    source: str
+    ways: int = 1
+    delays: bool = False
+    keeps_output: bool = False  # the last stage has done all of F before the first B
+
+
+def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[int, ...]:
+    """The chunks of the model that a device runs: dealt out in turn, or its own and its mirror image's."""
+    if schedule.ways == 2:
+        return (device, devices - 1 - device)
+    return tuple(chunk * devices + device for chunk in range(chunks))
+
+
+# --- what is held -------------------------------------------------------------------------------
+
+
+def _all(place: Place) -> tuple[Amount, ...]:
+    return (place.count,) * place.chunks
+
+
+def _until_the_first_returns(place: Place) -> tuple[Amount, ...]:
+    """As many as are ahead, plus the one that runs."""
+    return (minimum(place.count, place.after + 1),)
+
+
+def _round(place: Place) -> Amount:
+    """Micro-batches that a chunk runs before it is the next one's turn, as many as there are devices or some more.
+
+    Source: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, microbatches_per_round.
+    """
+    return place.count // maximum(1, place.count // place.devices)
+
+
+def _dealt(place: Place, ahead: int) -> tuple[Amount, ...]:
+    """Those of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
+    most = _round(place)
+    started = minimum(place.count * place.chunks, (place.chunks - 1) * most + ahead + 1)
+    every = most * place.chunks
+    rounds, rest = started // every, started % every
+    return tuple(rounds * most + minimum(most, maximum(0, rest - chunk * most)) for chunk in range(place.chunks))
+
+
+def _interleaved(place: Place) -> tuple[Amount, ...]:
+    return _dealt(place, 2 * place.after)
+
+
+def _zero_bubble(place: Place) -> tuple[Amount, ...]:
+    return _dealt(place, place.after)
+
+
+def _twice_as_deep(place: Place) -> tuple[Amount, ...]:
+    """F goes on until W can fill every wait: as many again as are ahead."""
+    return (minimum(place.count, 2 * place.after + 1),)
+
+
+def _twice_the_distance(place: Place) -> Amount:
+    """W falls two steps behind B for each device before this one, as far as there are micro-batches."""
+    return minimum(2 * place.device, place.count - sum(_twice_as_deep(place)))
+
+
+def _both_ways(place: Place) -> tuple[Amount, ...]:
+    """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
+    return place.after + 1, place.device + 1
+
+
+def _none(_: Place) -> int:
+    return 0
+
+
+def _distance(place: Place) -> Amount:
+    """W falls one step behind B for each device before this one, as far as there are micro-batches."""
+    return minimum(place.device, place.count * place.chunks - sum(_zero_bubble(place)))
+
+
+# --- how long a device waits --------------------------------------------------------------------
+
+
+def _number(others: Others) -> Amount:
+    return sum(number for number, _ in others)
+
+
+def _fill(others: Others, own: Pace, work: Work) -> Amount:
+    """One micro-batch of every other device, or a chunk of it; of few micro-batches the first is waited for each round.
+
+    A chunk begins when the first micro-batch has been through the chunks before it, on all devices.
+    """
+    passing = sum(number * pace.seconds for number, pace in others)
+    return _rounds(passing, own.seconds, work) / work.chunks
+
+
+def _rounds(passing: Amount, own: Amount, work: Work) -> Amount:
+    """What passes by on the other devices, and for each further chunk how much longer a round takes than its work."""
+    if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
+        return passing
+    return passing + (work.chunks - 1) * maximum(0.0, passing + own - work.count * own)
+
+
+def _fill_with_weights(others: Others, own: Pace, work: Work) -> Amount:
+    """While F and B of the others pass by, W that was put off is done, but for the last, if not longer than F or B."""
+    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
+    filled = minimum(_number(others), work.count * work.chunks - 1) * minimum(own.forward, own.inputs, own.weights)
+    return maximum(0.0, _rounds(passing, own.forward + own.inputs, work) - filled) / work.chunks
+
+
+def _fill_with_weights_of_two(others: Others, own: Pace, work: Work) -> Amount:
+    """Two of W for each other device fill what F and B of it take, as steps follow each other without a wait."""
+    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
+    filled = minimum(2 * _number(others), work.count - 1) * minimum(own.forward, own.weights)
+    return maximum(0.0, passing - filled)
+
+
+def _fill_from_both_ends(others: Others, own: Pace, _: Work) -> Amount:
+    """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
+
+    Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
+    """
+    count = _number(others)
+    share = (count - 1) / maximum(1, count)
+    passing = sum(number * (pace.forward + 2 * pace.inputs) for number, pace in others)
+    return maximum(0.0, share * (passing - count * own.weights) / 4)
+
+
+FILL = "sum of F + B + W of a micro-batch of the other devices"
+PIPELINES: Mapping[str, Pipeline] = {
+    "gpipe": Pipeline(
+        "all forward, then all backward",
+        FILL,
+        _all,
+        _none,
+        _fill,
+        "Huang et al. 2019, arXiv 1811.06965",
+        keeps_output=True,
+    ),
+    "1f1b": Pipeline(
+        "one forward, one backward",
+        FILL,
+        _until_the_first_returns,
+        _none,
+        _fill,
+        "Narayanan et al. 2021, arXiv 2104.04473",
+    ),
+    "interleaved": Pipeline(
+        "one forward, one backward, of several chunks in turn",
+        f"({FILL}) / interleave",
+        _interleaved,
+        _none,
+        _fill,
+        "Narayanan et al. 2021, arXiv 2104.04473, section 2.2",
+    ),
+    "zero_bubble": Pipeline(
+        "gradients of weights fill the waits (ZB-H1)",
+        "(sum of F + B of the other devices - (pipeline - 1) min(F, B, W) of the slowest) / interleave",
+        _zero_bubble,
+        _distance,
+        _fill_with_weights,
+        "Qi et al. 2024, arXiv 2401.10241, table 2",
+        delays=True,
+    ),
+    "zero_bubble_h2": Pipeline(
+        "gradients of weights fill the waits, with twice as many micro-batches in flight (ZB-H2)",
+        "sum of F + B of the other devices - 2 (pipeline - 1) min(F, W) of the slowest; steps follow without a wait",
+        _twice_as_deep,
+        _twice_the_distance,
+        _fill_with_weights_of_two,
+        "Qi et al. 2024, arXiv 2401.10241, section 2.2 and table 2",
+        delays=True,
+    ),
+    "dual_pipe": Pipeline(
+        "micro-batches from both ends, every stage held twice",
+        "(pipeline / 2 - 1) (F + 2 B - W) of a stage, on average over the other devices",
+        _both_ways,
+        _none,
+        _fill_from_both_ends,
+        "DeepSeek-AI 2024, arXiv 2412.19437, table 2",
+        ways=2,
+    ),
+}

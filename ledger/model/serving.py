@@ -8,12 +8,13 @@ from fractions import Fraction
 
 import sympy
 
-from ledger.model import components, moves
+from ledger.model import components
+from ledger.model import tape as moves
+from ledger.model.backward import kernels
 from ledger.model.cache import Cache
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import INPUT, OUTPUT
-from ledger.model.fusion import kernels
 from ledger.model.layout import layout
 from ledger.model.operations import ONE, Operation
 from ledger.model.recompute import Kept
@@ -100,7 +101,7 @@ def _partial_sums(tape: Tape) -> list[Operation]:
 def _sampled(tape: Tape, logits: Tensor) -> None:
     """Logits of a split vocabulary are gathered; the next token is drawn from all of them, wide."""
     for axis in dict.fromkeys(axis for _, axis in logits.split):
-        logits = moves.everywhere(tape, logits, axis)
+        logits = moves.all_gather_along(tape, logits, axis)
     wide = tape.cast(logits, tape.precision.logits)
     tape.pointwise("head/sample", wide, dims=wide.dims[:2], kernel=REDUCTION, flops=5)
 

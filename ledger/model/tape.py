@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
 
-from ledger.model import dtypes, moves
-from ledger.model.adapters import adapted, adapts
+from ledger.model import dtypes
 from ledger.model.cache import Cache, served
-from ledger.model.collectives import Collective
+from ledger.model.causes import BIAS, Module, Parameter
+from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction, Grouped
-from ledger.model.convolution import Convolution
-from ledger.model.dequantised import copy_of, dequantised
 from ledger.model.dims import Dim, dim, listed, symbol
 from ledger.model.elementwise import Addition, Pointwise
-from ledger.model.formats import stored_dtype
-from ledger.model.joining import Joined, Taken
+from ledger.model.formats import first_scales, scale_bytes, stored_dtype
 from ledger.model.layout import Layout
-from ledger.model.modules import BIAS, Module, Parameter
-from ledger.model.narrowing import gathered_narrow, narrowed, unheld
-from ledger.model.operations import ONE, Operation
-from ledger.model.recipes import recipe_of
+from ledger.model.operations import ONE, Operation, differentiable, handed_on, total
+from ledger.model.quantised import (
+    ALL,
+    PASSING,
+    STAYING,
+    Copies,
+    Quantise,
+    Quantised,
+    QuantisedGather,
+    QuantisedGroups,
+    copied,
+    read,
+)
 from ledger.model.sides import Side
-from ledger.model.tensors import SHARED, Split, Tensor
-from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
+from ledger.model.tensors import SHARED, Split, Tensor, product, sized
+from ledger.spec.kernel_classes import CAST, COPY, DROPOUT, ELEMENTWISE, QUANTISE, REDUCTION, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
-from ledger.spec.recipe import Recipe
+from ledger.spec.precision import WHOLE_TENSOR, Recipe
 from ledger.spec.stack import UNSTATED_STACK
 from ledger.spec.windows import has_windows, terms
 
@@ -235,7 +241,7 @@ class Tape:
         kept = recipe or as_stored
         right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result, sizes)
-        saves = (moves.kept(self, left, held), right, *saving)
+        saves = (saved_operand(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
         copies = self.layout.repeated(left, right, result)
         kind = Grouped if grouped else Convolution if has_windows(einsum) else Contraction
@@ -254,9 +260,9 @@ class Tape:
 
     def _gathered(self, held: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
-        if recipe and gathered_narrow(self, recipe) and moves.clashing(self, held, axes):
+        if recipe and gathered_narrow(self, recipe) and clashing_splits(self, held, axes):
             return unheld(self, held, axes), True
-        return moves.whole(self, held, axes), False
+        return gather_clashing(self, held, axes), False
 
     def _used_by_all(self, left: Tensor, held: Tensor, cut: Mapping[str, str], out: Sequence[str]) -> Tensor:
         """A first operand that each device multiplies with its own part of the other, so that its gradient is a sum.
@@ -264,13 +270,13 @@ class Tape:
         One that was gathered over such an axis, or is cut over it, has that sum from its own transfer.
         """
         apart = any(name in out for name in cut) and not any(axis in cut.values() for _, axis in held.split)
-        return moves.shared(self, left, next(iter(cut.values()))) if apart else left
+        return share_across(self, left, next(iter(cut.values()))) if apart else left
 
     def _summed(self, name: str, partial: Tensor, axes: set[str], bias: Tensor | None) -> Tensor:
         """A result whose terms lie on the devices of these axes; a bias is added once, to the sum."""
         result = partial
         for axis in sorted(axes):
-            result = moves.reduced(self, result, axis)
+            result = reduce_to_stream(self, result, axis)
         return self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True) if bias and axes else result
 
     def _result(  # noqa: PLR0913 - the operands, and what the result has of its own
@@ -362,3 +368,416 @@ def _on(split: Split, dims: tuple[Dim, ...]) -> Split:
 def _part(whole: Tensor, held: Tensor) -> sympy.Expr:
     """The share of a tensor that a device holds before it is gathered."""
     return held.elements() / whole.elements()
+
+
+# --- Transfers ---
+
+
+def all_gather_along(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
+    """The tensor gathered over an axis that cuts its sequence, where one does."""
+    held = tuple(pair for pair in tensor.split if pair[1] == axis)
+    if not held:
+        return tensor
+    rest = tuple(pair for pair in tensor.split if pair[1] != axis)
+    result = tensor.on(rest, f"{tensor.name}.gathered")
+    return _transfer(tape, "all_gather", axis, tensor, result)
+
+
+def gather_or_share(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
+    """The tensor whole on every device of an axis, each of which uses it in its own way."""
+    gathered = gather_clashing(tape, tensor, {axis})
+    return gathered if gathered is not tensor else share_across(tape, tensor, axis)
+
+
+def all_reduce_over(tape: Tape, partial: Tensor, axis: str) -> Tensor:
+    """A sum over a mesh axis that every device of the axis keeps."""
+    result = partial.on(partial.split, f"{partial.name}.sum")
+    return _transfer(tape, "all_reduce", axis, partial, result)
+
+
+def reduce_to_stream(tape: Tape, partial: Tensor, axis: str) -> Tensor:
+    """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
+    held = tuple((n, a) for n, a in tape.layout.stream if a == axis)
+    kind = "reduce_scatter" if held else "all_reduce"
+    result = partial.on((*partial.split, *held), f"{partial.name}.sum")
+    return _transfer(tape, kind, axis, partial, result)
+
+
+def clashing_splits(tape: Tape, tensor: Tensor, axes: set[str]) -> list[tuple[str, str]]:
+    """What of a held split clashes with axes that the einsum needs for other dims."""
+    return [(n, a) for n, a in tensor.split if a in axes and n not in tape.layout.splits]
+
+
+def gather_clashing(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
+    """Gathers a held split that clashes with an axis the einsum needs for another dim."""
+    for name, axis in clashing_splits(tape, tensor, axes):
+        known = tape.moved.get((tensor.name, f"gather.{axis}"))
+        if known is None:
+            rest = tuple(pair for pair in tensor.split if pair != (name, axis))
+            known = tensor.on(rest, f"{tensor.name}.gathered")
+            tape.moved[tensor.name, f"gather.{axis}"] = known
+            _transfer(tape, "all_gather", axis, tensor, known)
+        tensor = known
+    return tensor
+
+
+def share_across(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
+    """Marks a value that every device of an axis uses in its own way, so that its gradient is summed."""
+    known = tape.moved.get((tensor.name, f"share.{axis}"))
+    if known is None:
+        known = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
+        tape.moved[tensor.name, f"share.{axis}"] = known
+        _transfer(tape, "none", axis, tensor, known)
+    return known
+
+
+def saved_operand(tape: Tape, used: Tensor, held: Tensor) -> Tensor:
+    """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
+    return held if tape.layout.regather and held.split != used.split and used.dtype == held.dtype else used
+
+
+def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
+    """Writes a transfer. DTensor joins and cuts a sequence, which is not the outermost dim, by way of a copy.
+
+    (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
+    """
+    sequence = ("seq", axis) in tape.layout.stream and axis == "tensor" and tape.keeps_gathered
+    copied = sequence and kind in ("all_gather", "reduce_scatter")
+    if kind == "all_reduce" and tape.stack.tensor_parallel == "explicit":  # in place, where DTensor's is functional
+        result = replace(result, view_of=source.storage)
+    name = f"{source.name}.{'share' if kind == 'none' else kind}"
+    return tape.record(collective(name, kind, axis, source, result, copied=copied))
+
+
+# --- Writing products of quantised operands down ---
+
+
+def gathered_narrow(tape: Tape, recipe: Recipe) -> bool:
+    """Whether a share of a sequence is quantised, gathered so, and gathered again in backward."""
+    return tape.layout.regather and recipe.gathers == "quantised" and recipe.saves == "quantised"
+
+
+def unheld(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
+    """A tensor as it would be whole in its own dtype, which it is on no device: its gradient alone is."""
+    clash = clashing_splits(tape, tensor, axes)
+    rest = tuple(pair for pair in tensor.split if pair not in clash)
+    return tensor.on(rest, f"{tensor.name}.gathered_quantised")
+
+
+def narrowed(
+    tape: Tape,
+    plain: Contraction,
+    recipe: Recipe,
+    parts: tuple[sympy.Expr, sympy.Expr] = ALL,
+    held: Tensor | None = None,
+) -> Quantised:
+    """The same contraction of quantised operands; the kernels that quantise them are written on the tape.
+
+    `held` is the share of the first operand that is quantised, gathered, and kept for backward to gather it again.
+    """
+    parts = parts if recipe.gathers == "quantised" else ALL
+    shared = tape.stack.compiled or parts[0] != ONE
+    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
+    keeps, stays = recipe.saves == "quantised", recipe.lasts
+    if held is None:
+        _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
+        kept = inputs.backward if keeps else (left,)
+    else:
+        kept = _gathered(tape, plain, recipe, held, inputs)
+    if recipe.weights != "gathered":
+        _write(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
+    held_for_backward = weights.forward if recipe.turns else weights.backward if stays else (right,)
+    saves = (*kept, *held_for_backward, *plain.saves[2:])
+    kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
+    return kind(
+        plain.name,
+        replace(plain.kernel, variant=dtypes.rate(recipe.format)),
+        (inputs.forward[0], weights.forward[0], *plain.inputs[2:]),
+        plain.outputs,
+        saves,
+        einsum=plain.einsum,
+        density=plain.density,
+        copies=plain.copies,
+        originals=(left, right),
+        narrow=(inputs, weights),
+        recipe=recipe,
+        parts=parts,
+        share=kept if held is not None else (),
+    )
+
+
+def _gathered(tape: Tape, plain: Contraction, recipe: Recipe, held: Tensor, whole: Copies) -> tuple[Tensor, ...]:
+    """Quantises a share and gathers it: what is kept of it.
+
+    One scale a tensor serves rows and columns, so backward gathers the same bytes again and turns them; else the
+    share's columns are kept, and gathered in backward (Transformer Engine, module/layernorm_linear.py).
+    """
+    left = plain.inputs[0]
+    axis = next(axis for name, axis in held.split if (name, axis) not in left.split)
+    share = _operands(replace(plain, inputs=(held, *plain.inputs[1:])), recipe, shared=True)[0]
+    turned = recipe.activation_block == WHOLE_TENSOR
+    _write(tape, held, share, recipe, both=not turned)
+    key = (whole.forward[0].name, PASSING)
+    if key not in tape.moved:
+        tape.moved[key] = whole.forward[0]
+        name, made = f"{held.name}.all_gather_quantised", whole.forward
+        gather = QuantisedGather(
+            name,
+            KernelClass("all_gather"),
+            share.forward,
+            made,
+            collective="all_gather",
+            axis=axis,
+            originals=(held, left),
+        )
+        tape.record(replace(gather, block=held.block))
+    return share.forward if turned else share.backward
+
+
+def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:
+    """Copies of both operands.
+
+    One that stays for backward, or that is gathered, is made once for all contractions that read the tensor, as where
+    their weights are one matrix; so is what is compiled, since equal subexpressions are one (torch/_functorch/
+    partitioners.py, fx_graph_cse). Else each has its own.
+    """
+    first, second, out = plain.terms()
+    left, right = plain.inputs[:2]
+    contracted = tuple(d for d in first if d in second and d not in out)
+    rows, columns = (
+        tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
+    )
+    own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
+    role = "weight" if recipe.weights == "gathered" else STAYING if recipe.lasts else PASSING
+    return (
+        copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
+        copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
+    )
+
+
+def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
+    tape: Tape,
+    tensor: Tensor,
+    copies: Copies,
+    recipe: Recipe,
+    *,
+    both: bool,
+    once: bool = False,
+    part: sympy.Expr = ONE,
+) -> None:
+    made = copies.both() if both else copies.forward
+    key = (made[0].name, PASSING)
+    if key not in tape.moved:
+        tape.moved[key] = made[0]
+        tape.record(
+            Quantise(f"{copies.of}.quantise", QUANTISE, (tensor,), made, reads=read(recipe, made), part=part, once=once)
+        )
+
+
+# --- Which contractions a precision quantises, and what they keep of their operands ---
+
+
+def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe | None:
+    """How the operands of a contraction are quantised, where they are: those of activations alone never.
+
+    Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
+    """
+    recipe = tape.precision.matmul
+    if recipe is None or right.role != "weight":
+        return None
+    if recipe.leaves(tape.suffix, str(module), module.component, module.name):
+        return None
+    again = str(module) in recipe.quantised_again or _made_anew(tape, left)
+    return replace(recipe, saves="original") if again else recipe
+
+
+def _made_anew(tape: Tape, tensor: Tensor) -> bool:
+    """Whether a tensor does not wait for backward as it is."""
+    for operation in reversed(tape.operations):
+        if any(made.storage == tensor.storage for made in operation.outputs):
+            parts = set(operation.region)
+            kept = any(saved.storage == tensor.storage for saved in operation.saves)
+            return bool(parts & tape.discarded) or (kept and bool(parts & tape.stored))
+    return False
+
+
+# --- Products with weights that are only stored quantised ---
+
+FLOPS = 2  # of an element: its value looked up, and scaled
+
+
+@dataclass(frozen=True)
+class Dequantise(Operation):
+    """The kernels that bring a stored matrix back; the copy is gone once the product that it is for has run.
+
+    The weight is frozen, so backward has nothing to do here (bitsandbytes, autograd/_functions.py, MatMul4Bit).
+    """
+
+    def traffic(self) -> sympy.Expr:
+        """Bytes: what is stored is read, its scales with it; the copy, and scales in fp32 on the way, are written.
+
+        Those scales are written once, then read and written as the offset is added, and read for the copy.
+        """
+        stored, (copy, *wide) = self.inputs[0], self.outputs
+        passes = (product(4, scales.bytes()) for scales in wide)
+        return total(
+            (sized(stored.dtype, stored.elements()), *scale_bytes(stored.dtype, stored), copy.bytes(), *passes)
+        )
+
+    def vector(self) -> sympy.Expr:
+        """A few operations on each element."""
+        return product(FLOPS, self.outputs[0].elements())
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """Nothing: what is only stored quantised is not trained."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Dequantised(Contraction):
+    """A contraction with a copy of a `stored` weight, which is saved for backward in the place of the copy."""
+
+    stored: tuple[Tensor, ...] = ()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The gradient of the input is a product with the weight, which is brought back once more."""
+        return tuple(self._gradients())
+
+    def _gradients(self) -> Iterator[Operation]:
+        copy = self.inputs[1]
+        again = replace(copy, name=f"{copy.name}.again")
+        for step in super().gradients():
+            if copy in step.inputs:
+                yield brought_back(f"{self.name}.dequantise_again", self.stored[0], again)
+            yield replace(step, inputs=tuple(again if tensor == copy else tensor for tensor in step.inputs))
+
+
+@dataclass(frozen=True)
+class DequantisedGroups(Dequantised, Grouped):
+    """Groups of rows, each with a matrix of its own, in one kernel."""
+
+
+def brought_back(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
+    """The kernels that bring a weight back: one, or more of them with its scales in fp32 where those are quantised."""
+    kernels = dtypes.DTYPES[stored.dtype].unpacking
+    scales = Tensor(f"{copy.name}.scales", (Dim("scales", first_scales(stored.dtype, stored)),), "fp32", PASSING)
+    outputs = (copy, scales) if kernels > 1 else (copy,)
+    return Dequantise(name, QUANTISE, (stored,), outputs, pieces=sympy.Integer(kernels))
+
+
+def copy_of(tape: Tape, weight: Tensor, dtype: str) -> Tensor:
+    """A copy of a stored weight in the dtype that it is multiplied in, whose kernels are written on the tape."""
+    copy = replace(weight, name=f"{weight.name}.{dtype}", dtype=dtype, role=PASSING, view_of="")
+    made = brought_back(f"{weight.name}.dequantise", weight, copy)
+    tape.repeated(product(tape.pieces, made.pieces)).record(made)
+    return copy
+
+
+def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
+    """The same contraction, which keeps the weight as it is stored in the place of the copy that it multiplies."""
+    kind = DequantisedGroups if isinstance(plain, Grouped) else Dequantised
+    saves = tuple(stored if saved == plain.inputs[1] else saved for saved in plain.saves)
+    return kind(
+        plain.name,
+        plain.kernel,
+        plain.inputs,
+        plain.outputs,
+        saves,
+        einsum=plain.einsum,
+        density=plain.density,
+        copies=plain.copies,
+        stored=(stored,),
+    )
+
+
+# --- Low-rank adapters beside the weights of contractions ---
+
+
+def adapts(lora: Lora | None, module: Module) -> bool:
+    """Whether a module has an adapter: targets are names of modules within their components."""
+    return lora is not None and module.name in lora.targets
+
+
+def rank_dim(lora: Lora, target: str) -> Dim:
+    """The dim between the two factors of a target's adapter; of ranks by target each has a letter of its own: `r_q`."""
+    if isinstance(lora.rank, Mapping):
+        return Dim("rank", sympy.Symbol(f"{symbol('rank')}_{target}", positive=True, integer=True))
+    return dim("rank")
+
+
+def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
+    """The result of a contraction with that of its adapter added, operation by operation as peft's `lora.Linear` runs.
+
+    The contracted dims of the weight go into the rank, and the rank into those of its result. Where there is dropout,
+    each adapter reads a copy of its input, and the mask of that waits for backward.
+    """
+    x, weight = operands
+    if (lora := tape.lora) is None:
+        raise TypeError(f"{module} has an adapter, but the plan has none")
+    if dtypes.is_stored_only(weight.dtype) and dtypes.size(weight.dtype) < 1:
+        # peft, tuners/lora/bnb.py, Linear4bit.forward: `result.clone()`
+        result = tape.pointwise(f"{module}.copy", result, kernel=COPY, add=True)
+    if lora.dropout:
+        name = f"{module}.lora_dropout"
+        mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
+        x = tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])
+    first, second, out = terms(einsum)
+    inner, outer = [n for n in second if n not in out], [n for n in second if n in out]
+    kept, sizes = [n for n in first if n not in inner], (*weight.dims, rank_dim(lora, module.name))
+    down, up = (replace(module, name=f"{module.name}.{factor}", adapter=True) for factor in ("lora_a", "lora_b"))
+    narrow = tape.linear(down, _einsum(first, ["rank", *inner], [*kept, "rank"]), x, sizes=sizes)
+    into = _einsum([*kept, "rank"], [*outer, "rank"], out)
+    wide = tape.linear(up, into, narrow, lead=len(outer), sizes=sizes)
+    scaled = tape.pointwise(f"{module}.lora_scale", wide)
+    return tape.pointwise(f"{module}.lora_add", result, scaled, dtype=result.dtype, add=True)
+
+
+def _einsum(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> str:
+    return f"{' '.join(first)}, {' '.join(second)} -> {' '.join(out)}"
+
+
+# --- Tensors taken apart and put together ---
+
+
+@dataclass(frozen=True)
+class Taken(Operation):
+    """A tensor as views of its parts: nothing runs, until backward puts the gradients of the parts together."""
+
+    @property
+    def runs(self) -> bool:
+        """Views are no kernel."""
+        return False
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One copy, from the gradients of all parts to that of the whole."""
+        parts = tuple(part.gradient for part in self.outputs)
+        return (Pointwise(f"{self.name}.gradient", COPY, parts, (self.inputs[0].gradient,)),)
+
+
+@dataclass(frozen=True)
+class Joined(Pointwise):
+    """Tensors copied one beside the other: the gradient of each is a part of the upstream gradient, without a kernel.
+
+    A weight is there once for many places, so its gradient is a sum over them.
+    """
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient of an activation is a view."""
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and t.role == "activation"])
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """For each weight, a sum of the gradient over the places where it stands."""
+        name, upstream = f"{self.name}.gradient", self.output.gradient
+        weights = [tensor for tensor in self.inputs if differentiable(tensor) and tensor.role != "activation"]
+        return tuple(Pointwise(name, REDUCTION, (upstream,), (weight.gradient,)) for weight in weights)
+
+
+# --- Convolutions: contractions one of whose operands is read through windows over its dims ---
+
+
+@dataclass(frozen=True)
+class Convolution(Contraction):
+    """A contraction through windows, whose backward pass is one operator with both operands among its arguments.
+
+    Autograd therefore keeps both whichever gradients are asked for (torch derivatives.yaml, convolution).
+    """

@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.causes import Parameter
 from ledger.model.dims import Dim, symbol
-from ledger.model.modules import Parameter
 
 Split = tuple[tuple[str, str], ...]
 BUFFER = "buffer"  # role: what a layer keeps all the time beside its weights

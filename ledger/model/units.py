@@ -7,30 +7,24 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 
-from ledger.model import chunked_loss, components, cross_entropy, multi_token
-from ledger.model.backward import backward
-from ledger.model.balance import balance
+from ledger.model import components, losses
+from ledger.model.backward import backward, fixed, frozen, kernels
 from ledger.model.causes import Purpose
-from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
-from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT
-from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
-from ledger.model.held_inputs import Held, held_inputs, held_updates
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, total
-from ledger.model.product_frames import held_by_products, scattered_first
+from ledger.model.product_frames import Held, held_by_products, held_inputs, held_updates, scattered_first
 from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
-from ledger.model.recompute import POLICIES, Kept, discarded, read
-from ledger.model.routing import is_of_router
+from ledger.model.recompute import POLICIES, Kept, Part, discarded, hosted, hosting, parts, read, redone, stored
+from ledger.model.routing import balance, is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
 from ledger.model.shared_results import Shared
 from ledger.model.sides import SOURCE_LENGTH, Side
-from ledger.model.storing import stored
 from ledger.model.tape import OWN_SEQUENCE, Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
@@ -116,7 +110,7 @@ class Builder:
             replace(weight, frozen=still(weight), narrow=narrow.get(weight.name, ""))
             for weight in tape.weights.values()
         )
-        rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
+        rule = losses.kept if name == losses.UNIT else POLICIES[policy]
         kept = rule(operations, self.recompute)
         kept = replace(kept, saved=tuple(tensor for tensor in kept.saved if not tensor.kept_before))
         written = operations
@@ -195,9 +189,9 @@ class Builder:
             tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in CHUNKED_LOSSES:
             hidden = components.into_head(tape, self.entry(before), self.model)
-            chunked_loss.written(tape, hidden, self.model)
+            losses.write_chunked_loss(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
-        cross_entropy.loss(after, components.head(tape, self.entry(before), self.model))
+        losses.loss(after, components.head(tape, self.entry(before), self.model))
         for group in self.model.groups:
             if group.mlp.router.auxiliary_loss:
                 balance(replace(after, suffix=self.suffix(group)), group)
@@ -211,10 +205,10 @@ class Builder:
         """Prediction of further tokens, which the last stage runs beside its head."""
         group = self.model.groups[-1]
         tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(before)
-        multi_token.written(tape, hidden, self.model)
-        unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
-        steps = tuple(multi_token.added(unit, hidden, self.model))
-        return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
+        losses.write_further_tokens(tape, hidden, self.model)
+        unit = self.unit(losses.UNIT, symbol("predictions"), tape)
+        steps = tuple(losses.added(unit, hidden, self.model))
+        return replace(unit, backward=steps, weights=losses.owned(unit.weights, self.model))
 
     def layers(self, role: Role, before: Unit | None) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.

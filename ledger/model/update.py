@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import orthogonal
+from ledger.model import dtypes
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim, listed
+from ledger.model.exchanges import gathers_again, sent
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import ROOT, shared, wrapped
+from ledger.model.fsdp_units import ROOT, FsdpUnit, shared, wrapped
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
-from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
-from ledger.model.sharding import Exchange, Sharding
-from ledger.model.tensors import sized
+from ledger.model.optimizers import Owned, Value, implementation, matrix, owned, shape_of, states
+from ledger.model.sharding import EXPERT_DATA, Exchange, Sharding
+from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.model.units import Unit
-from ledger.spec.kernel_classes import ELEMENTWISE, OPTIMIZER
+from ledger.spec.kernel_classes import COPY, ELEMENTWISE, OPTIMIZER, KernelClass, matmul
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan
 
@@ -84,7 +87,7 @@ def copies_gradients(plan: Plan) -> bool:
 
 def exchanges(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
     """Transfers that the update itself needs."""
-    return orthogonal.exchanges(tuple(owned(plan.optimizer, tuple(mine))), sharding)
+    return orthogonal_exchanges(tuple(owned(plan.optimizer, tuple(mine))), sharding)
 
 
 def update(
@@ -115,7 +118,7 @@ def update(
         streamed = _streamed(f"update{suffix}", rule, mine_alone, plan, sharding, value)
         yield "optimizer", sympy.Integer(1), streamed
         for one in mine_alone:
-            yield from ((one.unit, times, step) for times, step in orthogonal.products(one, sharding, value))
+            yield from ((one.unit, times, step) for times, step in products(one, sharding, value))
 
 
 def _streamed(  # noqa: PLR0913 - what an update is of
@@ -139,3 +142,103 @@ def _streamed(  # noqa: PLR0913 - what an update is of
 
 def _elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
     return total(one.count * sharding.held("optimizer", one.weight) for one in weights)
+
+
+# --- Newton-Schulz iterations: an update of a matrix that is made of products of matrices ---
+
+
+def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
+    """The three products of an iteration, each with how often a step has it: X X', its square, and that times X.
+
+    X has the shorter side first (torch/optim/_muon.py). Where states are held split, whole matrices are dealt out to
+    the devices that share them, and this is the device with most.
+    """
+    schulz = one.rule.newton_schulz
+    if schulz is None:
+        return
+    count, rows, columns = matrix(one.weight)
+    short, long = sorted((rows, columns), key=value)
+    name = f"{one.weight.name}.orthogonal"
+    sizes = {"short": short, "other": short, "third": short, "long": long}
+
+    def over(of: str, dims: str) -> Tensor:
+        return Tensor(f"{name}.{of}", tuple(Dim(dim, sizes[dim]) for dim in listed(dims)), schulz.dtype)
+
+    steps = (
+        ("gram", "x", "short long", "x", "other long", "short other"),
+        ("square", "gram", "short other", "gram", "other third", "short third"),
+        ("apply", "square", "short other", "x", "other long", "short long"),
+    )
+    matrices = one.count * count
+    dealt = CeilDiv(matrices, sharding.degree(one.weight)) if sharding.splits("optimizer") else matrices
+    kernel = matmul(dtypes.rate(schulz.dtype))
+    for step, first, left, second, right, out in steps:
+        operands = (over(first, left), over(second, right))
+        einsum = f"{left}, {right} -> {out}"
+        product = Contraction(f"{name}.{step}", kernel, operands, (over(step, out),), einsum=einsum)
+        yield dealt * schulz.iterations, product
+
+
+def orthogonal_exchanges(
+    mine: tuple[Owned, ...], sharding: Sharding
+) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+    """What is held split is brought together on the device that a matrix is dealt to, and its update brought back.
+
+    Ahn et al. 2025, Dion, arXiv 2504.05295 (microsoft/dion, dion/muon.py): every device sends its part of each matrix.
+    """
+    if not sharding.splits("optimizer"):
+        return
+    for unit, count in dict.fromkeys((one.unit, one.count) for one in mine):
+        found = [(one.weight, one.rule.newton_schulz) for one in mine if one.unit == unit]
+        sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in found if s is not None)
+        for way in ("together", "back") if sent != 0 else ():
+            yield unit, count, "optimizer", _to_all(f"update/{way}", sent)
+
+
+def _to_all(name: str, amount: sympy.Expr) -> Exchange:
+    return Exchange(name, KernelClass("all_to_all"), (), (), collective="all_to_all", amount=amount, per_step=True)
+
+
+# --- What a device copies beside the transfers of ZeRO 3 ---
+
+Copied = tuple[str, sympy.Expr, str, bool, Streaming]  # set of weights, how many of them, phase, once a step, what
+
+
+def copies(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Copied]:
+    """Copies around each gather and each reduction of a set of weights that is held split."""
+    if not sharding.splits("weights"):
+        return
+    once = plan.parallelism.reduces_once
+    for whole in sets:
+        for axis, part in whole.over(sharding):
+            of = "experts" if axis == EXPERT_DATA else "weights"
+            out, into = _around_gather(plan, part, sharding), _around_reduction(plan, part.gradients(), sharding)
+            phases = ("forward", "backward") if gathers_again(plan, part.name) and part.used_again else ("forward",)
+            for phase in phases if out != ZERO else ():
+                yield part.name, part.count, phase, False, _copy(f"{of}/copy_out", out)
+            if into != ZERO:
+                yield part.name, part.count, "backward", once, _copy(f"{of}/copy_in", into)
+
+
+def _copy(name: str, amount: sympy.Expr) -> Streaming:
+    return Streaming(name, COPY, (), (), amount=amount)
+
+
+def _around_gather(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
+    """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
+    moved = part.stored_otherwise(plan.precision, sent(plan))
+    cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent(plan))
+    return cast + (2 * part.whole(sharding, sent(plan)) if plan.stack.unshard == "copied" else ZERO)
+
+
+def _around_reduction(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
+    """Gradients copied into the input of their reduction, cast on the way (FSDP2, `chunk_cat`).
+
+    FSDP1 joins them into a flat gradient, which is cast by a kernel of its own.
+    """
+    if not part.parts:
+        return ZERO
+    fresh, sums = part.unpadded(plan.precision.compute), part.whole(sharding, plan.precision.reduction)
+    if plan.stack.unshard == "copied":
+        return fresh + sums
+    return 2 * fresh + (fresh + sums if plan.precision.reduction != plan.precision.compute else ZERO)

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
-    from ledger.report.views.live import LiveView
-    from ledger.report.views.served.load import LoadView
+    from ledger.report.views.live import LiveView, LoadView
 
 
 def assemble_report(
@@ -30,8 +29,7 @@ def assemble_report(
     """
     if compiled.plan.serve or not {"html", "pdf"} & set(formats):
         return Report(compiled, recommendations=recommendations, seal=seal, panel=panel)
-    from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
-    from ledger.evidence.near_runs import nearest_runs
+    from ledger.evidence.nearest import nearest_microbenchmarks, nearest_runs
 
     return Report(
         compiled,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ledger.spec.installed import data_folder
+from ledger.spec.version import data_folder
 
 FONTS = (  # family, weight, style, file
     ("Ledger Sans", 400, "normal", "sans-regular.woff2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.numbers import THIN, said
-from ledger.report import checklist
 from ledger.report.problem_formats import FAILED, INVALID, PASSED, JudgedSpec, Judgement
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.units import unit_of
@@ -20,12 +20,167 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
     Search = Callable[[Compiled], Recommendations | None]
+    from ledger.books.results import Check
+
+
+EXPECTED = "expect."  # begins the names of lines about what is expected
+FITS, HEADROOM = "fits", "headroom"  # the line about memory; what it is about where a plan fits
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What decides a line of the checklist: the inputs at `paths`, of which the first that a spec states is its place.
+
+    `cause`: lines of one cause are one problem; where none is named, the input is the cause. `help`: what to write
+    instead. `said_by`: the rule on specs that says the same of a plan.
+    """
+
+    cause: str
+    paths: tuple[str, ...]
+    help: str = ""
+    said_by: str = ""
+
+
+LESS_MEMORY = (
+    "a smaller `run.micro_batch`, `recompute`, or more devices in `parallelism`: `ledger sweep` tries them all"
+)
+WIDER = "keep it in bf16 or fp32; `precision: bf16-mixed` keeps an fp32 master copy"
+NAPKIN = (
+    "`assumptions: {mfu: ...}` is what the napkin goes by; `ledger explain SPEC time.run` has what the run is made of"
+)
+# line of the checklist -> what decides it; of lines of one cause, the place is that of the last one
+DECISIONS: Mapping[str, Decision] = {
+    FITS: Decision("memory", ("run.micro_batch", "run", "accelerator"), LESS_MEMORY),
+    "state": Decision("memory", ("parallelism.zero", "parallelism", "accelerator"), LESS_MEMORY),
+    "activations": Decision("memory", ("run.micro_batch", "run"), LESS_MEMORY),
+    HEADROOM: Decision(HEADROOM, ("assumptions.headroom", "run.micro_batch", "run"), LESS_MEMORY),
+    "run": Decision("napkin", ("assumptions.mfu", "run.tokens"), NAPKIN),
+    "mfu": Decision("napkin", ("assumptions.mfu", "run.tokens", "run.global_batch"), NAPKIN),
+    "intensity": Decision("intensity", ("run.micro_batch", "run"), "larger matmuls: a larger `run.micro_batch`"),
+    "evidence": Decision("evidence", ("accelerator",), "measure the device: `ledger bench`, `ledger calibrate`"),
+    "operations": Decision(
+        "operations",
+        ("operations.checkpoint_interval", "operations.restart_time", "operations"),
+        "a shorter `operations.checkpoint_interval` (`best` solves it), a faster restart, or sounder devices",
+    ),
+    "host": Decision(
+        "host",
+        ("parallelism.offload", "cluster.host", "cluster"),
+        "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
+        said_by="host_is_stated",
+    ),
+    "nvme": Decision(
+        "nvme", ("parallelism.offload", "cluster.host", "cluster"), "larger drives, or fewer devices of a node"
+    ),
+    "paged": Decision("paged", ("optimizer", "run.micro_batch", "run"), LESS_MEMORY),
+    **{
+        f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)
+        for role in ("gradients", "states", "weights")
+    },
+}
+
+
+LESS_SERVED = (
+    "fewer sequences in flight, narrower `precision.weights` or `precision.cache`, or more devices in `parallelism`: "
+    "`ledger solve SPEC --for serve.concurrency` has the most that fit"
+)
+FASTER = "more replicas (`cluster.devices`, `parallelism.data`), or fewer requests"
+# The same of a plan that serves, where that is decided otherwise.
+SERVED_DECISIONS: Mapping[str, Decision] = {
+    FITS: Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
+    "state": Decision("memory", ("parallelism", "accelerator"), LESS_SERVED),
+    "concurrency": Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
+    HEADROOM: Decision(HEADROOM, ("assumptions.headroom", "serve.concurrency", "serve"), LESS_SERVED),
+    "arrivals": Decision("arrivals", ("serve.arrival_rate", "serve"), FASTER),
+}
+
+
+def decisions(plan: Plan) -> Mapping[str, Decision]:
+    """What decides each line of a plan's checklist."""
+    return {**DECISIONS, **SERVED_DECISIONS} if plan.serve else DECISIONS
+
+
+def failed_checks(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
+    """What fails a plan; `spec` is where a plan without places is."""
+    return tuple(_problems(compiled, spec, "fail"))
+
+
+def plan_warnings(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
+    """What a plan is warned of: by rules on specs, and by its checklist where no rule says the same."""
+    by_rules = compiled.plan.warnings
+    return (*by_rules, *_problems(compiled, spec, "warn", {problem.rule for problem in by_rules}))
+
+
+def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = ()) -> Iterator[Problem]:
+    """A problem for each cause of the lines that have this status, but those that the rules `said` already."""
+    causes: dict[str, list[tuple[Check, Decision]]] = {}
+    for check in compiled.verdict.checks:
+        decision = decisions(compiled.plan).get(line_name(check), Decision(check.name, ("plan",)))
+        if check.status == status and not (decision.said_by and decision.said_by in said):
+            cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
+            causes.setdefault(cause, []).append((check, decision))
+    for lines in causes.values():
+        yield _problem(compiled, spec, lines)
+
+
+def line_name(check: Check) -> str:
+    """The name of a line; a plan that fits and is warned of its memory misses its headroom."""
+    return HEADROOM if (check.name, check.status) == (FITS, "warn") else check.name
+
+
+def _problem(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
+    """Lines of one cause as one problem: the first in full, the others by their titles."""
+    (check, decision), *others = lines
+    parts = _missed_headroom(compiled, check) or [f"{check.title}: {check.figure}", check.detail]
+    parts += [f"also: {', '.join(other.title for other, _ in others)}"] if others else []
+    message = "; ".join(filter(None, parts)).replace(THIN, " ")
+    if check.name.startswith(EXPECTED):
+        key = check.name.removeprefix(EXPECTED)
+        where = expectation_place(compiled.plan, key) or place_of(compiled.plan, ("plan",), spec)
+        return Problem(where, message, suggestion(compiled, key), "expect")
+    where = place_of(compiled.plan, lines[-1][1].paths, spec)
+    return Problem(where, message, decision.help, line_name(check))
+
+
+def _missed_headroom(compiled: Compiled, check: Check) -> list[str]:
+    """By how much a plan that fits misses its headroom, of the line about it."""
+    from ledger.books.verdict import shortfall
+
+    short = shortfall(compiled.plan, compiled.totals) if line_name(check) == HEADROOM else ""
+    return [short] if short else []
+
+
+def place_of(plan: Plan, paths: Iterable[str], spec: str) -> Location:
+    """Where the first of these inputs that a spec states is written, else the plan's title."""
+    stated = (plan.origins[path].where for path in (*paths, "plan") if path in plan.origins)
+    return next(stated, Location(spec))
+
+
+def expectation_place(plan: Plan, key: str) -> Location | None:
+    """Where the plan, or else its model, expects the total `key`."""
+    expected = re.escape(key)
+    for line in (rf"expect\.\d+\.{expected}", rf"model\.expect\.\d+\.{expected}"):
+        for path, origin in plan.origins.items():
+            if re.fullmatch(line, path):
+                return origin.where
+    return None
+
+
+def suggestion(compiled: Compiled, key: str) -> str:
+    """For a key that no total has, those that may have been meant."""
+    from ledger.books.names import unknown
+
+    if key in compiled.totals:
+        return ""
+    problem = unknown(compiled, key)
+    return f"{problem.message}; {problem.help}"
+
 
 MEMORY, CAPACITY = "memory.reserved", "memory.capacity"
 LENGTHS = ("time.calendar", "time.step", "serve.tokens_per_second")  # what is told first of a layout, where it has it
 PAID = ("cost.run", "cost.per_million_tokens")
 HOST_PLACES = {"host": "host memory", "nvme": "NVMe"}
-ABOUT_MEMORY = (checklist.FITS, checklist.HEADROOM, "state", "activations", "host", "nvme")
+ABOUT_MEMORY = (FITS, HEADROOM, "state", "activations", "host", "nvme")
 
 
 @dataclass(frozen=True)
@@ -66,8 +221,8 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
     return CheckOutcome(
         spec,
-        failures=checklist.failures(compiled, spec),
-        warnings=checklist.warnings(compiled, spec),
+        failures=failed_checks(compiled, spec),
+        warnings=plan_warnings(compiled, spec),
         headline=compiled.verdict.headline,
         sources=_texts(compiled.plan),
         unfit=compiled if misses_headroom(compiled) else None,
@@ -129,7 +284,7 @@ def search_note(outcome: CheckOutcome) -> Problem | None:
 def misses_headroom(compiled: Compiled) -> bool:
     """Whether the fullest device has less free than the plan's own policy asks for, or a host less than it needs."""
     return not compiled.verdict.fits or any(
-        check.name == checklist.FITS and check.status != "pass" for check in compiled.verdict.checks
+        check.name == FITS and check.status != "pass" for check in compiled.verdict.checks
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ledger.report.causes import (
+from ledger.report.movements import (
     MOST_INPUTS,
     Attribution,
     Bundle,

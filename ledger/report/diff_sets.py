@@ -12,15 +12,8 @@ from ledger.report import diff_views
 from ledger.report.diff import Diff, diff
 from ledger.report.escape import html_code, html_text
 from ledger.report.pull_request.markdown import as_markdown as as_comment
-from ledger.report.pull_request.plan_changes import (
-    CHANGED,
-    MOVED,
-    SAME,
-    Comparison,
-    PlanChange,
-)
-from ledger.report.pull_request.record import change_record
-from ledger.report.pull_request.wording import head_line
+from ledger.report.pull_request.pairs import CHANGED, MOVED, SAME, Comparison, PlanChange
+from ledger.report.pull_request.record import change_record, head_line
 
 SCHEMA = "ledger-diffs/1"
 

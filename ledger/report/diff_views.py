@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
-from ledger.report.causes import Attribution
 from ledger.report.contract import json_number, json_number_or_none
 from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
 from ledger.report.fitted_columns import aligned
 from ledger.report.html import environment, markdown_environment
+from ledger.report.movements import Attribution
 from ledger.report.views.parts import Cell, Column, Table
 from ledger.units import unit_of
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.books.breakdown import breakdown
+from ledger.books.breakdown import LINKS, breakdown, links
 from ledger.books.closed_forms import PlanForms
-from ledger.books.links import LINKS, links
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol

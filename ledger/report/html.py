@@ -6,28 +6,31 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+from jinja2.bccache import Bucket, BytecodeCache
 from markupsafe import Markup, escape
 
-from ledger.report import assets, palette
+from ledger.caches import Cache
+from ledger.report import assets, svg
 from ledger.report.escape import code, fenced, literal, sentence
-from ledger.report.links import linked
-from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
 from ledger.report.views import Section, filled_sections, section_numbers
-from ledger.report.views.live import LiveView
+from ledger.report.views.live import LiveView, LoadView
 from ledger.report.views.origin import made_from
-from ledger.report.views.served.load import LoadView
+from ledger.report.views.parts import number_captions
 from ledger.spec.version import short_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ledger.report.views.parts import Report
+
 
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
 LINE = re.compile(r'(<svg [^>]*class="formula [^>]*>)(.*?)</svg>', re.DOTALL)
@@ -108,8 +111,6 @@ def _in_markdown(value: object) -> Markup:
 def _environment(name: str, finalize: Callable[[Any], Any] | None = None) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from ledger.report.compiled_templates import CompiledTemplates
-
     loader = FileSystemLoader(assets.templates())
     return Environment(
         loader=loader,
@@ -134,7 +135,7 @@ def coded(text: str) -> Markup:
 @cache
 def stylesheet() -> str:
     """Fonts, colours and rules, in one text so that one digest covers them."""
-    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css"), *drop_rules()))
+    return "\n".join((assets.font_faces(), svg.stylesheet(), assets.text("style.css"), *drop_rules()))
 
 
 def content_policy(style: str, script: str) -> str:
@@ -173,3 +174,87 @@ def share_letters(page: str) -> str:
     lines = "".join(f'<g id="{name}">{body}</g>' for body, name in names.items())
     sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true"><defs>{letters}{lines}</defs></svg>'
     return page.replace("<header>", f"{sheet}\n<header>", 1)
+
+
+# --- Citations as links ---
+
+OWNERS = (  # on GitHub, whom sources of the library cite without a commit
+    *("aigatech", "AnswerDotAI", "argonne-lcf", "aws-samples", "bigscience-workshop", "calculon-ai", "casper-hansen"),
+    *("coreweave", "Dao-AILab", "eyao600", "facebookresearch", "foundation-model-stack", "huggingface", "InternLM"),
+    *("karpathy", "KempnerInstitute", "linkedin", "meta-pytorch", "microsoft", "mlcommons", "MooreThreads"),
+    *("mosaicml", "NVIDIA", "NVIDIA-NeMo", "oracle-quickstart", "pytorch", "ROCm", "stas00"),
+)
+NAME = r"[A-Za-z0-9][\w.-]*\w"
+OF_A_MODEL = r"(?:(?<=\.json of )|(?<=metadata of )|(?<=model card of ))"  # on Hugging Face
+CITATIONS = (  # what stands in a source, and the address that it is of; the first that matches
+    (r"https?://[^\s<>\"'()]*[^\s<>\"'().,;:]", "{0}"),
+    (r"arXiv[:\s](?P<arxiv>\d{4}\.\d{4,5})", "https://arxiv.org/abs/{arxiv}"),
+    (r"(?i:doi[:\s]\s?)?(?P<doi>10\.\d{4,9}/[^\s;,)]*[^\s;,).])", "https://doi.org/{doi}"),
+    (rf"{OF_A_MODEL}(?P<hub>{NAME}/{NAME})", "https://huggingface.co/{hub}"),
+    (
+        r"PyTorch(?: [\d.]+)?, (?P<torch>(?:aten|torch)/[\w./-]*\w)",
+        "https://github.com/pytorch/pytorch/blob/main/{torch}",
+    ),
+    (r"NCCL (?P<nccl>src/[\w./-]*\w)", "https://github.com/NVIDIA/nccl/blob/master/{nccl}"),
+    (rf"(?P<at>{NAME}/{NAME})@(?P<commit>[0-9a-f]{{7,40}})", "https://github.com/{at}/tree/{commit}"),
+    (rf"(?P<in>{NAME}/{NAME})#(?P<number>\d+)", "https://github.com/{in}/issues/{number}"),
+    (rf"(?P<known>(?:{'|'.join(OWNERS)})/{NAME})(?![\w./@-])", "https://github.com/{known}"),
+    (r"(?P<site>(?:[a-z0-9-]+\.)+(?:com|org|net|edu|technology|github\.io)(?:/[\w./-]*\w)?)(?!\w)", "https://{site}"),
+)
+
+
+def linked(text: str | Markup) -> Markup:
+    """A text with its citations as links; what is marked up already keeps its elements, and has no links yet."""
+    return Markup(_pattern().sub(_link, str(escape(text))))  # noqa: S704 - escaped
+
+
+def address(citation: re.Match[str]) -> str:
+    """Where what a source cites is to be found."""
+    pattern = next(form for form in _forms() if citation[form[0]] is not None)
+    return pattern[1].format(citation[0], **citation.groupdict())
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """All citations in one pattern, each in a group of its own; none begins within a word or a path."""
+    forms = (f"(?P<form{at}>{pattern})" for at, (pattern, _) in enumerate(CITATIONS))
+    return re.compile(rf"(?<![\w./-])(?:{'|'.join(forms)})")
+
+
+@cache
+def _forms() -> tuple[tuple[str, str], ...]:
+    """The group of each form of citation, and its address."""
+    return tuple((f"form{at}", address) for at, (_, address) in enumerate(CITATIONS))
+
+
+def _link(citation: re.Match[str]) -> str:
+    return f'<a class="out" href="{address(citation)}" rel="noreferrer">{citation[0]}</a>'
+
+
+# --- Templates compiled to Python once and kept in the user's cache ---
+
+COMPILED = Cache("templates")
+MADE_BY = f"{sys.implementation.cache_tag}-{jinja2.__version__}"  # whose compiler, for whose byte code
+
+
+class CompiledTemplates(BytecodeCache):
+    """Byte code of the templates of one environment, by its `name`: another one compiles the same text otherwise.
+
+    The cache is believed where it carries this user's mark, and Jinja holds what it reads to the template's text.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Fills a bucket from the cache, where the cache has it."""
+        content = COMPILED.read(self._entry(bucket))
+        if content is not None:
+            bucket.bytecode_from_string(content)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keeps the code of a bucket."""
+        COMPILED.keep(self._entry(bucket), bucket.bytecode_to_string())
+
+    def _entry(self, bucket: Bucket) -> str:
+        return f"{self.name}-{MADE_BY}-{bucket.key}"

@@ -11,14 +11,13 @@ from itertools import product
 from typing import Any
 
 from ledger.books.results import EXCESS, UNANSWERED, UNDER_LOAD, Number
-from ledger.books.serving.memory import held
+from ledger.books.serving.memory import held, room
 from ledger.books.serving.passes import served_roles
-from ledger.books.serving.room import room
 from ledger.books.serving.steady import Service
 from ledger.books.serving.totals import answering, memory
 from ledger.books.serving.verdict import beyond_engine, keeps_up
 from ledger.report import assets
-from ledger.report.graph_script import literal
+from ledger.report.live_script import literal
 from ledger.spec.inputs import violations
 from ledger.spec.load import revised
 from ledger.spec.plan import Plan, Serve

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report.causes import BundleTotals, attribute
+from ledger.spec.inputs import Change, mix_plans, violations
+from ledger.spec.paths import part_of
+from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
+
 
 RUN_SECONDS = ("time.calendar", "time.run")  # the first that a plan has
 NEGLIGIBLE = 1e-6  # part of a total below which a cause is one of rounding
@@ -89,3 +92,97 @@ def amounts_by_cause(moved: Iterable[Movement]) -> dict[tuple[str, ...], dict[st
         for cause in movement.causes:
             found.setdefault(cause.inputs, {})[movement.measure] = cause.amount
     return dict(sorted(found.items(), key=lambda item: not item[0]))
+
+
+# --- Which inputs caused a change ---
+
+MOST_INPUTS = 12  # that are changed one by one: each costs two compilations
+MOST_NAMED = 4  # inputs that are named one by one where they change together
+Bundle = tuple[Change, ...]
+TotalsOf = Callable[[Plan], "Mapping[str, Number]"]
+PlanTotals = tuple[Plan, "Mapping[str, Number]"]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What `inputs` did to a total: changed `alone` on top of the old plan, and as the `last` on the way to the new."""
+
+    inputs: tuple[str, ...]
+    alone: Number
+    last: Number
+
+    @property
+    def mean(self) -> Number:
+        """Of first and last: the Shapley value where there are two causes."""
+        return (self.alone + self.last) / 2
+
+    def __neg__(self) -> Attribution:
+        return Attribution(self.inputs, -self.last, -self.alone)
+
+
+@dataclass(frozen=True)
+class BundleTotals:
+    """The old plan `with_it` changed, and the new plan `without` the change; the totals of both."""
+
+    inputs: tuple[str, ...]
+    with_it: Plan
+    without: Plan
+    added: Mapping[str, Number]
+    removed: Mapping[str, Number]
+
+
+def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bundle, ...]:
+    """Inputs that may be changed one by one, and together those that the rules allow only with others.
+
+    Where there are more than MOST_INPUTS, those of a part of the plan are changed together.
+    """
+    alone: list[Bundle] = [(change,) for change in changes]
+    if len(changes) > MOST_INPUTS:
+        parts = dict.fromkeys(part_of(change.path) for change in changes)
+        alone = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
+    free = [bundle for bundle in alone if may_change_alone(old, new, changed_fields(bundle))]
+    tied = tuple(change for bundle in alone if bundle not in free for change in bundle)
+    return (*free, tied) if tied else tuple(free)
+
+
+def changed_fields(bundle: Bundle) -> frozenset[str]:
+    """The paths in a plan that a bundle of changes stands for."""
+    return frozenset().union(*(change.fields for change in bundle))
+
+
+def bundle_names(bundle: Bundle) -> tuple[str, ...]:
+    """What a bundle is called: its inputs, or of many the parts of the plan that they belong to."""
+    paths = tuple(change.path for change in bundle)
+    return paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
+
+
+def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
+    """Whether the rules allow these fields both as the first to change and as the last."""
+    return not violations(mix_plans(old, new, fields)) and not violations(mix_plans(new, old, fields))
+
+
+def compile_between(
+    old: PlanTotals, new: PlanTotals, bundles: Sequence[Bundle], totals_of: TotalsOf
+) -> tuple[BundleTotals, ...]:
+    """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
+    effects = []
+    for bundle in bundles:
+        names, fields = bundle_names(bundle), changed_fields(bundle)
+        if len(bundles) == 1:
+            effects.append(BundleTotals(names, new[0], old[0], new[1], old[1]))
+        elif may_change_alone(old[0], new[0], fields):
+            with_it, without = mix_plans(old[0], new[0], fields), mix_plans(new[0], old[0], fields)
+            effects.append(BundleTotals(names, with_it, without, totals_of(with_it), totals_of(without)))
+    return tuple(effects)
+
+
+def attribute(
+    key: str, old: Number | None, new: Number | None, effects: Sequence[BundleTotals]
+) -> Iterator[Attribution]:
+    """The bundles that change this total, the largest first; nothing where a plan lacks the total."""
+    if old is None or new is None:
+        return
+    shared = [effect for effect in effects if key in effect.added and key in effect.removed]
+    attributions = [Attribution(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in shared]
+    attributions = [cause for cause in attributions if cause.alone or cause.last]
+    yield from sorted(attributions, key=lambda cause: (-abs(float(cause.alone)) - abs(float(cause.last)), cause.inputs))

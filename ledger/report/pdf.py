@@ -9,21 +9,21 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.report.html import render
-from ledger.report.pdf_structure import complete_structure
 from ledger.report.seals.seal import published_seal
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.whole_files import scratch_files
 
 if TYPE_CHECKING:
     from ledger.report.views.parts import Report
+
 
 EPOCH = datetime(1980, 1, 1, tzinfo=UTC)  # a date for attachments, the earliest that every archive format knows
 PANGO = ("libpango-1.0.so.0", "libpango-1.0.dylib", "pango-1.0")  # by its names on Linux, macOS and elsewhere
@@ -113,3 +113,38 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
             attachments=attachments,
         )
     return content
+
+
+# --- What a tagged PDF must say of its tables that WeasyPrint leaves out ---
+
+HEADER, HEAD = "/TH", "/THead"
+
+
+def complete_structure(_: Any, pdf: Any) -> None:
+    """Puts the identifiers of a PDF's headers into a tree, and their scopes into their attributes."""
+    import pydyf
+
+    elements = [one for one in pdf.objects if _is(one, "Type", "/StructElem")]
+    by_reference = {one.reference: one for one in elements}
+    identified = sorted((one["ID"].string, one) for one in elements if "ID" in one)
+    names = pydyf.Array(item for _, one in identified for item in (one["ID"], one.reference))
+    tree = pydyf.Dictionary({"Names": names})
+    if identified:
+        root = next(one for one in pdf.objects if _is(one, "Type", "/StructTreeRoot"))
+        # At one node a name tree has no limits: its names are sorted, however many they are.
+        pdf.add_object(tree)
+        root["IDTree"] = tree.reference
+    for one in elements:
+        if one["S"] == HEADER:
+            above = {outer["S"] for outer in _above(one, by_reference)}
+            one["A"]["Scope"] = "/Column" if HEAD in above else "/Row"
+
+
+def _is(given: Any, key: str, value: str) -> bool:
+    return isinstance(given, dict) and given.get(key) == value
+
+
+def _above(element: Any, by_reference: dict[Any, Any]) -> Iterator[Any]:
+    """The elements around one, as far as its table."""
+    while (element := by_reference.get(element["P"])) and element["S"] != "/Table":
+        yield element

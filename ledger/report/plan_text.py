@@ -9,14 +9,13 @@ from ledger.books import compile_totals
 from ledger.numbers import said
 from ledger.report.escape import one_line
 from ledger.report.gates import free_bytes, plan_outcome
-from ledger.spec.bounded_files import read_bounded
 from ledger.spec.git import ask_git
 from ledger.spec.library import default_library
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT
-from ledger.spec.sources import Source
+from ledger.spec.sources import Source, read_bounded
 from ledger.spec.trees import is_plan
 from ledger.units import unit_of
 

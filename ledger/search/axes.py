@@ -2,19 +2,333 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from ledger.books.names import Absent, absent
 from ledger.search.batches import text_of
-from ledger.search.space import DATA, LAYOUT, MICRO_BATCH, NEUTRAL, keys_of
+from ledger.search.choices import VALUES, cuts
+from ledger.search.space import DATA, LAYOUT, MESH, MICRO_BATCH, NEUTRAL, Layout, Space, keys_of, laid_out, space_of
 from ledger.spec.faults import Fault, Written
+from ledger.spec.inputs import violations
+from ledger.spec.load import load_plan
+from ledger.spec.overrides import assignments, read_overrides
 from ledger.spec.paths import row
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Parallelism, Plan
+from ledger.spec.problems import FLAG as SET
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import as_node, read_value
 from ledger.spec.values import Size
+
+ASKED, MOST_BASES, EXAMPLES = 200, 8, 20  # layouts of a base that are asked, bases, and layouts whose keys are changed
+NOTHING, WORST = (
+    10**6,
+    1000,
+)  # wrong with a layout that is legal by all that is asked here, and with one that is no choice at all
+DEGREES = tuple(MESH + key for key in ("tensor", "pipeline", "context"))
+FIRST = (*DEGREES, f"{MESH}expert", f"{MESH}offload", "recompute", "run.micro_batch")  # keys that no other one idles
+
+
+def _staged(layout: Layout) -> bool:
+    return bool(layout[f"{MESH}pipeline"] > 1)
+
+
+# Whether a value of a key has an effect beside those that are chosen before it, and what is due.
+SERVES: Mapping[str, tuple[Callable[[Layout, Any], bool], str]] = {
+    "sequence": (lambda of, value: of[f"{MESH}tensor"] > 1 or value == "off", "is off where tensor is 1"),
+    "context_exchange": (
+        lambda of, value: (value is None) == (of[f"{MESH}context"] == 1),
+        "is null where context is 1, and named elsewhere",
+    ),
+    "schedule": (
+        lambda of, value: (value is None) != _staged(of),
+        "is null where pipeline is 1, and named elsewhere",
+    ),
+    "interleave": (lambda of, value: _staged(of) or value == 1, "is 1 where pipeline is 1"),
+    "ends": (lambda of, value: _staged(of) or value is None, "is null where pipeline is 1"),
+    "stages": (lambda of, value: _staged(of) or value is None, "is null where pipeline is 1"),
+    "zero": (lambda *_: True, ""),
+    "reshard": (
+        lambda of, value: (value is None) == (of[f"{MESH}zero"] != 3),
+        "is null where zero is below 3, and stated where it is 3",
+    ),
+    "replicate": (lambda of, value: of[f"{MESH}zero"] > 0 or value == 1, "is 1 where zero is 0"),
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The key that stands in the way, if one of those that were named does, and what is wrong."""
+
+    key: str
+    text: str
+
+
+def common_reason(bases: Sequence[Base], axes: Axes, without: Callable[[Base, str], Plan | None]) -> Reason:
+    """What keeps some layouts of a space from being legal: of those that miss least, the most frequent reason.
+
+    `without`: the plan of a base with one of its own changes taken back.
+    """
+    reasons: dict[int, Counter[tuple[str, str]]] = {}
+    examples: dict[tuple[str, str], list[tuple[Base, Layout]]] = {}
+    texts: dict[tuple[str, str], set[str]] = {}
+    drawn = np.random.default_rng(0)
+    for base in islice(bases, MOST_BASES):
+        for _ in range(ASKED):
+            layout, key = _drawn(base, drawn)
+            missed, key, text = (1, key, _idle(key)) if key else _wrong(layout, base.plan, axes.data)
+            told = (key, _form(text))
+            reasons.setdefault(missed, Counter())[told] += 1
+            examples.setdefault(told, []).append((base, layout))
+            texts.setdefault(told, set()).add(text)
+    told, _ = reasons[min(reasons)].most_common(1)[0]
+    text = min(texts[told], key=lambda one: (len(one), one))
+    blamed = told[0] or _blamed(told[1], examples[told][:EXAMPLES], axes, without)
+    return Reason(blamed if blamed in axes.named else "", text)
+
+
+def _drawn(base: Base, drawn: np.random.Generator) -> tuple[Layout, str]:
+    """A layout of a base in which each key has an effect, or the first key that has no value with one."""
+    layout: dict[str, Any] = {}
+    keys = (*FIRST, *(MESH + name for name in SERVES))
+    for key in (one for one in keys if one in base.space.values):
+        serves = SERVES[key.removeprefix(MESH)][0] if key not in FIRST else lambda *_: True
+        fitting = [value for value in base.space.values[key] if serves(layout, value)]
+        if key in (f"{MESH}ends", f"{MESH}stages") and _staged(layout):
+            fitting = [value for value in fitting if _cuts(base.plan, layout, key, value)]
+        if not fitting:
+            return layout, key
+        layout[key] = fitting[drawn.integers(len(fitting))]
+    return {key: layout[key] for key in base.space.keys}, ""
+
+
+def _cuts(plan: Plan, layout: Layout, key: str, value: Any) -> bool:
+    """Whether a pipeline's layers are cut so in one of the ways that are told apart."""
+    mesh = Parallelism(pipeline=layout[f"{MESH}pipeline"], interleave=layout.get(f"{MESH}interleave", 1))
+    ways = cuts(plan, mesh)
+    if key == f"{MESH}ends":
+        return any(ends == value for ends, _ in ways)
+    return (layout[f"{MESH}ends"], value) in ways
+
+
+def _idle(key: str) -> str:
+    due = SERVES[key.removeprefix(MESH)][1] if key.removeprefix(MESH) in SERVES else ""
+    return f"`{key}` {due}" if due else f"`{key}` has no value here"
+
+
+def _wrong(layout: Layout, plan: Plan, data: Sequence[int]) -> tuple[int, str, str]:
+    """How much is wrong with a layout, the key where that is known, and the first of it."""
+    devices, product = plan.cluster.devices, prod(layout.get(key, 1) for key in DEGREES)
+    if devices % product:
+        names = " x ".join(f"{key.removeprefix(MESH)} {layout[key]}" for key in DEGREES if key in layout)
+        return WORST, "", f"for example, {names} does not divide the {devices} devices"
+    told = _violations(plan, layout)
+    if told:
+        return len(told) + 1, "", f"for example: {told[0]}"
+    if data and devices // product not in data:
+        none = [degree for degree in data if devices % degree]
+        if none:
+            return 0, DATA, f"{', '.join(map(str, none))} does not divide the {devices} devices"
+        return 0, DATA, f"the other degrees leave other values, for example {devices // product} of {devices} devices"
+    return NOTHING, "", "no reason was found among some of its layouts"
+
+
+def _violations(plan: Plan, layout: Layout) -> list[str]:
+    try:
+        return [problem.message for problem in violations(laid_out(plan, layout))]
+    except SpecError as error:
+        return [problem.message for problem in error.problems]
+
+
+def _blamed(
+    form: str, examples: Sequence[tuple[Base, Layout]], axes: Axes, without: Callable[[Base, str], Plan | None]
+) -> str:
+    """The key that was named and whose other values most often take a reason away."""
+    found: Counter[str] = Counter()
+    for base, layout in examples:
+        for key in (*axes.others, *axes.layout):
+            wrong = [_wrong(other, plan, ()) for plan, other in _others(base, layout, key, without)]
+            legal = any(missed == NOTHING for missed, _, _ in wrong)
+            gone = any(_form(said) != form for _, _, said in wrong)
+            # What makes a layout legal counts more than what shows another fault; a plan more than its layout.
+            found[key] += (1 if key in LAYOUT else 2) * (EXAMPLES * legal + gone)
+    best = found.most_common(1)
+    return best[0][0] if best and best[0][1] else ""
+
+
+def _others(
+    base: Base, layout: Layout, key: str, without: Callable[[Base, str], Plan | None]
+) -> Iterator[tuple[Plan, Layout]]:
+    """A layout with other values of a key, or in the plan that does not change it."""
+    if key in LAYOUT:
+        yield from ((base.plan, {**layout, key: value}) for value in VALUES[key](base.plan))
+    elif plan := without(base, key):
+        yield plan, layout
+
+
+def _form(text: str) -> str:
+    """A sentence without its numbers."""
+    return re.sub(r"\d+", "", text)
+
+
+# --- The plans whose layouts are searched ---
+
+
+@dataclass(frozen=True)
+class Base:
+    """A plan, what it was changed by (`--set` values, then the combination's), and the space of its layouts."""
+
+    plan: Plan
+    changes: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    space: Space
+
+
+def stated(overrides: Sequence[str]) -> dict[str, Any]:
+    """The `--set` values that hold for every layout: those of keys that a layout does not state itself."""
+    values = {".".join(one.steps): one.value.plain() for one in read_overrides(overrides)}
+    return {key: value for key, value in values.items() if not _is_of_layout(key)}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A base that has not a total that is asked for, and why."""
+
+    base: Base
+    key: str
+    why: Absent
+
+
+def with_totals(every: Sequence[Base], keys: Sequence[str]) -> tuple[tuple[Base, ...], tuple[LeftOut, ...]]:
+    """The bases that may have all of these totals, and those that lack an input of one."""
+    lacking = [LeftOut(base, key, why) for base in every for key in keys if (why := absent(base.plan, key))]
+    others = [one.base for one in lacking]
+    return tuple(base for base in every if not any(base is one for one in others)), tuple(lacking)
+
+
+def left_out_words(left_out: Sequence[LeftOut]) -> str:
+    """Which plans are left out, in a line: by what they lack, the devices where those lack it."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
+    for one in left_out:
+        told.setdefault((one.key, one.why.needed), {})[one.why.of or _said(one.base)] = None
+    lacking = (f"{', '.join(names)} ({key} needs `{needed}`)" for (key, needed), names in told.items())
+    return f"left out: {'; '.join(lacking)}"
+
+
+def _said(base: Base) -> str:
+    return ", ".join(f"{key} {text_of(value)}" for key, value in base.fixed.items()) or "the plan"
+
+
+def _is_of_layout(key: str) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in (*LAYOUT, DATA))
+
+
+def bases(
+    spec: str, overrides: Sequence[str], axes: Axes, note: Callable[[int], None] = lambda _: None
+) -> tuple[Base, ...]:
+    """The bases of all combinations that can be read; SpecError for values that no combination can have.
+
+    What the rules of a spec refuse depends on the layout, so that it is asked of each layout.
+    """
+    always = stated(overrides)
+    found: list[Base] = []
+    failures: list[tuple[Mapping[str, Any], SpecError]] = []
+    for number, chosen in enumerate(combinations(axes.others)):
+        try:
+            plan = load_plan(spec, (*overrides, *assignments(chosen)), rules=())
+        except SpecError as error:
+            failures.append((chosen, error))
+            continue
+        found.append(Base(plan, {**always, **chosen}, chosen, space_of(plan, axes.layout)))
+        note(number + 1)
+    _raise_for_values(axes, [base.fixed for base in found], failures)
+    _raise_for_keys(axes, found)
+    return tuple(found)
+
+
+def combinations(values: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value of each key, the last key's changing first."""
+    return (dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+
+
+def _raise_for_values(
+    axes: Axes, read: Sequence[Mapping[str, Any]], failures: Sequence[tuple[Mapping[str, Any], SpecError]]
+) -> None:
+    """Raises SpecError where a value of a key could be read in no combination."""
+    problems: list[Problem] = []
+    sources: dict[str, str] = {}
+    for key, values in axes.others.items():
+        for value in values:
+            if any(text_of(one[key]) == text_of(value) for one in read):
+                continue
+            error = next(error for chosen, error in failures if text_of(chosen[key]) == text_of(value))
+            where = axes.place(key, value)
+            typed = f"{SET}{assignments({key: value})[0]}"
+            own = [one for one in error.problems if one.where.file == typed]
+            problems += [Problem(_place(key, where, one.where.column), one.message, one.help) for one in own]
+            if not own and not problems:
+                problems, sources = list(error.problems), dict(error.sources)
+    if problems:
+        raise SpecError(problems, sources | _texts(problems))
+
+
+def _place(key: str, value: Location, column: int) -> Location:
+    """A place in `--set KEY=VALUE` as it is in the text of an axis: in the key, or else at the value."""
+    within = column - len(SET)
+    return Location(value.file, 1, len(FLAG) + within) if within <= len(key) else value
+
+
+def _raise_for_keys(axes: Axes, found: Iterable[Base]) -> None:
+    """Raises SpecError for a key of the layout none of whose values any base's rules let it have."""
+    problems: list[Problem] = []
+    every = list(found)
+    for key, values in axes.layout.items():
+        if any(text_of(value) in map(text_of, VALUES[key](base.plan)) for base in every for value in values):
+            continue
+        reasons = {value: _reason(key, value, every) for value in map(_Value, values)}
+        if all(reasons.values()):
+            problems += [
+                Problem(axes.place(key, one.value), reason, _known(key, every)) for one, reason in reasons.items()
+            ]
+    if problems:
+        raise SpecError(problems, _texts(problems))
+
+
+@dataclass(frozen=True, eq=False)
+class _Value:
+    """A value that may be a list or a mapping, as a key of a dict."""
+
+    value: Any
+
+
+def _reason(key: str, one: _Value, every: Sequence[Base]) -> str:
+    """Why no base can have a value of a key, as the first says; nothing where one can."""
+    reasons = []
+    for base in every:
+        neutral = {**NEUTRAL, "parallelism.zero": 3 if base.plan.cluster.devices > 1 else 0}
+        plain = {key: neutral[key] for key in base.space.keys}
+        usual = {problem.message for problem in violations(laid_out(base.plan, plain))}
+        told = [problem.message for problem in violations(laid_out(base.plan, {**plain, key: one.value}))]
+        reasons.append(next((message for message in told if message not in usual), ""))
+    return reasons[0] if all(reasons) else ""
+
+
+def _known(key: str, every: Sequence[Base]) -> str:
+    values = {text_of(value) for base in every for value in VALUES[key](base.plan)}
+    several = ", ".join(sorted(values, key=lambda text: (len(text), text))[:12])
+    return f"`{key}` is {several} in every layout of this plan" if len(values) == 1 else f"`{key}` may be {several}"
+
+
+def _texts(problems: Iterable[Problem]) -> dict[str, str]:
+    return {one.where.file: one.where.file for one in problems if one.where.file.startswith(FLAG)}
+
 
 FLAG = "--over "
 EXAMPLE = "for example `--over run.micro_batch=1,2,4`"

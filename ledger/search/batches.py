@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ledger.search.blocks import Block
 from ledger.search.space import Space
 
 FULL = 1 << 18  # layouts of a batch
@@ -94,3 +93,30 @@ def _joined(parts: Sequence[Batch], first: int) -> Batch:
     choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
     totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
     return Batch(parts[0].space, first, choices, totals)
+
+
+# --- Priced layouts as columns: what each of them chooses, and its totals ---
+
+
+@dataclass(frozen=True)
+class Block:
+    """Legal layouts of one piece of a space, a row each.
+
+    `choices`: for each key of a layout, the place of its value among `space.values[key]` (integers).
+    `totals`: for each total that was asked for, its values (float64; NaN where a layout has none).
+    """
+
+    space: Space
+    choices: Mapping[str, np.ndarray]
+    totals: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.choices.values()), ()))
+
+    def layout(self, row: int) -> dict[str, Any]:
+        """What a spec would state to have the layout of a row; None: leave the key out."""
+        places = {key: int(column[row]) for key, column in self.choices.items()}
+        chosen = {key: self.space.values[key][place] for key, place in places.items()}
+        from ledger.search.space import completed
+
+        return dict(completed(chosen, self.space.plan))

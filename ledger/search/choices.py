@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from ledger.model.pipelines import PIPELINES
+from ledger.model.schedule import PIPELINES
 from ledger.spec.parallelism import MOST_STAGES
 from ledger.spec.plan import Parallelism, Plan, Recompute
 from ledger.spec.stages import as_even, chunks, depth

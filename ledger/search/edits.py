@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ledger.books.compiler import compile_plan
-from ledger.model.pipelines import PIPELINES
+from ledger.model.schedule import PIPELINES
 from ledger.search.batches import Batch
 from ledger.search.question import TIME
 from ledger.search.served import LATENCY

@@ -28,13 +28,12 @@ from ledger.books.memory.outside import reserved, workspaces_of
 from ledger.books.memory.peak import Peak, add, fullest_moment, peak_of
 from ledger.books.memory.timeline import BACKWARD
 from ledger.books.price_changes import PRICES
-from ledger.books.spending import HELD
+from ledger.books.step_sums import HELD
 from ledger.books.time import CriticalPath, critical_path
 from ledger.books.totals import StageFigures
 from ledger.model.dims import BY_NAME
-from ledger.model.pipelines import Pipeline, Work
 from ledger.model.program import program
-from ledger.model.schedule import Role
+from ledger.model.schedule import Pipeline, Role, Work
 from ledger.search.facts import Array, Facts, each_array, together
 from ledger.search.shapes import Shape, Slot, batched
 from ledger.search.structures import SENT, Composition, Structure, sized

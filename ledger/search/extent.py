@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ledger.mistakes import mistake_in_words
 from ledger.search.choices import VALUES
 from ledger.search.space import space_of
+from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Plan
+
 
 QUICK = 30.0  # seconds of a search that goes by what it has
 OF_A_REPORT = 12.0  # seconds of a report's search, after which it goes by what it has
@@ -66,3 +73,57 @@ def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
         "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *own))),
         "parallelism.offload": tuple(one for one in offloads if one != ["activations"] or mesh.offload),
     }
+
+
+# --- Work that ends after some seconds, whatever it has by then ---
+
+SOON = 1e-3  # seconds after which the timer around a block goes off, where its time was over within it
+
+
+class OutOfTimeError(BaseException):
+    """The seconds are over; no handler of errors takes this for one."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises OutOfTimeError after so many seconds, where the system has a timer and this is the main thread.
+
+    A block within another ends with whichever limit is reached first.
+    """
+    if not seconds or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise OutOfTimeError
+
+    begun = time.monotonic()
+    before = signal.signal(signal.SIGALRM, over)
+    around, _ = signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, around) if around else seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if around:
+            signal.setitimer(signal.ITIMER_REAL, max(SOON, around - (time.monotonic() - begun)))
+
+
+# --- Why a search of layouts ended early ---
+
+
+class WorkerError(Exception):
+    """A task over which several workers died, or one that raised."""
+
+
+def reason(error: Exception) -> str:
+    """Why a search ended early, in plain words."""
+    if isinstance(error, SpecError):
+        return "; ".join(problem.message for problem in error.problems)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if isinstance(error, WorkerError) and error.__cause__ is None:
+        return str(error)
+    cause = error.__cause__ if isinstance(error, WorkerError) else None
+    return f"a mistake of ledger itself, {mistake_in_words(cause or error)}"

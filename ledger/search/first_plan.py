@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
+from ledger.books.compiled_roles import whole
 from ledger.books.compiler import compile_plan
-from ledger.search.first_text import LAYOUT, Start, start_text
-from ledger.search.headroom import kept_free
+from ledger.books.counts import whole_parameters
+from ledger.search.question import kept_free
+from ledger.spec.device_parts import DEVICE
 from ledger.spec.edit import edited
-from ledger.spec.imports.parts import ImportedSpec
-from ledger.spec.load import load_plan
+from ledger.spec.imports.text import NODE, ImportedSpec, plan_text
+from ledger.spec.library import default_library, read_once
+from ledger.spec.load import load_accelerator, load_plan
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.token_budget import EXAMPLE
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
     Search = Callable[[Plan], Recommendations | None]
+    from ledger.spec.imports.huggingface.config import ConfigModel
+
 
 # Kernels to try in turn where the stack's own cannot run a model (sinks of attention).
 KERNELS: tuple[Mapping[str, str], ...] = ({}, {"attention": "cudnn_grouped"}, {"attention": "eager"})
@@ -81,3 +88,157 @@ def _no_layout(found: Recommendations, file: str) -> Problem:
         message += f"; the one that misses least needs {numbers.size(found.nearest.totals['memory.reserved'])} of each"
     help_text = "more of them with `--devices`, or larger ones with `--accelerator`"
     return Problem(Location(file), message.replace(numbers.THIN, " "), help_text)
+
+
+# --- The text of a first plan ---
+
+DEFAULT_DEVICE = "h100-sxm"
+STACK = "pytorch-fsdp2-2025"
+# Tokens of a sequence: Llama 3 is trained on so many before its context is extended (arXiv 2407.21783, section 3.4).
+LONGEST_SEQUENCE = 8192
+RUN_IMAGES, STEP_IMAGES = 300 * 1281167, 4096  # Dosovitskiy et al. 2021, arXiv 2010.11929, table 3
+STEP_TOKENS = 2**22  # tokens a step; Llama 2 is trained with 4M (arXiv 2307.09288, section 2.2)
+SOURCE_TOKENS = 512  # of a source and of what answers it (Raffel et al. 2020, arXiv 1910.10683, section 3.1.2)
+EXPERT_DEGREES = (1, NODE, 8 * NODE)  # over how many devices experts are split to begin with
+LAYOUT = "assumed: the layout"  # the comment in whose place stands what is found
+LONGEST_TITLE = 200
+WHY: Mapping[str, str] = {
+    "precision": "assumed: bf16 weights and gradients, with an fp32 copy for the optimizer",
+    "optimizer": "assumed: the most common one",
+    "stack": "assumed: PyTorch with FSDP2, not compiled",
+    "kernels": "assumed: kernels that can run the model, where the stack's cannot",
+    "parallelism": LAYOUT,
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a first plan begins with: the model as a plan has it, how many devices, and their name where it is known.
+
+    `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at.
+    """
+
+    model: Mapping[str, Any]
+    devices: int
+    accelerator: str = ""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    expert: int = 1
+
+    @property
+    def device(self) -> str:
+        """The name of the device, or the one that is assumed."""
+        return self.accelerator or DEFAULT_DEVICE
+
+    @property
+    def expert_degrees(self) -> tuple[int, ...]:
+        """Degrees of EXPERT_DEGREES that divide both the experts of each layer and the devices."""
+        experts = [group["mlp"]["experts"] for group in self.model["layers"] if "experts" in group.get("mlp", {})]
+        return tuple(
+            degree
+            for degree in EXPERT_DEGREES
+            if degree == 1 or (experts and math.gcd(self.devices, *experts) % degree == 0)
+        )
+
+
+def start_text(start: Start) -> str:
+    """The plan with every device a replica that holds a share of the states; raises SpecError for an unknown device.
+
+    Of a model of blocks each holds all of them.
+    """
+    run, why = _images(start) if "image" in start.model else _tokens(start)
+    cluster, network = _cluster(start)
+    degrees = {"data": start.devices, "expert": start.expert, "zero": 0 if "stem" in start.model else 3}
+    parts = {
+        "spec": "ledger/1",
+        "plan": f"{start.model['model']} on {start.devices} {load_accelerator(start.device).title}"[:LONGEST_TITLE],
+        "accelerator": start.device,
+        "cluster": cluster,
+        "model": start.model,
+        "precision": "bf16-mixed",
+        "optimizer": "adamw",
+        "stack": STACK,
+        **({"kernels": start.kernels} if start.kernels else {}),
+        "parallelism": {key: degree for key, degree in degrees.items() if degree > 1 and start.devices > 1},
+        "recompute": "none",
+        "run": run,
+    }
+    device = {} if start.accelerator else {"accelerator": "assumed: the device"}
+    return plan_text(parts, {}, {**WHY, **device, "cluster": f"assumed: {network}", "run": why})
+
+
+def _tokens(start: Start) -> tuple[dict[str, Any], str]:
+    """The run of a model of text, and what it rests on."""
+    model, positions = start.model, start.model.get("embedding", {}).get("learned_positions", 0)
+    encodes = any("reads" in group for group in model["layers"])
+    text = SOURCE_TOKENS if encodes and "sound" not in model else 0
+    longest = model.get("max_seq_len") or text or positions or LONGEST_SEQUENCE
+    length = min(longest, LONGEST_SEQUENCE)
+    batch = _shared(start, STEP_TOKENS / length)
+    source = {"source_len": text} if text else {}
+    run = {"tokens": EXAMPLE, "seq_len": length, **source, "micro_batch": 1, "global_batch": batch}
+    return run, _run_comment(longest, length, batch)
+
+
+def _images(start: Start) -> tuple[dict[str, Any], str]:
+    """The same of a model of images."""
+    run = {"images": f"{RUN_IMAGES} images", "micro_batch": 1, "global_batch": _shared(start, STEP_IMAGES)}
+    return run, (
+        "assumed: ImageNet-1k's 1281167 images 300 times (Dosovitskiy et al. 2021, arXiv 2010.11929, table 3)\n"
+        f"assumed: about {STEP_IMAGES} images a step, a whole number a device"
+    )
+
+
+def _shared(start: Start, sequences: float) -> int:
+    """About so many sequences a step, equally many a device."""
+    return start.devices * max(1, round(sequences / start.devices))
+
+
+def _run_comment(longest: int, length: int, batch: int) -> str:
+    cut = f", of the {longest} that the model takes" if longest > length else ", as many as the model takes"
+    return (
+        f"assumed: {EXAMPLE} (Hoffmann et al. 2022, arXiv 2203.15556)\n"
+        f"assumed: sequences of {length} tokens{cut}\n"
+        f"assumed: about {numbers.integer(batch * length)} tokens a step, a whole number of sequences a device"
+    ).replace(numbers.THIN, " ")
+
+
+def _cluster(start: Start) -> tuple[dict[str, Any], str]:
+    """The devices with the network that the library has for nodes of the device, and what that is."""
+    library = default_library()
+    names = set(library.spelt(DEVICE, start.device))
+    fitting = [
+        name
+        for name in library.names("cluster")
+        if read_once(library.path("cluster", name)).plain_field(DEVICE) in names
+    ]
+    whole = start.devices <= NODE or start.devices % NODE == 0
+    if fitting:
+        node = {} if whole else {"devices_per_node": math.gcd(start.devices, NODE)}
+        return {"base": fitting[0], "devices": start.devices, **node}, f"the network of {fitting[0]}"
+    node = {"devices_per_node": min(start.devices, NODE) if whole else math.gcd(start.devices, NODE)}
+    return {"devices": start.devices, **node}, "nodes of this many devices, and a network between them as on file"
+
+
+# --- unbuilt parts ---
+
+
+def unbuilt_notes(model: ConfigModel, file: str) -> Iterator[Problem]:
+    """A note for each of them, at the field that states it."""
+    for one in model.unbuilt:
+        message = f"`{one.name}` is {one.value}: transformers builds no such layer, and this model has none"
+        counts = [_parameters({**model.document, **part}, file) for part in ({}, one.part)]
+        if all(counts):
+            without, beside = (numbers.count(count).replace(numbers.THIN, " ") for count in counts)
+            message += f": {without} parameters, {beside} with it"
+        (part, fields), *_ = one.part.items()
+        inside = ", ".join(f"{key}: {value}" for key, value in fields.items())
+        yield Problem(one.where, message, f"`{part}: {{{inside}}}` in the model adds it, as it was trained")
+
+
+def _parameters(document: Mapping[str, Any], file: str) -> int:
+    """Parameters of a model; 0 where no plan can be made of it, which others say."""
+    try:
+        plan = load_plan(start_text(runnable(Start(document, 1), file)))
+    except SpecError:
+        return 0
+    return int(whole_parameters(whole(plan)))

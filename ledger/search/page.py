@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,17 +18,19 @@ import numpy as np
 from markupsafe import Markup
 
 from ledger import numbers
+from ledger.numbers import said
 from ledger.report import assets
 from ledger.report.charts.density import LEVELS, DensityGrid, DensityPoint, chart
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import draw_chart
 from ledger.search.batches import text_of
-from ledger.search.contract import totals
 from ledger.search.density import MOST_VALUES, PER_DECADE, REACH, SHORTEST, Density, Layers
 from ledger.search.found import Rows
 from ledger.search.question import MEMORY
+from ledger.search.space import laid_out
 from ledger.search.sweep import Search, Swept
-from ledger.search.words import short_changes
+from ledger.spec.edit import flow
+from ledger.spec.inputs import changes
 from ledger.spec.version import short_digest
 from ledger.units import unit_of
 from ledger.whole_files import replace_file
@@ -207,3 +209,89 @@ def _cells(search: Search, found: dict[str, Any]) -> tuple[tuple[str, str], ...]
 
 def _values(search: Search, rows: Rows, place: int) -> str:
     return json.dumps({key: text_of(value) for key, value in search.changes(rows, place).items()})
+
+
+# --- The published form of a sweep ---
+
+SCHEMA = "ledger-sweep/1"
+
+
+def sweep_record(swept: Swept) -> dict[str, Any]:
+    """The object that `sweep --json` prints; `nearest` is there where no layout meets everything."""
+    search, found = swept.search, swept.found
+    best = rows_record(search, found.best)
+    missed = {} if best or not len(found.nearest) else {"nearest": rows_record(search, found.nearest)[0]}
+    return {
+        "schema": SCHEMA,
+        "spec": search.asked.name or search.asked.spec,
+        "digest": search.plan.digest,
+        "complete": swept.complete,
+        "space": {key: list(values) for key, values in search.space.items()},
+        "counts": {"combinations": search.combinations, "legal": found.legal, "fitting": found.fitting},
+        "seconds": swept.seconds,
+        "per_second": found.legal / swept.seconds if swept.seconds else 0.0,
+        "best": best[0] if best else None,
+        "front": rows_record(search, found.front),
+        "top": best,
+        **missed,
+    }
+
+
+def rows_record(search: Search, rows: Rows) -> list[dict[str, Any]]:
+    """Each row with its complete changes and its totals."""
+    return [
+        {"changes": search.changes(rows, place), "totals": totals(search, rows, place)} for place in range(len(rows))
+    ]
+
+
+def totals(search: Search, rows: Rows, place: int) -> dict[str, float | int]:
+    """The totals of a row by key: whole numbers as integers; none that it does not have."""
+    values = zip(search.question.keys, map(float, rows.totals[place]), strict=True)
+    return {key: _number(value) for key, value in values if math.isfinite(value)}
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+# --- Rows of a sweep in words ---
+
+OWN = "the plan itself"
+SHORT = ("parallelism.", "run.", "serve.")  # parts whose keys are clear without them
+
+
+def short_changes(search: Search, rows: Rows, place: int) -> str:
+    """What a row changes of the plan: `tensor 2, recompute full`."""
+    stated = search.changes(rows, place)
+    base = search.bases[search.base_of[int(rows.tasks[place])]]
+    layout = {key: stated[key] for key in base.space.keys}
+    paths = [change.path for change in changes(search.plan, laid_out(base.plan, layout))]
+    return ", ".join(_differing(stated, paths)) or OWN
+
+
+def _differing(stated: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
+    for key, value in stated.items():
+        if not any(path == key or path.startswith(f"{key}.") for path in paths):
+            continue
+        name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
+        yield f"without {name}" if value is None else f"{name} {value if isinstance(value, str) else flow(value)}"
+
+
+def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
+    """By how much a row misses each limit that it does not meet."""
+    base = search.bases[search.base_of[int(rows.tasks[place])]]
+    values = dict(zip(search.question.keys, rows.totals[place : place + 1].T, strict=True))
+    told = []
+    for limit in search.limits(base):
+        if limit.excess(values[limit.key])[0] == 0:
+            continue
+        value, unit = float(values[limit.key][0]), unit_of(limit.key)
+        if math.isnan(value):
+            told.append(f"{limit.text}: it has no {limit.key}")
+            continue
+        by = said(abs(value - limit.bound), unit)
+        side = "more" if value > limit.bound else "less"
+        shown, bound = said(value, unit), said(limit.bound, unit)
+        missed = f"{by} {side}" if shown == bound else f"{shown} is {by} {side} than {bound}"
+        told.append(f"{limit.text}: {missed}")
+    return told

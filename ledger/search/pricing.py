@@ -23,7 +23,7 @@ from ledger.books.counts import CHECKPOINT
 from ledger.books.price_changes import shares
 from ledger.books.time import CriticalPath, StepTime, bounded
 from ledger.books.totals import PARTS, StageFigures
-from ledger.search.blocks import Block
+from ledger.search.batches import Block
 from ledger.search.evaluation import Batch, Cells, Detail
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape

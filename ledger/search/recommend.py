@@ -8,28 +8,244 @@ of it. What then misses anything that the plan asks for is passed over.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ledger.books.compiler import compile_totals
+from ledger.books.verdict import expectations, operated
+from ledger.books.what_if.conditions import served_conditions
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search.aims import aim_of
-from ledger.search.candidates import Candidate, Requirements
-from ledger.search.extent import EVERYTHING, KEPT, Extent, is_whole
-from ledger.search.failures import reason
-from ledger.search.headroom import kept_free
+from ledger.search.batches import Block
+from ledger.search.edits import fewest_changes
+from ledger.search.extent import EVERYTHING, KEPT, Extent, OutOfTimeError, is_whole, kept_values, reason, time_limit
+from ledger.search.found import Found, Rows, add, nothing
 from ledger.search.near_layouts import near_layouts
-from ledger.search.question import CAPACITY, MEMORY
-from ledger.search.time_limit import OutOfTimeError, time_limit
+from ledger.search.pricing import Piece, pieces
+from ledger.search.question import CAPACITY, EDIT_RANK, MEMORY, kept_free, kept_free_words
+from ledger.search.space import Space, space_of
+from ledger.search.tasks import Job, Task
+from ledger.search.workers import Run
+from ledger.spec.load import revised
+from ledger.spec.overrides import assignments
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
-    from ledger.search.layout_pass import Passed
     from ledger.search.sweep import Progress
-    from ledger.search.workers import Run
     from ledger.spec.plan import Plan
+
+
+HOST_PLACES = ("host", "nvme")  # where a node may keep what its devices do not
+UNSTATED = "host memory that no file states"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Changes of a plan, as `--set` takes them, with the totals of the plan compiled with these and nothing else.
+
+    `excess`: by how much memory, host or service miss what they are held to, as a share of the limit that is missed
+    most; 0 where all hold. `broken`: expectations and other requirements that the plan itself meets, and this does not.
+    """
+
+    changes: Mapping[str, Any]
+    totals: Mapping[str, Number]
+    excess: float = 0.0
+    broken: frozenset[str] = frozenset()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it meets everything."""
+        return not self.excess and not self.broken
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a layout of a plan must meet: room with the plan's headroom free, on hosts too, and what the plan expects.
+
+    What the plan as it is does not meet, its other layouts need not meet either, but for room.
+    """
+
+    plan: Plan
+    totals: Mapping[str, Number]
+
+    @property
+    def plan_as_it_is(self) -> Candidate:
+        """The plan without a change."""
+        return Candidate({}, self.totals, excess(self.plan, self.totals))
+
+    def compiled(self, changes: Mapping[str, Any]) -> Candidate | None:
+        """The plan with these changes; None where the rules refuse them."""
+        draft = revised(self.plan, assignments(changes))
+        if draft.problems or draft.plan is None:
+            return None
+        totals = compile_totals(draft.plan)
+        broken = _broken(draft.plan, totals) - _broken(self.plan, self.totals)
+        if _unstated_bytes(totals) > _unstated_bytes(self.totals):
+            broken |= {UNSTATED}
+        return Candidate(dict(changes), totals, excess(draft.plan, totals), frozenset(broken))
+
+
+def excess(plan: Plan, totals: Mapping[str, Number]) -> float:
+    """How far a plan misses its room, or what its service is asked, as a share of the limit that it misses most."""
+    room = float(totals[CAPACITY]) - kept_free(plan)
+    missed = [(float(totals[MEMORY]) - room) / float(totals[CAPACITY])]
+    for place in HOST_PLACES:
+        held, capacity = totals.get(f"memory.{place}", 0), totals.get(f"memory.{place}.capacity", inf)
+        missed.append(float(held) / float(capacity) - 1 if capacity else inf if held else 0.0)
+    for condition in served_conditions(plan):
+        slack, limit = float(condition.slack(totals)), float(condition.bound(totals))
+        missed.append(-slack / max(abs(limit), 1.0))
+    return max(0.0, *missed)
+
+
+def _broken(plan: Plan, totals: Mapping[str, Number]) -> set[str]:
+    """The expectations that a plan misses, and whether its run gets nowhere."""
+    checks = (*expectations(plan, totals), *operated(plan, totals))
+    return {check.name for check in checks if check.status == "fail"}
+
+
+def _unstated_bytes(totals: Mapping[str, Number]) -> float:
+    """Bytes in memory of a host of which nobody says how much it has."""
+    return 0.0 if "memory.host.capacity" in totals else float(totals.get("memory.host", 0))
+
+
+# --- A pass over the layouts of a plan as arrays, and what it proposes ---
+
+TRIED = 4  # rows that a pass puts first, until one of them is sound
+DEVICES = "cluster.devices"
+AFTER = 1.2  # times the seconds of a pass, after which what is still priced is not waited for
+COMPILING_SHARE = 0.1  # of the time that is left to a pass, for compiling what it proposes
+FRONT_SHARE = 0.3  # the same where layouts of the front are compiled too
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a pass found in the spaces of a plan: its own, and by their number of devices smaller ones.
+
+    `error`: what ended it before its end, if anything did.
+    """
+
+    space: Space
+    found: Found
+    fewer: Mapping[int, tuple[Space, Found]]
+    complete: bool
+    error: Exception | None = None
+
+
+def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> Passed:
+    """A pass over the layouts of a plan; those on fewer devices too, where it has the time and the run a price."""
+    fewer = fewer_devices(plan) if extent.thorough and plan.assumptions.price and plan.serve is None else {}
+    space = space_of(plan, {} if is_whole(plan, extent) else kept_values(plan))
+    compiling = FRONT_SHARE if extent.thorough else COMPILING_SHARE
+    seconds = extent.seconds * (1 - compiling) / AFTER
+    (found, *others), complete, error = searched([space, *fewer.values()], run, progress, seconds)
+    at = {devices: (smaller, other) for (devices, smaller), other in zip(fewer.items(), others, strict=True)}
+    return Passed(space, found, at, complete, error)
+
+
+def fewer_devices(plan: Plan) -> dict[int, Space]:
+    """The plan on half of its devices, where these are whole nodes: nobody waits for much less.
+
+    A run on an eighth costs a few per cent less, and takes eight times as long.
+    """
+    half, odd = divmod(plan.cluster.devices, 2)
+    made = None if odd or half % plan.cluster.devices_per_node else revised(plan, [f"{DEVICES}={half}"]).plan
+    return {half: space_of(made, kept_values(made))} if made else {}
+
+
+def searched(
+    spaces: Sequence[Space], run: Run, progress: Progress, seconds: float = 0.0
+) -> tuple[list[Found], bool, Exception | None]:
+    """What is found of each space, whether all of it was looked at, and the error that ended it, where one did.
+
+    What is most like the plan comes first.
+    """
+    tasks: list[Task] = []
+    of: list[int] = []
+    question = aim_of(spaces[0].plan).question
+    for number, space in enumerate(spaces):
+        limits = question.limits(space.plan, kept_free(space.plan), kept_free_words(space.plan))
+        for piece in pieces(space):
+            tasks.append(Task(len(tasks), piece, space, {}, limits))
+            of.append(number)
+    ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
+    found = [nothing(question) for _ in spaces]
+    until = time.monotonic() + seconds if seconds else 0.0
+    try:
+        with time_limit(AFTER * seconds):
+            for done, (task, part) in enumerate(run(ordered, Job(question, until=until)), 1):
+                number = of[task.number]
+                found[number] = add(found[number], part, question)
+                progress(done, len(tasks), sum(one.legal for one in found))
+                if not part.complete and (not until or time.monotonic() < until):
+                    raise KeyboardInterrupt  # noqa: TRY301 - which no handler here takes
+    except OutOfTimeError:
+        return found, False, None
+    except Exception as error:  # noqa: BLE001 - what was found before counts
+        return found, False, error
+    return found, all(one.complete for one in found), None
+
+
+def _unlike(piece: Piece, plan: Plan) -> int:
+    """In how many ways the layouts of a piece differ from the plan."""
+    mesh = plan.parallelism
+    cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
+    others = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+    return cut + others + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
+
+
+# --- rows as changes of the plan ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Rows of a pass over a space, each compiled by itself, with changes of the plan that are `fixed`."""
+
+    requirements: Requirements
+    space: Space
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def candidate(self, rows: Rows, place: int) -> Candidate | None:
+        """A row; None where the rules refuse it."""
+        changes = row_changes(self.requirements.plan, self.space, rows, place, self.fixed)
+        return None if changes is None else self.requirements.compiled(changes)
+
+    def until_sound(self, rows: Rows) -> Iterator[Candidate]:
+        """The first of some rows, and those after it while none is sound."""
+        for place in range(min(len(rows), TRIED)):
+            if candidate := self.candidate(rows, place):
+                yield candidate
+                if candidate.is_sound:
+                    return
+
+    def smallest(self, rows: Rows) -> Iterator[Candidate]:
+        """Rows in the order of the keys that they should change, as long as one may change the fewest."""
+        fewest = inf
+        ranks = rows.totals[:, aim_of(self.requirements.plan).question.keys.index(EDIT_RANK)]
+        for place, rank in enumerate(ranks):
+            if int(rank) > fewest:
+                return
+            if candidate := self.candidate(rows, place):
+                fewest = min(fewest, len(candidate.changes)) if candidate.is_sound else fewest
+                yield candidate
+
+    def along(self, rows: Rows, most: int) -> Iterator[Candidate]:
+        """So many of some rows, evenly from the first to the last."""
+        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(int))
+        return (candidate for place in places if (candidate := self.candidate(rows, int(place))))
+
+
+def row_changes(plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fewest keys that make a plan a row of a space, with those that are `fixed`; None where rules refuse it."""
+    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(space.keys)}
+    layout = {**fixed, **Block(space, choices, {}).layout(0)}
+    draft = revised(plan, assignments(layout))
+    return None if draft.problems or draft.plan is None else fewest_changes(plan, layout)
+
 
 COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
 COST = "cost.run"
@@ -138,7 +354,6 @@ def _look_everywhere(
     requirements: Requirements, findings: Findings, priced_by: tuple[Run | None, Progress], extent: Extent
 ) -> None:
     """Compiles what a pass puts first: smallest edits, the fastest here and on fewer devices, and some of its front."""
-    from ledger.search.layout_pass import DEVICES, Proposals, pass_over  # loads arrays, which a second has no time for
     from ledger.search.workers import in_this_process
 
     run, progress = priced_by

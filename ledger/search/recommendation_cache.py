@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from ledger.caches import Cache
 from ledger.report.recommendations import Recommendations, as_record, from_record
-from ledger.search.extent import Extent, extent_of_report
-from ledger.search.failures import reason
+from ledger.search.extent import Extent, extent_of_report, reason
 from ledger.search.recommend import recommend
 from ledger.spec.version import program_digest
 

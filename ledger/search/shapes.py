@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ledger.model.pipelines import PIPELINES, Pipeline
-from ledger.model.schedule import Role, dealt_layers, described
+from ledger.model.schedule import PIPELINES, Pipeline, Role, dealt_layers, described
 from ledger.search.choices import cuts
 from ledger.search.space import Layout, Space
-from ledger.spec.places import Places
+from ledger.spec.paths import Places
 from ledger.spec.plan import Parallelism, Plan, Stages
-from ledger.spec.rules import pipeline
+from ledger.spec.rules import layout as pipeline
 from ledger.spec.rules.table import check_rules
 
 Array = Any  # of numpy

@@ -17,16 +17,14 @@ from ledger.books.assembly import sharing
 from ledger.books.assembly import units as unit_facts
 from ledger.books.bindings import bindings
 from ledger.books.evaluate import Value, exact
-from ledger.books.memory.timeline import Timeline
-from ledger.books.memory.visits import timeline
-from ledger.books.module_fetches import by_module
+from ledger.books.memory.timeline import Timeline, timeline
+from ledger.books.parameter_traffic import by_module
 from ledger.books.price_changes import PRICES
-from ledger.model import multi_token
+from ledger.model import losses
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
 from ledger.model.gradients import drains, stays
-from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.program import Program, program
-from ledger.model.schedule import Role, schedule
+from ledger.model.schedule import PIPELINES, Pipeline, Role, schedule
 from ledger.model.units import Unit, builder, compute_precision
 from ledger.model.units import units as units_of
 from ledger.search.facts import Array, Facts, Inputs, each_array, evaluated
@@ -173,7 +171,7 @@ class Structure:
     def is_uniform(self) -> bool:
         """Whether all layers of a group are alike, whatever a stage holds of the model, so that facts of one do."""
         model, train = self.plan.model, self.plan.train
-        plain = {INPUT, OUTPUT, LOSS, multi_token.UNIT, *(group.name for group in model.groups)}
+        plain = {INPUT, OUTPUT, LOSS, losses.UNIT, *(group.name for group in model.groups)}
         same = all(unit.name in plain for unit in self.every_unit)
         trains_all = train.kind == "all" and train.lora is None
         counted = self.plan.recompute.policy in ("every", "layers", "segment") or self.plan.parallelism.offload.layers

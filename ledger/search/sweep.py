@@ -13,18 +13,15 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.books.what_if.conditions import fault
-from ledger.search.axes import Axes, read_axes, require_keys
-from ledger.search.bases import Base, LeftOut, bases, left_out_words, with_totals
-from ledger.search.batches import FULL, text_of
-from ledger.search.blocks import Block
+from ledger.search.axes import Axes, Base, LeftOut, bases, left_out_words, read_axes, require_keys, with_totals
+from ledger.search.batches import FULL, Block, text_of
 from ledger.search.columns import columns_of
 from ledger.search.density import PER_DEVICE, Layers, layers_of
 from ledger.search.found import Found, Rows, add, nothing
-from ledger.search.headroom import kept_free, kept_free_words
 from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
-from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, read_question
+from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, kept_free, kept_free_words, read_question
 from ledger.search.served import EACH, FRONT, shown_totals
 from ledger.search.served import SHOWN as SERVED
 from ledger.search.space import keys_of
@@ -278,7 +275,7 @@ def _unused(search: Search, found: Found) -> list[str]:
 
 def empty(search: Search) -> SpecError:
     """Why a space has no legal layout: the rule that most of some of its layouts break."""
-    from ledger.search.reasons import common_reason
+    from ledger.search.axes import common_reason
 
     def without(base: Base, key: str) -> Plan | None:
         left = {other: value for other, value in base.fixed.items() if other != key}

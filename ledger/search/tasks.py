@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ledger.search.batches import Batch, batches, text_of
-from ledger.search.blocks import Block
+from ledger.search.batches import Batch, Block, batches, text_of
 from ledger.search.density import Density, Layers, density_of, summed
 from ledger.search.edits import edit_costs
 from ledger.search.found import Found, found_in, nothing

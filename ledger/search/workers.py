@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.books.what_if.conditions import fault
 from ledger.processes import end_with_parent, interrupt_held
-from ledger.search.failures import WorkerError
+from ledger.search.extent import WorkerError
 from ledger.search.found import Found
 from ledger.search.tasks import Job, Task, run_task
 

@@ -2,22 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
-from ledger.spec.blocks import Block, alike
-from ledger.spec.components import LOWER_NAME, Custom
+from ledger.spec.components import CUSTOM_ROWS, LOWER_NAME, Custom, custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
-from ledger.spec.images import Image
 from ledger.spec.parts import At, PartHeader, PartOf
-from ledger.spec.sound import Sound
 from ledger.spec.structures import NEEDED, AnyStated, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
+
+MEANINGS = {
+    "dims": "Its own dims with their sizes, `{wide: 64, rows: 56}`; of one like another, those that differ.",
+    "weights": "Its weights by the names of their dims, `{w_into: narrow wide tall broad}`.",
+    "steps": "What it does, in order, from `x` to its result.",
+}
+WRITTEN = Needed(unless=KeyStated("like"))
+TERM = String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$")
+INPUT = Row("input", TERM, "Dims of what it starts from, `batch` first: `batch wide rows columns`.", "input", WRITTEN)
+LIKE = Row("like", String(pattern=LOWER_NAME), "The group whose input, weights and steps it has, by its name.", "like")
+
+
+@dataclass(frozen=True)
+class Block:
+    """How a spec states a layer that is written out whole; what it makes is a `Custom`."""
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="A whole layer as its author writes it, in place of `attention` and `mlp`: dims, weights, and steps "
+        "from `x`, norms and additions among them. `{like: stage_2, dims: {...}}` has the steps of another group.",
+        extra=(
+            INPUT,
+            LIKE,
+            *(
+                replace(row, needed=WRITTEN if row.key != "dims" else NEEDED, meaning=MEANINGS[row.key])
+                for row in CUSTOM_ROWS
+                if row.key in MEANINGS
+            ),
+        ),
+    )
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Custom:
+        """The steps with their dims; those of a block like another one are not known yet."""
+        steps = custom(given["dims"], given.get("weights", {}), given.get("steps", ()), {})
+        return replace(steps, takes=tuple(given.get("input", "").split()), like=given.get("like", ""))
+
+
+def alike(groups: Iterable[Any]) -> tuple[Any, ...]:
+    """The groups with the steps of those that they are like, with their own sizes; what names none stays as it is."""
+    groups = tuple(groups)
+    written: Mapping[str, Custom] = {
+        group.name: group.block for group in groups if group.block and not group.block.like
+    }
+    return tuple(_alike(group, written) for group in groups)
+
+
+def _alike(group: Any, written: Mapping[str, Custom]) -> Any:
+    other = written.get(group.block.like) if group.block else None
+    if other is None:
+        return group
+    sizes = {**dict(other.dims), **dict(group.block.dims)}
+    return replace(group, block=replace(other, dims=tuple(sizes.items()), like=group.block.like))
+
+
+# --- What an encoder of sound reads: frames of a spectrogram, which two convolutions make tokens of ---
+
+TAPS = 3  # frames that a convolution sees at once (Radford et al. 2022, section 2.2)
+STRIDE = 2  # of the second one
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Frames of a spectrogram, which two convolutions of three frames make tokens of, one for every two frames."""
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What the encoder reads in place of tokens: `{bands: 128, frames: 3000}`. Two convolutions over three "
+        "frames each, the second with stride 2, make a token of every two frames; fixed positions are added (Whisper).",
+    )
+
+    bands: Annotated[int, Size(most=1_000_000), "Bands of the mel spectrogram, numbers of a frame."]
+    frames: Annotated[int, Size(most=100_000_000), "Frames of a sample: 3000 of 30 seconds, 10 ms each."]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the source that the frames become."""
+        return (self.frames - 1) // STRIDE + 1
+
+
+# --- What a model of images reads ---
+
+PIXELS = Size(most=1_000_000)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image cut into square patches, each a token of its sequence, behind a class token that no patch makes.
+
+    Without patches, as a stem reads it, an image is one token.
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What a model of images reads in place of tokens: `{height: 224, width: 224, channels: 3, patch: 16}`. "
+        "Each patch is a token of the sequence, after a learned class token; the head reads the class token. A model "
+        "with a `stem` has no patches: the stem reads pixels, and an image counts as one token.",
+    )
+
+    height: Annotated[int, PIXELS, "Pixels from top to bottom."]
+    width: Annotated[int, PIXELS, "Pixels from left to right."]
+    channels: Annotated[int, Size(most=100_000), "Numbers of a pixel: 3 of a colour image."]
+    patch: Annotated[int, PIXELS, "Pixels along an edge of a patch; none where a stem reads the image."] = 0
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image, those that it holds whole."""
+        return (self.height // self.patch) * (self.width // self.patch) if self.patch else 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence that an image becomes: its patches and the class token, or one."""
+        return self.patches + 1
+
 
 # Fields of a model that only transformers' classes have, not the decoders of other frameworks.
 FOREIGN_PARTS = (

@@ -10,9 +10,24 @@ from typing import Annotated, ClassVar
 from ledger.arithmetic.values import truncate
 from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
 from ledger.spec.parts import PartHeader
-from ledger.spec.recurrence import State
 from ledger.spec.structures import OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, KeyOf, Number, Size
+
+
+@dataclass(frozen=True)
+class State:
+    """A matrix for each head, of `head_dim` by `size` elements in fp32, and the convolution before it."""
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Of a recurrence (`mamba2`, `gated_delta`): the state of each head, in fp32 whatever weights are in."
+    )
+
+    size: Annotated[int, Size(most=65_536), "Width of a head's state: of B and C, or of keys and queries."]
+    groups: Annotated[int, Size(most=100_000), "Groups of heads that share B and C, or keys and queries."] = 1
+    chunk: Annotated[int, Size(most=1_000_000), "Tokens of a chunk; between chunks only states are handed on."] = 256
+    convolution: Annotated[int, Size(most=1000), "Tokens that the causal convolution before the scan sees."] = 4
+    convolution_bias: Annotated[bool, "Whether that convolution has a bias."] = False
+
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
 SOFTCAP = Number(1e-6, 1_000_000)

@@ -11,12 +11,12 @@ from math import prod
 from typing import Any, TypeVar
 
 from ledger.spec.architecture import Model
-from ledger.spec.axes import MULTIPLIED
 from ledger.spec.expectations import expectations
 from ledger.spec.faults import Written
 from ledger.spec.kinds import LIBRARY_PARTS
+from ledger.spec.parallelism import MULTIPLIED
 from ledger.spec.parts import spec_type
-from ledger.spec.places import Places
+from ledger.spec.paths import Places
 from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Reading, Run, Stack
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node

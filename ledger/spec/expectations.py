@@ -12,8 +12,7 @@ from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
 from ledger.spec.structures import SOURCED, Fields, ListOf, Row, quantity
-from ledger.spec.value_types import Schema, ValueType
-from ledger.spec.values import Label
+from ledger.spec.values import Label, Schema, ValueType
 from ledger.units import spelt
 
 DUE = ("B", "s", "USD", "J")  # units without which a number says nothing

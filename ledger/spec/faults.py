@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.spec.near import nearest
+from ledger.spec.near import meant, nearest
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node
-from ledger.spec.synonyms import meant
 
 Steps = tuple[str | int, ...]
 LONGEST_QUOTED = 80  # characters of a value that a message repeats

@@ -10,8 +10,7 @@ from functools import reduce
 from typing import Any
 
 from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.paths import plan_path, spec_path, unit
-from ledger.spec.places import Places
+from ledger.spec.paths import Places, plan_path, spec_path, unit
 from ledger.spec.plan import Group, Offload, Origin, Plan, Price, Recompute
 from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location, Problem

@@ -11,14 +11,13 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
-from ledger.spec.bounded_files import YAML
 from ledger.spec.faults import shortened
 from ledger.spec.git import Revision
-from ledger.spec.installed import DATA, data_folder
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
-from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, from_file, from_revision
+from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, YAML, Source, checkout, from_file, from_revision
+from ledger.spec.version import DATA, data_folder
 
 OWN_FOLDER = "specs"  # a library of one's own, in the working directory or beside a plan
 FOLDERS: Mapping[str, str] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from operator import is_
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
-from ledger.spec.bounded_files import YAML
 from ledger.spec.device_parts import for_its_device
 from ledger.spec.expand import (
     PRICE,
@@ -20,34 +21,24 @@ from ledger.spec.expand import (
     of_changed_model,
     resolve,
     with_inner_parts,
+    with_measured_links,
 )
-from ledger.spec.faults import Faults, Written
+from ledger.spec.expressions import ExpressionError, evaluate
+from ledger.spec.faults import Fault, Faults, Written, label, unknown_field
 from ledger.spec.hardware import PEAK_RATES
-from ledger.spec.keys import misfits
-from ledger.spec.kind_faults import another_kind
 from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
-from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
-from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
-from ledger.spec.places import Places
-from ledger.spec.plan import (
-    Accelerator,
-    Cluster,
-    Model,
-    Optimizer,
-    Plan,
-    Precision,
-    Price,
-    Reading,
-    Stack,
-)
+from ledger.spec.parts import PartByName, PartOf, ValuesOf, field_rows, header_of, nested_types, spec_type
+from ledger.spec.paths import PLAN, Places, type_of
+from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Price, Reading, Stack
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.publication import Publication, Spelling
 from ledger.spec.reader import Node, read, read_again
 from ledger.spec.renamed import in_new_places
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
-from ledger.spec.sizes import evaluate_sizes
-from ledger.spec.sources import Source, exists, open_source
+from ledger.spec.sources import YAML, Source, exists, open_source
+from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Row, Sourced
+from ledger.spec.values import Size, ValueType
 from ledger.spec.variants import is_changed
 
 Built = TypeVar("Built")
@@ -308,3 +299,164 @@ def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
         if not problems:
             return built
     raise SpecError(problems, given.texts)
+
+
+# --- What is said of a spec that is no plan at all, but of another kind ---
+
+# Fields that only one kind of spec has.
+TELLING: Mapping[str, str] = {
+    "lecture": "lecture",
+    "questions": "lecture",
+    "suite": "suite",
+    "evidence": "evidence",
+    "layers": "model",
+    "peak": "accelerator",
+    "scaleout": "cluster",
+    "per_device_hour": "price",
+    "compute": "precision",
+    "matmul": "precision",
+    "flops": "optimizer",
+    "update": "optimizer",
+    "overlap": "stack",
+    "date": "stack",
+}
+
+
+def another_kind(node: Node) -> Problem | None:
+    """What to say of a spec that is no plan at all, if its fields tell what it is."""
+    if "evidence" not in node.fields and ("plan" in node.fields or "run" in node.fields):
+        return None
+    for key, kind in TELLING.items():
+        if key in node.fields:
+            help_text = "give a plan, for example one of `ledger list plan`"
+            return Problem(node.keys.get(key, node.where), f"this is a spec of kind `{kind}`, not a plan", help_text)
+    return None
+
+
+# --- keys ---
+
+HEADERS = ("spec", "source", "base", "title")  # keys that say nothing of a plan's books
+FIRST = "0"  # of a list, the entry that stands for all
+LAYERS = f"model.layers.{FIRST}."  # what is said of every layer leaves this out
+
+
+@cache
+def plan_keys() -> tuple[str, ...]:
+    """The paths of a plan's values as `--set` takes them; of lists (layers), those of the first entry."""
+    return tuple(dict.fromkeys(_below(PLAN, "", ())))
+
+
+def misfits(values: Written) -> Faults:
+    """What a plan cannot say of the values that a mapping holds by their paths."""
+    found: Faults = []
+    for path, node in values.node.fields.items():
+        kind = type_of(path) or type_of(LAYERS + path)
+        if kind is None:
+            known = (*plan_keys(), *(key.removeprefix(LAYERS) for key in plan_keys() if key.startswith(LAYERS)))
+            found.append(unknown_field(values, path, known))
+        elif not isinstance(kind, PartByName):
+            kind.read(values.inner(path, node), found)
+    return found
+
+
+def _below(kind: ValueType, path: str, within: tuple[type, ...]) -> Iterator[str]:
+    """The paths below a value; a part within itself is not entered again."""
+    if isinstance(kind, PartOf):
+        if kind.cls not in within:
+            yield from _below(spec_type(kind.cls), path, (*within, kind.cls))
+    elif isinstance(kind, Fields):
+        for row in kind.rows:
+            if row.key not in HEADERS:
+                inner = f"{path}.{row.key}" if path else row.key
+                yield inner
+                yield from _below(row.type, inner, within)
+    elif isinstance(kind, AnyOf | Made):
+        for inner_kind in kind.inners:
+            yield from _below(inner_kind, path, within)
+    elif isinstance(kind, Sourced):
+        yield from _below(kind.inner, path, within)
+    elif isinstance(kind, ListOf) and isinstance(kind.item, PartOf):
+        yield from _below(kind.item, f"{path}.{FIRST}", within)
+
+
+# --- Sizes written as expressions, evaluated in place: `d_ff: 4 * d_model` -> its whole number ---
+
+SHARED_PARTS = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
+Scope = tuple[Mapping[str, Node], ...]
+
+
+@cache
+def size_names() -> frozenset[str]:
+    """The fields that hold a size."""
+    rows = (entry for entry in nested_types(PartOf(Plan)) if isinstance(entry, Row))
+    return frozenset(row.key for row in rows if isinstance(row.type, Size))
+
+
+def evaluate_sizes(root: Node) -> tuple[Node, Faults]:
+    """A plan whose sizes are numbers; those that could not be evaluated stay, each with what is wrong with it."""
+    sizes = _Sizes()
+    shared: Scope = tuple(root.fields[part].fields for part in SHARED_PARTS if part in root.fields)
+    scopes = {**dict.fromkeys(SHARED_PARTS, shared), "model": ()}
+    fields = {
+        part: sizes.walk(root.fields[part], scope, (part,)) for part, scope in scopes.items() if part in root.fields
+    }
+    return root.within(fields, {}), sizes.problems
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The sizes of one document: each is evaluated once, however many others name it."""
+
+    problems: Faults = field(default_factory=list)
+    known: dict[tuple[int, int, str], int | ExpressionError] = field(default_factory=dict)
+
+    def walk(self, node: Node, scope: Scope, path: tuple[str, ...]) -> Node:
+        """The same value with numbers for sizes; the very same node where there is nothing to evaluate."""
+        if isinstance(node.value, tuple):
+            items = tuple(self.walk(item, scope, path) for item in node.items)
+            return node if all(map(is_, items, node.items)) else Node(items, node.where)
+        if not isinstance(node.value, Mapping):
+            return node
+        inner = (node.fields, *scope)
+        fields = {}
+        for key, value in node.fields.items():
+            fields[key] = self.walk(value, inner, (*path, key))
+            if key in size_names() and isinstance(value.value, str):
+                try:
+                    fields[key] = Node(self.named(key, inner, ()), value.where)
+                except ExpressionError as error:
+                    problem = Problem(value.where, f"{label((*path, key))}: {error.message}", error.help)
+                    self.problems.append(Fault((*path, key), problem))
+        return node if all(map(is_, fields.values(), node.fields.values())) else Node(fields, node.where, node.keys)
+
+    def named(self, name: str, scope: Scope, asked: tuple[str, ...]) -> int:
+        """The size of that name, nearest first; KeyError where there is none, ExpressionError where it has no value."""
+        if name in asked:
+            raise ExpressionError(f"`{name}` is defined by itself", " -> ".join((*asked, name)))
+        for depth, fields in enumerate(scope):
+            value = fields[name].value if name in fields else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            if isinstance(value, str) and name in size_names():
+                return self.evaluated(name, value, scope[depth:], asked)
+        raise KeyError(name)
+
+    def evaluated(self, name: str, text: str, scope: Scope, asked: tuple[str, ...]) -> int:
+        """What the expression of a name gives, whose own names are looked up in its scope; raises ExpressionError."""
+        place = (id(scope[0]), len(scope), name)
+        if place not in self.known:
+            lookup = partial(self.named, scope=scope, asked=(*asked, name))
+            try:
+                self.known[place] = evaluate(text, lookup, partial(_known, scope))
+            except ExpressionError as error:
+                self.known[place] = error
+            except RecursionError:
+                self.known[place] = ExpressionError(f"`{name}` is nested too deep", "write the number")
+        found = self.known[place]
+        if isinstance(found, ExpressionError):
+            raise found
+        return found
+
+
+def _known(scope: Scope) -> list[str]:
+    return sorted({name for fields in scope for name in fields if name in size_names()})

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec import load
-from ledger.spec.bounded_files import YAML
 from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.parts import PartOf, ValuesOf
 from ledger.spec.plan import Plan
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
+from ledger.spec.sources import YAML
 from ledger.spec.structures import Values
 from ledger.spec.values import String
 

@@ -13,8 +13,7 @@ from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
 from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Sourced
 from ledger.spec.token_budget import EXAMPLE, PerParameter
-from ledger.spec.value_types import ValueType
-from ledger.spec.values import Choice, Flag, Integer
+from ledger.spec.values import Choice, Flag, Integer, ValueType
 
 FEW = 2  # entries of the longest lists that are listed
 ALL_SUBSETS = 3  # a list of so many choices is listed in full

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 from typing import Annotated, ClassVar
 
-from ledger.spec.axes import AXES, MULTIPLIED
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Size, degree
@@ -220,3 +219,47 @@ class Parallelism:
     def scheduled(self) -> str:
         """The schedule by name: the stated one, else 1F1B, interleaved where a device has several chunks."""
         return self.schedule or ("interleaved" if self.interleave > 1 else "1f1b")
+
+
+# --- The axes of the mesh ---
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis over which devices share work: the `letter` of its degree, which a field of `Parallelism` states.
+
+    `exposed` names what it sends and nothing hides. `cuts`: the dims that it splits where they are computed with.
+    `alike`: all its devices see the same tokens. `within`: it subdivides data x context, and multiplies to no further
+    devices.
+    """
+
+    letter: str
+    meaning: str
+    exposed: str
+    cuts: tuple[str, ...] = ()
+    alike: bool = False
+    within: bool = False
+
+
+AXES: Mapping[str, Axis] = {
+    "data": Axis("dp", "data-parallel degree", "weight and gradient transfers not hidden"),
+    "tensor": Axis(
+        "tp",
+        "tensor-parallel degree",
+        "tensor-parallel transfers not hidden",
+        cuts=("heads", "kv_heads", "qkv_heads", "d_ff", "shared_d_ff", "vocab"),
+        alike=True,
+    ),
+    "pipeline": Axis("pp", "pipeline stages", "sends between stages"),
+    "context": Axis("cp", "context-parallel degree", "context-parallel transfers not hidden"),
+    "expert": Axis(
+        "ep",
+        "expert-parallel degree, within data x context",
+        "tokens to and from experts not hidden",
+        cuts=("experts",),
+        within=True,
+    ),
+}
+# From the innermost, whose devices are neighbours, to the outermost.
+INNERMOST_FIRST = ("tensor", "context", "expert", "data", "pipeline")
+MULTIPLIED = tuple(name for name, axis in AXES.items() if not axis.within)  # to the number of devices

@@ -23,8 +23,7 @@ from ledger.spec.structures import (
     Sourced,
     Values,
 )
-from ledger.spec.value_types import Schema, ValueType
-from ledger.spec.values import Choice, Constant, Flag, String
+from ledger.spec.values import Choice, Constant, Flag, Schema, String, ValueType
 
 Make = Callable[[Values], Any]
 VERSION = "ledger/1"

@@ -13,9 +13,8 @@ from ledger.spec.components import ComponentStep, Custom
 from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, Router, Shared
-from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
+from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve, Host
 from ledger.spec.headroom import DEFAULT, HEADROOM, Headroom
-from ledger.spec.host import Host
 from ledger.spec.library import Library
 from ledger.spec.operations import Operations, stood_in
 from ledger.spec.optimizer import Optimizer

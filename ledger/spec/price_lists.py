@@ -8,16 +8,14 @@ from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, PriceForm, PriceParameter
 from ledger.spec.faults import Fault, Faults, Written
-from ledger.spec.kernel_classes import kernel_class
-from ledger.spec.kernel_families import form_of
+from ledger.spec.kernel_classes import form_of, kernel_class
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, write
 from ledger.spec.reader import Node
 from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
-from ledger.spec.value_types import Schema
-from ledger.spec.values import Quantity, String
+from ledger.spec.values import Quantity, Schema, String
 
 DIGITS = 4  # of a parameter
 # How a parameter of a unit is written: what it is multiplied by, and the unit behind it.

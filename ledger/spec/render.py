@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ledger.spec.bounded_files import read_bounded
 from ledger.spec.problems import MOST_PROBLEMS, Location, Problem
 from ledger.spec.reader import LARGEST_TEXT, lines
+from ledger.spec.sources import read_bounded
 
 EXCERPT_WIDTH = 160  # characters of a source line that are shown
 

@@ -23,8 +23,7 @@ from ledger.spec.faults import (
 )
 from ledger.spec.problems import MOST_PROBLEMS
 from ledger.spec.reader import Node
-from ledger.spec.value_types import Schema, ValueType
-from ledger.spec.values import Quantity, String
+from ledger.spec.values import Quantity, Schema, String, ValueType
 
 Values = dict[str, Any]  # by the attribute that each is kept in
 LONGEST_LIST = 1000  # entries, where a field says no less

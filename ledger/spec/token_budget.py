@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ledger.spec.faults import Faults, Written, no_quantity
 from ledger.spec.quantities import QuantityError, parted
-from ledger.spec.value_types import ValueType
+from ledger.spec.values import ValueType
 
 UNIT = "a parameter"
 # Hoffmann et al. 2022, arXiv 2203.15556, table 3: about 20 tokens for each parameter at the least loss of a budget.

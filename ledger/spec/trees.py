@@ -10,12 +10,11 @@ from pathlib import Path
 from posixpath import join, normpath
 from typing import Protocol
 
-from ledger.spec.bounded_files import YAML, read_bounded
 from ledger.spec.git import Revision, folder_moves, merge_base, open_revision, printable
 from ledger.spec.library import Library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import LARGEST_TEXT, read_again
-from ledger.spec.sources import Source, from_file, from_revision
+from ledger.spec.sources import YAML, Source, from_file, from_revision, read_bounded
 
 NAMES_A_PLAN = re.compile(rb"^[\"']?plan[\"']?\s*:", re.MULTILINE)
 NAMES_THE_LANGUAGE = re.compile(rb"^[\"']?spec[\"']?\s*:\s*[\"']?ledger/", re.MULTILINE)

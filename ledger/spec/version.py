@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-
-from ledger.spec.installed import DATA, PACKAGE, data_folder, library_files
 
 VERSION = "0.1.0"  # of the package and of its distribution
 SHORT = 12  # digits of a digest that people compare
@@ -39,3 +37,21 @@ def files_digest(folder: Path, files: Iterable[Path]) -> str:
 def short_digest(digest: str) -> str:
     """As much of a digest as people compare."""
     return digest.rpartition(":")[2][:SHORT]
+
+
+# --- Where the files that come with the package lie ---
+
+PACKAGE = Path(__file__).resolve().parents[1]
+SPECS = {".yaml", ".csv"}  # what the library is made of
+DATA = "_data"  # the folder of the package that an installation has them in
+
+
+def data_folder(name: str) -> Path:
+    """The folder `specs` or `templates`."""
+    installed = PACKAGE / DATA / name
+    return installed if installed.is_dir() else PACKAGE.parent / name
+
+
+def library_files() -> Iterator[Path]:
+    """Every file of the library that comes with the package."""
+    return (path for path in data_folder("specs").rglob("*") if path.suffix in SPECS)

@@ -13,12 +13,12 @@ from ledger.books.evaluate import exact
 from ledger.books.memory.liveness import LiveTensors, backward, forward
 from ledger.books.results import Compiled
 from ledger.model import dtypes
-from ledger.model.dequantised import Dequantise
+from ledger.model.causes import Module, Parameter
 from ledger.model.dims import Dim
 from ledger.model.formats import scale_bytes, stored_dtype
-from ledger.model.modules import Module, Parameter
 from ledger.model.program import program
 from ledger.model.schedule import roles
+from ledger.model.tape import Dequantise
 from ledger.model.tensors import Tensor, sized
 from ledger.spec.load import load_plan
 from ledger.spec.precision import STORED_ONLY

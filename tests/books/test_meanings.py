@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.books.catalogue import Meaning
-from ledger.books.meanings import known, meanings
+from ledger.books.meanings import Meaning, known, meanings
 from ledger.books.results import Compiled, Number
 from ledger.model import dtypes
 from ledger.model.optimizers import per_parameter

@@ -12,7 +12,7 @@ import yaml
 from ledger.books import prices
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.entries import Lifetime
-from ledger.books.memory.passing import standing
+from ledger.books.memory.steps import standing
 from ledger.books.results import Compiled, KernelTime
 from ledger.model.schedule import roles
 from ledger.spec.kernel_classes import kernel_class

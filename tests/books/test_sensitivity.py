@@ -9,8 +9,7 @@ import sympy
 from ledger.books import compile_plan
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.evaluate import exact
-from ledger.books.what_if.derivative import slopes
-from ledger.books.what_if.sensitivity import Sensitivity, sensitivities
+from ledger.books.what_if.sensitivity import Sensitivity, sensitivities, slopes
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
 from ledger.spec.load import load_plan

@@ -12,13 +12,13 @@ import pytest
 import ledger
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weights_read
-from ledger.books.serving.mean_step import request_time
 from ledger.books.serving.passes import decode_shape, served_roles
-from ledger.books.serving.plans import as_served, one_prompt
 from ledger.books.serving.steady import Service
 from ledger.books.serving.totals import bytes_per_sequence, one_device, reads
+from ledger.books.serving.verdict import request_time
 from ledger.books.totals import kv_cache
 from ledger.books.what_if.solve import solve
+from ledger.course.subjects import as_served, one_prompt
 from ledger.numbers import said
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Attention, Lengths, Serve

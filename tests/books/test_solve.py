@@ -11,7 +11,7 @@ from ledger.books.what_if.conditions import condition
 from ledger.books.what_if.ordered import LARGEST, SMALLEST
 from ledger.books.what_if.sizes import divisors
 from ledger.books.what_if.solve import solve
-from ledger.books.what_if.trial import with_settings
+from ledger.books.what_if.sought import with_settings
 from ledger.books.what_if.unknowns import unknown
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

@@ -12,13 +12,12 @@ import pytest
 
 import ledger
 from ledger.books import compile_plan
-from ledger.books.what_if import combinations
+from ledger.books.what_if import product as combinations
 from ledger.books.what_if.answer import Solution
 from ledger.books.what_if.ordered import LARGEST, SMALLEST
-from ledger.books.what_if.proportions import SHAPE, WIDTHS
-from ledger.books.what_if.sizes import divisors
+from ledger.books.what_if.sizes import SHAPE, WIDTHS, divisors
 from ledger.books.what_if.solve import solve
-from ledger.books.what_if.trial import with_settings
+from ledger.books.what_if.sought import with_settings
 from ledger.books.what_if.unknowns import inputs, unknown
 from ledger.spec.attention import ATTENTION_KINDS
 from ledger.spec.inputs import changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ledger
-from ledger.books.links import links
+from ledger.books.breakdown import links
 from ledger.books.results import Compiled
 
 LAYERS, TOKENS, WINDOW, HEADS, KV_HEADS, HEAD_DIM = 32, 8192, 4096, 32, 8, 128  # Jiang et al. 2023, Mistral 7B, table 1

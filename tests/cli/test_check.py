@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 import ledger
 from ledger.books.results import Check, Compiled
 from ledger.cli import main
-from ledger.cli.colours import GOOD, coloured
-from ledger.report import checklist
+from ledger.cli.tables import GOOD, coloured
+from ledger.report import checked
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.spec.library import default_library, display_path
 from ledger.spec.plan import Origin
@@ -380,14 +380,14 @@ def test_every_line_of_a_checklist_says_what_decides_it() -> None:
     plans = [], ["parallelism.offload=[optimizer]", "precision.gradients=fp16"], ["model={parameters: 8e9}"]
     for settings in plans:
         names = {check.name for check in ledger.compile("8b", settings).verdict.checks}
-        told = {name for name in names if not name.startswith(checklist.EXPECTED)} - {"parameters"}  # always passes
-        assert told <= set(checklist.DECISIONS)
+        told = {name for name in names if not name.startswith(checked.EXPECTED)} - {"parameters"}  # always passes
+        assert told <= set(checked.DECISIONS)
 
 
 def test_what_a_rule_says_already_is_a_rule() -> None:
     """A rule that is renamed would be told twice, once by the checklist."""
     rules = {rule.__name__ for rule in WARNINGS}
-    assert {one.said_by for one in checklist.DECISIONS.values()} - {""} <= rules
+    assert {one.said_by for one in checked.DECISIONS.values()} - {""} <= rules
 
 
 def test_one_cause_is_one_line() -> None:

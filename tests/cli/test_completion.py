@@ -14,8 +14,8 @@ import ledger
 from ledger.books.results import Compiled
 from ledger.cli import completion, main
 from ledger.cli.completion import known_names, values
-from ledger.spec.keys import plan_keys
 from ledger.spec.library import default_library
+from ledger.spec.load import plan_keys
 from ledger.spec.overrides import read_overrides
 from ledger.spec.paths import is_known
 

@@ -16,8 +16,7 @@ import ledger
 from ledger.books.counts import with_token_count
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search.extent import Extent
-from ledger.search.first_plan import first_plan, runnable
-from ledger.search.first_text import Start, start_text
+from ledger.search.first_plan import Start, first_plan, runnable, start_text
 from ledger.search.recommendation_cache import recommendations
 from ledger.spec.imports.huggingface.config import config_model
 from ledger.spec.load import load_plan

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from ledger.books.what_if import proportions
+from ledger.books.what_if import sizes
 from ledger.cli.solve import KEPT
 from tests.layouts import TENSOR_PARALLEL
 
@@ -135,7 +135,7 @@ def test_json_meets_its_published_schema(
 
 def test_what_is_kept_is_what_the_books_know() -> None:
     """The words of `--keep` stand beside the command, which loads no algebra to print its help."""
-    assert tuple(proportions.KEPT) == KEPT
+    assert tuple(sizes.KEPT) == KEPT
 
 
 def test_a_missing_price_is_said_to_be_missing(command_line: CommandLine) -> None:

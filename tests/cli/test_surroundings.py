@@ -166,7 +166,7 @@ def test_durations_are_not_measured_by_a_clock_that_may_be_set_back() -> None:
                 asked.setdefault(str(path.relative_to(ROOT / "ledger")), set()).add(f"{name}({ast.unparse(node.args)})")
     assert asked == {
         "lab/bench/runner.py": {"datetime.now(UTC)"},
-        "lab/verification/verification.py": {"datetime.now(UTC)"},
+        "lab/verification/suites.py": {"datetime.now(UTC)"},
         "whole_files.py": {"time.time()"},
     }
 

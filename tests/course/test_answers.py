@@ -15,7 +15,7 @@ from ledger.course.answer import answers
 from ledger.course.answers import Answer
 from ledger.course.asks import InferenceAsk
 from ledger.course.lecture import load_lecture
-from ledger.course.serving import inference
+from ledger.course.subjects import inference
 from ledger.spec.load import load_plan
 
 LECTURE = Path(__file__).resolve().parents[2] / "specs" / "lecture" / "lecture.yaml"

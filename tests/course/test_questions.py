@@ -11,12 +11,10 @@ import pytest
 
 from ledger.course import asks
 from ledger.course.answer import answers
-from ledger.course.expected import last_digit
-from ledger.course.forms import FORMS
+from ledger.course.answers import last_digit
 from ledger.course.lecture import is_lecture, load_lecture
-from ledger.course.questions import LECTURE, SUBJECTS
-from ledger.model.dtypes import DTYPES
-from ledger.model.number_bits import BLOCKS
+from ledger.course.questions import FORMS, LECTURE, SUBJECTS
+from ledger.model.dtypes import BLOCKS, DTYPES
 from ledger.spec.kinds import published
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read

@@ -14,9 +14,7 @@ from click.testing import CliRunner
 from ledger.cli import main
 from ledger.course.answer import answers
 from ledger.course.lecture import Lecture, load_lecture
-from ledger.course.report import FORMATS, write_lecture
-from ledger.course.view import page
-from ledger.course.wording import spoken, written
+from ledger.course.report import FORMATS, page, spoken, write_lecture, written
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "lecture"
 

@@ -7,7 +7,7 @@ import sympy
 
 from ledger.books.evaluate import exact
 from ledger.course.asks import AskedStep, OperationAsk
-from ledger.course.operations import operation
+from ledger.course.subjects import operation
 from ledger.model.contraction import Contraction
 from ledger.model.einsum_kernels import SizedDims, convolution, letter
 from ledger.spec.windows import Window, parsed, terms, window

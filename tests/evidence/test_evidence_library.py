@@ -11,9 +11,9 @@ import yaml
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
-from ledger.lab.calibration.fitting import relative_errors
+from ledger.lab.calibration.curves import relative_errors
 from ledger.price_forms import DataSheet
-from ledger.spec.kernel_families import form_of, passes_of
+from ledger.spec.kernel_classes import form_of, passes_of
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
 

@@ -9,10 +9,8 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.evidence.near_measurements import NearMeasurement
-from ledger.evidence.near_microbenchmarks import MOST_MICROBENCHMARKS, nearest_microbenchmarks
-from ledger.evidence.near_runs import nearest_runs
-from ledger.report.views.basis import NAPKIN, basis_sentence
+from ledger.evidence.nearest import MOST_MICROBENCHMARKS, NearMeasurement, nearest_microbenchmarks, nearest_runs
+from ledger.report.views.nearby import NAPKIN, basis_sentence
 from tests.layouts import TENSOR_PARALLEL
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -118,6 +116,6 @@ def test_files_are_read_once(large: Compiled, monkeypatch: pytest.MonkeyPatch) -
     """A second report of a process reads no evidence again, and no report that of other devices."""
     nearest_microbenchmarks(large)
     read: list[Path] = []
-    monkeypatch.setattr("ledger.evidence.near_microbenchmarks.read_evidence", read.append)
+    monkeypatch.setattr("ledger.evidence.nearest.read_evidence", read.append)
     nearest_microbenchmarks(large)
     assert read == []

@@ -10,16 +10,14 @@ import yaml
 import ledger
 from ledger.books import compile_plan
 from ledger.books.results import Compiled
-from ledger.evidence.basis import basis
 from ledger.evidence.citations import missing_files
 from ledger.evidence.documents import read_evidence
-from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
-from ledger.evidence.near_runs import nearest_runs
-from ledger.evidence.writing import head_text
-from ledger.lab.bench.plans import step_records_plan
+from ledger.evidence.nearest import basis, nearest_microbenchmarks, nearest_runs
+from ledger.evidence.verification import head_text
+from ledger.lab.bench.steps import step_records_plan
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.report.seals.opening import sealed
-from ledger.report.views.basis import basis_sentence, no_microbenchmarks_sentence
+from ledger.report.views.nearby import basis_sentence, no_microbenchmarks_sentence
 
 NARROW = {
     "model.d_model": 256,

@@ -6,8 +6,7 @@ import pytest
 
 from ledger.evidence.microbenchmarks.samples import RecordError, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import is_priced
-from ledger.spec.kernel_classes import kernel_class
-from ledger.spec.kernel_families import form_of
+from ledger.spec.kernel_classes import form_of, kernel_class
 
 
 def test_a_rate_becomes_seconds() -> None:

@@ -15,7 +15,7 @@ import yaml
 from click.testing import Result
 
 import ledger
-from ledger.cli.own_mistakes import OWN_MISTAKE
+from ledger.cli.verbs import OWN_MISTAKE
 from ledger.spec.architecture import MOST_LAYERS
 from ledger.spec.faults import Faults, Written
 from ledger.spec.kinds import KINDS, TYPES

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ledger.cli import main
-from ledger.report.seals.revisions import revision_of
+from ledger.report.seals.gathering import revision_of
 from ledger.spec.git import LARGEST_BLOB, LONGEST_PATH
 from tests.fuzz.seeds import seeds
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.peak import peak_bytes
-from ledger.lab.replay.allocator import Allocator
-from ledger.lab.replay.clock import QUEUE, Clock
+from ledger.lab.replay.allocator import QUEUE, Allocator, Clock
 from ledger.lab.replay.step import replay_step
 from ledger.model.schedule import roles
 from ledger.spec.load import load_plan

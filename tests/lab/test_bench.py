@@ -20,9 +20,8 @@ from ledger.lab.bench.attention import ATTENTION
 from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, MeasuredDevice
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.matmuls import MATMUL
-from ledger.lab.bench.plans import NO_DROPOUT, step_records_plan
 from ledger.lab.bench.rig import Rig
-from ledger.lab.bench.steps import STEP
+from ledger.lab.bench.steps import NO_DROPOUT, STEP, step_records_plan
 from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.table import KINDS, suite
 from ledger.lab.bench.updates import OPTIMIZER

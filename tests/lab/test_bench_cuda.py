@@ -28,7 +28,6 @@ from ledger.lab.bench import (
     links,
     machine,
     matmuls,
-    plans,
     runner,
     steps,
     streams,
@@ -37,6 +36,7 @@ from ledger.lab.bench import (
     updates,
     worker,
 )
+from ledger.lab.bench import steps as plans
 from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
 from ledger.lab.bench.records import append_record, open_evidence
 from ledger.lab.bench.rig import Rig, run_case
@@ -105,7 +105,7 @@ def test_every_kernel_is_called_as_pytorch_wants_it(kind: str) -> None:
 @pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.long), "llama-3-70b-2-layers"])
 def test_whole_steps_run_on_fake_cuda_tensors(name: str) -> None:
     """Models, fused updates and recomputation at their real width, without a byte of them."""
-    for case in plans.cases(H200):
+    for case in plans.plan_cases(H200):
         if case.keys["id"] in (f"{name}-eager", f"{name}-recompute"):
             with FakeTensorMode(), imaginary_gpu(), FakeScalars():
                 step = steps.training_step(steps.step_plan(case, "cuda"), "cuda:0")
@@ -247,7 +247,9 @@ def test_what_a_gpu_gives_is_read_fitted_and_scored(device: Device, tmp_path: Pa
     assert kernels == {"", matmuls.SLOW, matmuls.ROWS}
     (price,) = (one for one in choose(fitted.sets) if str(one.kind.what) == "matmul.fp8")
     assert price.kind.kernel == ""
-    assert [run.id for run in read_evidence(file.path).runs] == [case.keys["id"] for case in plans.cases(found.limits)]
+    assert [run.id for run in read_evidence(file.path).runs] == [
+        case.keys["id"] for case in plans.plan_cases(found.limits)
+    ]
 
 
 def test_a_gpu_that_another_process_has_for_itself_is_named(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ from transformers.initialization import no_init_weights
 import ledger
 from ledger.evidence.verdicts import DIFFERS, EXPLAINED, ComparedFigure, total
 from ledger.lab.reference import model as reference
-from ledger.lab.reference.blocks import BlockModel
+from ledger.lab.reference.checkpoints import BlockModel
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.modules import imaginary_gpu
-from ledger.lab.verification.verification import Depth, verify
+from ledger.lab.verification.suites import Depth, verify
 from ledger.spec.load import load_plan
 
 OWN = str(Path(__file__).with_name("own_blocks.yaml"))

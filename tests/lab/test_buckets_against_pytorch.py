@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.books.buckets import DEFAULT, FIRST, filled, ready
 from ledger.books.compiled_roles import compile_roles
+from ledger.books.parameter_traffic import DEFAULT, FIRST, filled, ready
 from ledger.model.schedule import roles
 from tests.model import plans
 

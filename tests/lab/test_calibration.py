@@ -14,10 +14,9 @@ from ledger.books.prices import Work, kernel
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.sets import measurement_sets
 from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evidence, read_all
-from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
+from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key, relative_errors
 from ledger.lab.calibration.device import find_device
-from ledger.lab.calibration.fitting import relative_errors
-from ledger.lab.calibration.table import AT_OR_UNDER, FITS, NO_PRICE, section, set_fits, verdict
+from ledger.lab.calibration.page import AT_OR_UNDER, FITS, NO_PRICE, section, set_fits, verdict
 from ledger.spec.kernel_classes import COPY, kernel_class
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.books import intervals as knowledge
+from ledger.books import time as knowledge
 from ledger.lab.score.__main__ import coverage
-from ledger.lab.score.coverage import (
+from ledger.lab.score.ablations import (
     Missed,
     by_knowledge,
     coverage_lines,

@@ -11,7 +11,7 @@ import pytest
 from ledger.lab.judges.deepspeed.configuration import fields, refusal
 from ledger.lab.judges.deepspeed.flat_weights import FlatWeight, FlatWeights, filled, flat_weights
 from ledger.lab.judges.deepspeed.judge import DEEPSPEED
-from ledger.lab.judges.rank_figures import RankFigures
+from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.table import framework_of
 from ledger.lab.verification.frameworks import verdicts
 from ledger.spec.plan import Plan

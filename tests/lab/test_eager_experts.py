@@ -9,8 +9,8 @@ import torch
 
 from ledger.books.compiled_roles import whole
 from ledger.books.results import Compiled
+from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.model import reference_model
-from ledger.lab.reference.torch_dtypes import torch_dtype
 from tests.model import plans
 
 BLOCKS = {"mixtral": plans.MIXTRAL, "qwen3_moe": plans.QWEN3_EXPERTS, "gpt_oss": plans.GPT_OSS}

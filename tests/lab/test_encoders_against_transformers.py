@@ -9,7 +9,7 @@ import pytest
 from ledger.books.results import Compiled
 from ledger.lab.observed.saved_tensors import saved_storages
 from ledger.lab.reference.model import workload
-from ledger.lab.verification import found, predicted
+from ledger.lab.verification import checks, predicted
 from tests.model import plans
 
 SOURCE, TARGET, SEQUENCES = 53, 19, 3
@@ -59,7 +59,7 @@ def test_a_step_of_t5_holds_what_pytorch_allocates() -> None:
     Between its sides and in front of both, frames of Python hold tensors that are not counted here.
     """
     plan = compiled(plans.T5, "bf16-autocast", kernels={"attention": "eager", "norm": "eager"})
-    ours, theirs, counts = predicted.memory(plan), found.one_device(plan.plan), of_optimizer(plan)
+    ours, theirs, counts = predicted.memory(plan), checks.one_device(plan.plan), of_optimizer(plan)
     exact = ("static", "after forward", "backward/loss", "backward/decoder", "backward/encoder", "optimizer")
     inner = ("backward/decoder/inner", "backward/decoder/end", "backward/encoder/inner", "backward/encoder/end")
     for moment in (*exact, *inner):
@@ -81,7 +81,7 @@ def test_shards_of_both_sides_move_as_fsdp_moves_them(model: plans.Mapped) -> No
             | ({} if "sound" in model else {"source_len": SOURCE}),
         },
     )
-    theirs = {key: value.bytes for key, value in found.one_rank(plan.plan).items() if key.startswith("comm.")}
+    theirs = {key: value.bytes for key, value in checks.one_rank(plan.plan).items() if key.startswith("comm.")}
     assert predicted.collectives(plan) == theirs
     layers = sum(group["repeat"] for group in model["layers"])
     assert theirs["comm.all_gather.data.forward.count"] == layers + 1

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ledger.cli import main
-from ledger.cli.score_input import find_runs
+from ledger.cli.score import find_runs
 from ledger.evidence.documents import read_evidence
 from ledger.lab.score.predictions import predict_runs
 from ledger.lab.score.rows import ScoreRow

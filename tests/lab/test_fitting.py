@@ -9,11 +9,10 @@ import pytest
 
 from ledger.books import prices
 from ledger.evidence.microbenchmarks.samples import TimedSample
-from ledger.lab.calibration.fitting import fit, relative_errors
+from ledger.lab.calibration.curves import fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.hardware import Curve
-from ledger.spec.kernel_classes import kernel_class
-from ledger.spec.kernel_families import form_of
+from ledger.spec.kernel_classes import form_of, kernel_class
 from ledger.spec.load import load_accelerator, load_cluster
 
 SHEET = DataSheet(peak=312e12, bandwidth=2.039e12, multiprocessors=108)

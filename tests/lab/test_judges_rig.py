@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ledger.lab.judges.fake_values import FakeValues
+from ledger.lab.judges.fakes import FakeValues
 from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
 from ledger.lab.judges.megatron import kernels
-from ledger.lab.judges.rank_collectives import RankCollectives
-from ledger.lab.judges.rank_meter import RankMeter, as_one_kernel
-from ledger.lab.judges.saved_storages import SavedStorages, by_layer
+from ledger.lab.judges.metered_rank import RankCollectives, RankMeter, SavedStorages, as_one_kernel, by_layer
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 
 KIB = 1024
@@ -123,7 +121,7 @@ def test_what_outlives_a_pass_is_not_saved_by_a_layer() -> None:
 def _log() -> tuple[int, dict[tuple[str, str, str], tuple[int, int]]]:
     from torch import distributed
 
-    from ledger.lab.judges.fake_group import fake_group
+    from ledger.lab.judges.fakes import fake_group
 
     with fake_group(4, 1):
         gathered = [None] * 4

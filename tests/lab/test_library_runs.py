@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from ledger.books import compile_plan
-from ledger.evidence.near_runs import (
+from ledger.evidence.nearest import (
     FARTHEST,
     MOST_RUNS,
     differences_in_kind,
@@ -19,7 +19,7 @@ from ledger.evidence.near_runs import (
     neighbours,
 )
 from ledger.evidence.published_runs import PublishedRun, published_runs, run_of_plan
-from ledger.lab.score import matmul_level
+from ledger.lab.score import ablations
 from ledger.lab.score.library_runs import library_rows, library_runs, runs_of_files, scored_runs, table_text
 from ledger.lab.score.predictions import predict_rows
 from ledger.spec.library import default_library
@@ -129,16 +129,16 @@ def test_devices_of_unknown_power_get_no_step() -> None:
 def test_the_constant_is_what_its_half_says(stack: str) -> None:
     """Fitted on every other publication in alphabetical order; the rest see it for the first time."""
     level = load_stack(stack).matmul_level
-    found = matmul_level.trials(scored_runs(), (level - 0.04, level, level + 0.04))[level]
-    fitted, rest = matmul_level.halves(found)
-    assert matmul_level.best_trial(found).level == level
+    found = ablations.trials(scored_runs(), (level - 0.04, level, level + 0.04))[level]
+    fitted, rest = ablations.halves(found)
+    assert ablations.best_trial(found).level == level
     assert not set(fitted) & set(rest)
-    assert matmul_level.best_trial(found).mean_error(rest) < 0.10
+    assert ablations.best_trial(found).mean_error(rest) < 0.10
 
 
 def test_a_trial_weighs_each_publication_the_same() -> None:
     """One with a thousand rows counts as much as one with ten."""
-    trial = matmul_level.LevelTrial(1.0, {"a": 0.1, "b": 0.3})
+    trial = ablations.LevelTrial(1.0, {"a": 0.1, "b": 0.3})
     assert trial.mean_error(("a", "b")) == pytest.approx(fmean((0.1, 0.3)))
 
 

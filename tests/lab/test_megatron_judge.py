@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.evidence.verification_records import every, folder
-from ledger.lab.judges.megatron.calls import filled
+from ledger.evidence.verification import every, folder
+from ledger.lab.judges.megatron.causes import visits
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal, transformer
-from ledger.lab.judges.megatron.interleaved import visits
-from ledger.lab.judges.megatron.judge import MEGATRON
+from ledger.lab.judges.megatron.judge import MEGATRON, filled
+from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.protocol import REQUIREMENTS
-from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.table import FRAMEWORKS, framework_of
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.verification.frameworks import verdicts
-from ledger.lab.verification.verification import Depth, verify
-from ledger.model.pipelines import PIPELINES, Place
+from ledger.lab.verification.suites import Depth, verify
+from ledger.model.schedule import PIPELINES, Place
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 from tests.lab.small_llama import LAYER, MODEL, D, E, F, H, K, L, S, V
@@ -200,9 +199,9 @@ RANKS, PLACE = 64, 37
 
 def members(*, alone: bool) -> dict[str, list[int]]:
     """The ranks of each group of one rank, in this process; `alone`: made as the judge makes them."""
-    from ledger.lab.judges.fake_group import fake_group
+    from ledger.lab.judges.fakes import fake_group
     from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
-    from ledger.lab.judges.megatron.stand_ins import install
+    from ledger.lab.judges.megatron.kernels import install
 
     with imaginary_cuda(ImaginaryDevice()), fake_group(RANKS, PLACE):
         install()

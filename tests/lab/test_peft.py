@@ -13,15 +13,15 @@ from ledger.books.compiler import compile_plan
 from ledger.lab.observed.saved_tensors import saved_storages
 from ledger.lab.reference.model import freeze, reference_model, workload
 from ledger.lab.transformers.config import NoReferenceError
+from ledger.lab.verification.checks import one_device
 from ledger.lab.verification.depth import with_counts
-from ledger.lab.verification.found import one_device
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Kernels, Lora, Train
 
 
 def installed() -> None:
     """Skips where peft is not there; where it is, it is imported as the judge does, without Transformer Engine."""
-    pytest.importorskip("ledger.lab.reference.peft_adapters")
+    pytest.importorskip("ledger.lab.reference.trained")
 
 
 def test_adapters_are_those_of_peft_where_it_is_installed() -> None:

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.observed.saved_tensors import saved_bytes
+from ledger.lab.reference.fused import QuantisedLinear, quantise_layers
 from ledger.lab.reference.model import workload
-from ledger.lab.reference.quantised import QuantisedLinear, quantise_layers
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.load import load_precision
 from tests.model import plans

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.model.pipelines import PIPELINES, Pace, Place, Work, placed
+from ledger.model.schedule import PIPELINES, Pace, Place, Work, placed
 from tests.lab.orders import FORWARD, INPUTS, WEIGHTS, Order, Piece, Times, held, makespan, order, repeated, sent
 from tests.model import plans
 

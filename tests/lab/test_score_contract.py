@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from ledger.cli import main
-from ledger.cli.score_input import find_runs
+from ledger.cli.score import find_runs
 from ledger.evidence.documents import read_evidence
-from ledger.evidence.writing import head_text, record_line
+from ledger.evidence.verification import head_text, record_line
 from ledger.lab.score.predictions import run_plan_text
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.cli.score_print import sentences
+from ledger.cli.score import sentences
 from ledger.evidence.tables import read_table
 from ledger.lab.score.contract import published
 from ledger.lab.score.predictions import predict_rows

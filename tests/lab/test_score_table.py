@@ -20,7 +20,7 @@ from ledger.lab.score.predictions import measured_step, predict_rows, row_plan_t
 from ledger.lab.score.row_layout import stages_by_compute
 from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.rows import summarise
-from ledger.lab.score.software import SkippedError
+from ledger.lab.score.spelled import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan

@@ -11,23 +11,21 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import validate
 
-from ledger.books.one_shot import is_one_shot, one_shot
+from ledger.books.kernels import is_one_shot, one_shot
 from ledger.books.prices import Mesh, transfer
 from ledger.books.results import KernelTime
 from ledger.books.serving.batch import saturated, static_batch
 from ledger.books.serving.calls import is_cached_attention
+from ledger.books.serving.memory import room
 from ledger.books.serving.passes import decode_shape, prompt_shape, served_roles
-from ledger.books.serving.room import room
 from ledger.books.serving.steady import Service
 from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.rows import Score, ScoreRow
-from ledger.lab.score.served import TIME_PER_TOKEN, TOKENS_PER_SECOND, TTFT
-from ledger.lab.score.serving_facts import SERVING_COLUMNS, serving_facts
+from ledger.lab.score.served import SERVING_COLUMNS, TIME_PER_TOKEN, TOKENS_PER_SECOND, TTFT, serving_facts
 from ledger.lab.score.serving_page import serving_rows
-from ledger.lab.score.serving_plans import engine_stack, serving_plan
-from ledger.lab.score.serving_rows import predict_served
-from ledger.lab.score.software import SkippedError
+from ledger.lab.score.serving_rows import engine_stack, predict_served, serving_plan
+from ledger.lab.score.spelled import SkippedError
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator, load_plan
 

@@ -9,7 +9,7 @@ import pytest
 from ledger.evidence.tables import read_table
 from ledger.lab.score.facts import NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.row_plans import row_plan
-from ledger.lab.score.software import SkippedError, software_of
+from ledger.lab.score.spelled import SkippedError, software_of
 from ledger.spec.library import default_library
 from ledger.spec.load import load_stack
 from tests.lab.published_rows import TORCHTITAN, written

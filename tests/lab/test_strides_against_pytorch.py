@@ -11,10 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ledger.course.asks import AskedStep, OperationAsk
-from ledger.course.operations import operation
-from ledger.model.dtypes import DTYPES
+from ledger.course.subjects import operation
+from ledger.model.dtypes import DTYPES, bits
 from ledger.model.einsums import Einsum, Names, Order, orders, pairwise, parse
-from ledger.model.number_bits import bits
 from ledger.model.strides import MOVES, MoveError, Strided, fresh
 
 WALKS, STEPS = 400, 5

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ledger.lab.judges.rank_figures import RankFigures
+from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.table import framework_of
 from ledger.lab.judges.torchtitan.configuration import parallelism, refusal, training
 from ledger.lab.judges.torchtitan.judge import TORCHTITAN
 from ledger.lab.verification.frameworks import verdicts
-from ledger.lab.verification.verification import Depth, verify
+from ledger.lab.verification.suites import Depth, verify
 from ledger.spec.plan import Plan
 from tests.lab.small_llama import LAYER, MODEL, D, E, F, H, K, L, S, V
 from tests.model import plans

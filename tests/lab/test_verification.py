@@ -9,7 +9,7 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.compiled_roles import compile_roles
-from ledger.evidence import verification_records as records
+from ledger.evidence import verification as records
 from ledger.evidence.verdicts import (
     EXACT,
     HALF_PERCENT,
@@ -21,7 +21,7 @@ from ledger.evidence.verdicts import (
     unchecked,
 )
 from ledger.evidence.verification import JudgeOrigin, Verification
-from ledger.lab.judges.rank_figures import STANDING
+from ledger.lab.judges.metered_rank import STANDING
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.verification import frameworks, predicted
 from ledger.lab.verification.accuracy import rewritten
@@ -30,7 +30,7 @@ from ledger.lab.verification.checks import compared, judges
 from ledger.lab.verification.depth import samples, weighted, with_counts
 from ledger.lab.verification.peaks import HEAD
 from ledger.lab.verification.stages import told
-from ledger.lab.verification.verification import Depth, judged, verify
+from ledger.lab.verification.suites import Depth, judged, verify
 from ledger.model.schedule import roles
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Model, Plan

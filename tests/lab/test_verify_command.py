@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 import ledger
 from ledger.books.results import Compiled
 from ledger.cli import main, needed
-from ledger.evidence import verification_records as records
+from ledger.evidence import verification as records
 from ledger.lab.verification import checks, predicted, suites
 from tests.model import plans
 

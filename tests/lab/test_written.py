@@ -8,7 +8,7 @@ import pytest
 
 from ledger.books.evaluate import exact
 from ledger.evidence.verdicts import ComparedFigure, total
-from ledger.lab.verification.verification import Depth, verify
+from ledger.lab.verification.suites import Depth, verify
 from ledger.model.einsum_kernels import SizedDims, convolution, letter
 from ledger.spec.load import load_plan
 

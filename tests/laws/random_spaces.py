@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ledger.model.pipelines import PIPELINES
+from ledger.model.schedule import PIPELINES
 from ledger.search.choices import VALUES, policy_value
 from ledger.search.space import SERVED, Space, space_of
 from ledger.spec.library import default_library

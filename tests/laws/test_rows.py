@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ledger.books.compiler import compile_totals
-from ledger.search.blocks import Block
+from ledger.search.batches import Block
 from ledger.search.pricing import Piece, price
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

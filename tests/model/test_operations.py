@@ -15,28 +15,28 @@ import pytest
 import sympy
 
 from ledger.books.evaluate import Exact, exact
-from ledger.model import fusion, sharding  # noqa: F401  # kinds are found as subclasses
+from ledger.model import backward as fusion  # noqa: F401  # kinds are found as subclasses
+from ledger.model.attention_cores import AttentionBackward, FusedAttention
 from ledger.model.cache import StoredProduct
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
-from ledger.model.cross_entropy import Replicated
-from ledger.model.delta_operators import ButOneChunk
 from ledger.model.dims import LETTERS, symbol
 from ledger.model.dispatch import Summed
 from ledger.model.einsum_kernels import SizedDims, einsum_kernels
 from ledger.model.einsums import parse
 from ledger.model.elementwise import Pointwise
 from ledger.model.formats import scale_bytes
-from ledger.model.fused_attention import AttentionBackward, FusedAttention
-from ledger.model.fused_scan import FusedScan
+from ledger.model.gated_delta import ButOneChunk
 from ledger.model.images import Prefixed
-from ledger.model.joining import Joined, Taken
+from ledger.model.losses import Replicated
 from ledger.model.operations import Operation, differentiable
 from ledger.model.program import Program, program
 from ledger.model.quantised import PASSING, QuantisedGather
 from ledger.model.recompute import POLICIES
+from ledger.model.recurrent import FusedScan
 from ledger.model.schedule import roles
 from ledger.model.serving import served_units
+from ledger.model.tape import Joined, Taken
 from ledger.model.tensors import Tensor
 from ledger.model.update import update
 from ledger.spec.load import load_plan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
-from ledger.books.memory.passing import standing
+from ledger.books.memory.steps import standing
 from ledger.lab.verification.predicted import saved_layers
 from ledger.model.collectives import Collective
 from ledger.model.schedule import roles

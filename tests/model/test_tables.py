@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from ledger.books.overlap import RULES
-from ledger.model.attention import ATTENTIONS
-from ledger.model.context import EXCHANGES
-from ledger.model.cores import CORES
-from ledger.model.cross_entropy import LOSSES
+from ledger.model.attention import ATTENTIONS, EXCHANGES
+from ledger.model.attention_cores import CORES
+from ledger.model.components import MLPS
 from ledger.model.dims import LETTERS
 from ledger.model.experts import KERNELS
-from ledger.model.feed_forward import MLPS
-from ledger.model.pipelines import PIPELINES
+from ledger.model.losses import LOSSES
 from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
+from ledger.model.schedule import PIPELINES
 from ledger.model.update import PASSES
 from ledger.spec.attention import ATTENTION_KINDS
-from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.kinds import schema
 from ledger.spec.loss_chunks import CHUNKED_LOSSES as PART_BY_PART
+from ledger.spec.parallelism import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Parallelism
-from ledger.spec.rules.pipeline import CHUNKS
+from ledger.spec.rules.layout import CHUNKS
 
 
 def choices(node: object, name: str) -> set[str]:

@@ -13,7 +13,7 @@ from ledger.books import compile_plan
 from ledger.report import html
 from ledger.report.assembly import assemble_report
 from ledger.report.seals.opening import sealed, with_books
-from ledger.report.views.asked import question, run_lines
+from ledger.report.views.glance import question, run_lines
 from ledger.report.views.origin import made_from
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import fit_sentence, verdict

@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ledger.report.charts import memory, plans, roofline, scatter, time
-from ledger.report.palette import STEP_ORDER
-from ledger.report.svg import Box, Scale, Text, round_step
+from ledger.report.charts import memory, roofline, scatter, time
+from ledger.report.charts import memory as plans
+from ledger.report.svg import STEP_ORDER, Box, Scale, Text, round_step
 
 GB = 10**9
 CATEGORIES = ("weights", "optimizer", "gradients", "activations", "logits", "overhead")

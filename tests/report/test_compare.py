@@ -22,17 +22,20 @@ import ledger
 from ledger import numbers
 from ledger.books.results import Check, Compiled, WaterfallPart
 from ledger.books.time import TITLES
-from ledger.report.compare.choice import PlanChoice, RankedPlan
-from ledger.report.compare.choice_words import choice_sentences
-from ledger.report.compare.comparison import PlanComparison, WrittenRule, compare_plans
-from ledger.report.compare.figures import colour_of, memory_figure, step_figure
-from ledger.report.compare.page import comparison_view
+from ledger.report.compare.choice import (
+    PlanChoice,
+    PlanComparison,
+    RankedPlan,
+    WrittenRule,
+    choice_sentences,
+    compare_plans,
+)
+from ledger.report.compare.page import colour_of, comparison_view, memory_figure, step_figure
 from ledger.report.compare.plans import file_name, unique_labels
-from ledger.report.compare.record import comparison_record
-from ledger.report.compare.rows import AlignedRow, aligned_rows
+from ledger.report.compare.record import AlignedRow, aligned_rows, comparison_record
 from ledger.report.compare.write import FORMATS, render
-from ledger.report.palette import STEP_ORDER
 from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.report.svg import STEP_ORDER
 from ledger.units import unit_of
 from tests.report.test_accessible_pdf import of_type, structure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jinja2 import DictLoader, Environment
 
-from ledger.report.compiled_templates import CompiledTemplates
+from ledger.report.html import CompiledTemplates
 
 
 def rendered(text: str, name: str = "page") -> str:

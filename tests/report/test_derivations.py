@@ -10,11 +10,11 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.evidence import verification_records as records
+from ledger.evidence import verification as records
 from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, ComparedFigure, KnownDifference, unchecked
 from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.report import html
-from ledger.report.views.derivations import derivations
+from ledger.report.views.evidence import derivations
 from ledger.report.views.parts import Report
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan

@@ -12,10 +12,10 @@ from ledger.books.resources import TRAFFIC
 from ledger.books.results import Account, Check, Compiled, Verdict
 from ledger.books.what_if.conditions import condition
 from ledger.model.causes import Cause
-from ledger.report.causes import Attribution
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
 from ledger.report.gates import PlanOutcome, meets_condition, read_gates
+from ledger.report.movements import Attribution
 from ledger.spec.inputs import changes, mix_plans, violations
 from ledger.spec.load import load_plan
 from ledger.spec.paths import unit

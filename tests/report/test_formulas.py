@@ -12,7 +12,7 @@ import pytest
 from ledger.books.results import Compiled
 from ledger.report.typesetting import pictures
 from ledger.report.typesetting.latex import latex as typed
-from ledger.report.typesetting.spoken import spoken
+from ledger.report.typesetting.pictures import spoken
 from ledger.report.typesetting.trees import FormulaError
 
 NAMES = "B S D H E F V T c n tp dp d_ff F_dense lambda_1 Z".split()  # noqa: SIM905 - one line reads better

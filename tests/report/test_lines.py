@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.report.typesetting.arranging import arrange
-from ledger.report.typesetting.lines import LINE, break_lines
+from ledger.report.typesetting.lines import LINE, arrange, break_lines, width
 from ledger.report.typesetting.pictures import EXTENT, cached_picture
 from ledger.report.typesetting.trees import add_terms, factors, multiply_factors, parse, terms
-from ledger.report.typesetting.widths import width
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 LONG = "4*D*dp*ceil(H*E/dp) + 2*H*E*dp*ceil(D/dp) + 8*D*dp*ceil(K*E/dp) + 3*D*H*E + 6*F*dp*ceil(D/dp) + 7*(H + K)**2"

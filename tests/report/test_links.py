@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.report.html import coded
-from ledger.report.links import linked
+from ledger.report.html import coded, linked
 
 LIBRARY = Path(__file__).parents[2] / "specs"
 ADDRESS = re.compile(r'<a class="out" href="([^"]*)" rel="noreferrer">([^<]*)</a>')

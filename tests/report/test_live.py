@@ -15,7 +15,7 @@ from ledger.arithmetic.tracing import Graph, Trace
 from ledger.arithmetic.values import Amount, divide, maximum, next_power_of_two, share, truncate, where
 from ledger.books.compiler import compile_plan
 from ledger.report import assets, live, live_script
-from ledger.report.graph_script import literal, script
+from ledger.report.live_script import literal, script
 from ledger.spec.inputs import violations
 from tests.report.live_pages import FURTHER, LIBRARY, asked, differences, moved, node, page, plan
 

@@ -16,7 +16,7 @@ from ledger.books.compiler import compile_plan
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.report import live, live_script
 from ledger.report.html import render
-from ledger.report.live_choices import choices_of
+from ledger.report.live import choices_of
 from ledger.report.seals.opening import sealed
 from ledger.report.views.live import LiveView
 from ledger.report.views.memory import OVERHEAD

@@ -13,8 +13,8 @@ import pytest
 import ledger
 from ledger.report import live_service
 from ledger.report.html import render
+from ledger.report.views.live import LoadView
 from ledger.report.views.parts import Report
-from ledger.report.views.served.load import LoadView
 from ledger.spec.load import load_plan
 from tests.library_plans import SERVING
 from tests.report.live_pages import EXACT, node

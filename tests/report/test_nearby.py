@@ -7,13 +7,11 @@ from math import hypot
 
 import pytest
 
-from ledger.books.intervals import STEP, UNKNOWN
 from ledger.books.results import Compiled
-from ledger.books.time import widened
-from ledger.evidence.near_measurements import NearMeasurement
+from ledger.books.time import STEP, UNKNOWN, widened
+from ledger.evidence.nearest import NearMeasurement
 from ledger.report import html
-from ledger.report.views.basis import NAPKIN, basis_sentence
-from ledger.report.views.nearby import measurement_classes, microbenchmarks, whole_runs
+from ledger.report.views.nearby import NAPKIN, basis_sentence, measurement_classes, microbenchmarks, whole_runs
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import verdict
 

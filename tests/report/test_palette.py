@@ -7,7 +7,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from ledger.report import assets
-from ledger.report.palette import COLOURS, MEMORY_ORDER, STEP_ORDER
+from ledger.report.svg import COLOURS, MEMORY_ORDER, STEP_ORDER
 
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3, for text of any size
 TEXTS = ("ink", "muted", "link", "good", "warn", "bad")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from ledger.cli.problems import as_record
+from ledger.cli.options import as_record
 from ledger.report.checked import CheckOutcome, judgement
 from ledger.report.problem_formats import (
     FAILED,

@@ -12,17 +12,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ledger.books import compile_plan, compile_totals
-from ledger.report.causes import BundleTotals
 from ledger.report.escape import code, html_code
 from ledger.report.gates import PlanOutcome
-from ledger.report.movements import Contribution, Movement
+from ledger.report.movements import BundleTotals, Contribution, Movement
 from ledger.report.problem_formats import LEVELS
 from ledger.report.pull_request.comparison import compare_pair, flips, severity
-from ledger.report.pull_request.findings import RULES, judgement
-from ledger.report.pull_request.formats import FORMATS
-from ledger.report.pull_request.markdown import MARKER, as_markdown
-from ledger.report.pull_request.pairs import PlanPair, PlanVersion, plan_labels
-from ledger.report.pull_request.plan_changes import (
+from ledger.report.pull_request.markdown import FORMATS, MARKER, RULES, as_markdown, judgement
+from ledger.report.pull_request.pairs import (
     BROKEN,
     CHANGED,
     DELETED,
@@ -32,8 +28,11 @@ from ledger.report.pull_request.plan_changes import (
     Comparison,
     Flip,
     PlanChange,
+    PlanPair,
+    PlanVersion,
+    plan_labels,
 )
-from ledger.report.pull_request.wording import head_line
+from ledger.report.pull_request.record import head_line
 from ledger.spec.inputs import Change
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Origin

@@ -8,7 +8,7 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.books.serving.curve import curve
+from ledger.books.serving.totals import curve
 from ledger.report.charts.curve import Axis, CurvePoint, chart
 from ledger.report.html import render
 from ledger.report.views.parts import Report

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ledger.report.views.memory import state_table
 from ledger.report.views.parts import Report
-from ledger.report.views.states import state_table
 from tests.model import plans
 
 ALIGNED = plans.layer(

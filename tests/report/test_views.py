@@ -17,7 +17,7 @@ from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
-from ledger.report.views.serving import serving
+from ledger.report.views.served.service import serving
 from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merge_points, roofline

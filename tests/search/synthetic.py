@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ledger.search.blocks import Block
+from ledger.search.batches import Block
 from ledger.search.pricing import Piece
 from ledger.search.space import LAYOUT, Space
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ledger.books.compiler import compile_plan
-from ledger.search.blocks import Block
+from ledger.search.batches import Block
 from ledger.search.pricing import pieces, price
 from ledger.search.space import LAYOUT, Space, space_of
 from ledger.spec.load import load_plan

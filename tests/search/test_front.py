@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ledger.search.front import beaten, front_places
+from ledger.search.found import beaten, front_places
 
 
 def by_definition(points: np.ndarray, order: np.ndarray) -> list[int]:

@@ -11,15 +11,14 @@ import pytest
 
 from ledger.books.compiler import compile_totals
 from ledger.books.what_if.answer import Solution, Tried
-from ledger.books.what_if.combinations import Candidate, Refused
 from ledger.books.what_if.conditions import fault
-from ledger.books.what_if.options import library_part
 from ledger.books.what_if.ordered import Objective
+from ledger.books.what_if.product import Candidate, Refused
 from ledger.books.what_if.solve import asked_of
-from ledger.search import part_layouts
+from ledger.books.what_if.unknowns import library_part
+from ledger.search import part_choice
 from ledger.search.found import nothing
-from ledger.search.part_choice import solve, unmeasured_links
-from ledger.search.part_layouts import PartLayouts
+from ledger.search.part_choice import PartLayouts, solve, unmeasured_links
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Done, in_this_process
 from ledger.spec.library import default_library
@@ -172,20 +171,20 @@ def test_a_part_that_misses_in_the_plans_layout_has_one_of_its_own() -> None:
 
 def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found in time counts, and the answer says that it is not all; who presses Ctrl-C wants no answer."""
-    whole = part_layouts.searched
+    whole = part_choice.searched
     found: list[Any] = []
 
     def cut_short(*asked: Any) -> tuple[Any, bool, None]:
         found[:] = found or [whole(*asked)[0]]
         return found[0], False, None
 
-    monkeypatch.setattr(part_layouts, "searched", cut_short)
+    monkeypatch.setattr(part_choice, "searched", cut_short)
     plan = load_plan(SPEC, ["accelerator=rtx-4090"])
     question = asked_of(plan, (), "", "cost.run")
     layouts = PartLayouts(question, library_part(plan, "accelerator"), in_this_process)
     told = layouts.judged(layouts.entrant("rtx-4090")).details["search stopped"]
-    assert told == f"after {part_layouts.SECONDS:g} s"
-    monkeypatch.setattr(part_layouts, "searched", whole)
+    assert told == f"after {part_choice.SECONDS:g} s"
+    monkeypatch.setattr(part_choice, "searched", whole)
 
     def interrupted(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
         yield tasks[0], replace(nothing(job.question), complete=False)

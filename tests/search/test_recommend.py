@@ -14,21 +14,19 @@ import pytest
 
 from ledger.books.compiler import compile_plan
 from ledger.report.recommendations import Recommendation, Recommendations
-from ledger.search import layout_pass, pricing, recommendation_cache, tasks
+from ledger.search import pricing, recommendation_cache, tasks
+from ledger.search import recommend as layout_pass
 from ledger.search import recommend as module
-from ledger.search.candidates import Requirements
 from ledger.search.edits import fewest_changes
-from ledger.search.extent import Extent, kept_values
-from ledger.search.headroom import kept_free
+from ledger.search.extent import Extent, OutOfTimeError, kept_values, time_limit
 from ledger.search.near_layouts import near_layouts
 from ledger.search.pricing import pieces, price
-from ledger.search.question import Question
-from ledger.search.recommend import may_recommend, recommend
+from ledger.search.question import Question, kept_free
+from ledger.search.recommend import Requirements, may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
 from ledger.search.space import Layout, Space, laid_out, space_of
 from ledger.search.structures import prices_in_bulk
 from ledger.search.tasks import Job, Task, run_task
-from ledger.search.time_limit import OutOfTimeError, time_limit
 from ledger.spec.load import load_plan, revised
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan

@@ -14,8 +14,7 @@ import pytest
 import ledger
 from ledger.report.views.parts import Report
 from ledger.report.views.served.verdict import verdict
-from ledger.search.contract import sweep_record
-from ledger.search.page import page
+from ledger.search.page import page, sweep_record
 from ledger.search.recommend import recommend
 from ledger.search.sweep import Asked, prepare, sweep
 from ledger.search.workers import in_this_process

@@ -12,10 +12,9 @@ import pytest
 
 from ledger.search import tasks
 from ledger.search.batches import batches
-from ledger.search.contract import sweep_record
+from ledger.search.page import OWN, short_changes, sweep_record
 from ledger.search.sweep import Asked, Search, prepare, sweep
 from ledger.search.tasks import Job, Task
-from ledger.search.words import OWN, short_changes
 from ledger.search.workers import Done, in_processes, in_this_process
 from tests.search.synthetic import price_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.spec.imports.parts import ImportedSpec
+from ledger.spec.imports.text import ImportedSpec
 from ledger.spec.imports.tools import import_file
 from ledger.spec.problems import SpecError
 

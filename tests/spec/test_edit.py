@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from ledger.spec.applied import applied_text
-from ledger.spec.edit import edited
+from ledger.spec.edit import applied_text, edited
 from ledger.spec.inputs import changes
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments

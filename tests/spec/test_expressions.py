@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.kinds import schema
-from ledger.spec.sizes import size_names
+from ledger.spec.load import size_names
 from tests.spec.shelf import loaded, problems
 
 SIZES = {"d_model": 4096, "heads": 32}

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from jsonschema.validators import extend
 
+from ledger.evidence.documents import faults
 from ledger.model.dims import LETTERS
 from ledger.spec import paths
 from ledger.spec.kinds import KINDS, TYPES, schema
@@ -25,7 +26,6 @@ from ledger.spec.problems import SpecError
 from ledger.spec.quantities import QuantityError, parse_any
 from ledger.spec.reader import read
 from ledger.spec.structures import NEEDED, Row
-from ledger.spec.validate import faults
 from ledger.spec.values import Quantity, Size
 from tests.sampling import law
 from tests.spec.test_robustness import SCALARS, whole

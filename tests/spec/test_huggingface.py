@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from ledger.spec.architecture import Model
-from ledger.spec.imports.huggingface import fields, patterns, terms
+from ledger.spec.imports.huggingface import patterns, terms
+from ledger.spec.imports.huggingface import terms as fields
 from ledger.spec.imports.huggingface.config import config_model, import_config, import_text
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
-from ledger.spec.imports.huggingface.families.common import decoder
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.family import Family, decoder
 from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
 from ledger.spec.imports.tools import import_file
 from ledger.spec.load import load_model, read_model

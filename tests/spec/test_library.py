@@ -6,6 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from ledger.evidence.documents import faults
 from ledger.spec.kinds import KINDS, schema
 from ledger.spec.library import FOLDERS, Library, default_library
 from ledger.spec.load import (
@@ -21,7 +22,6 @@ from ledger.spec.load import (
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
-from ledger.spec.validate import faults
 from tests.spec.shelf import LIBRARY, SMALL, loaded
 
 LOADERS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.spec.imports.megatron.shell import arguments
+from ledger.spec.imports.megatron.script import arguments
 from ledger.spec.load import load_model, load_plan
 from ledger.spec.problems import SpecError
 from tests.spec.foreign import loaded, made, refused, spec

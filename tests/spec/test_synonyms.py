@@ -6,11 +6,10 @@ import pytest
 
 from ledger.spec.faults import Written
 from ledger.spec.library import default_library
-from ledger.spec.near import closest
+from ledger.spec.near import SYNONYMS, WORDS, closest, meant, target
 from ledger.spec.paths import is_known, type_of
 from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
-from ledger.spec.synonyms import SYNONYMS, WORDS, meant, target
 
 
 @pytest.mark.parametrize("written", list(WORDS))

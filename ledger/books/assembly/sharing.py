@@ -35,15 +35,13 @@ from ledger.books.counts import per_device
 from ledger.books.entries import MICRO_BATCH, STEP, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Value
 from ledger.books.memory import holdings, optimizer
-from ledger.books.memory.expert_sets import ExpertGathering
-from ledger.books.memory.expert_span import Span, span
+from ledger.books.memory.expert_sets import ExpertGathering, Span, span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.passing import passes
 from ledger.books.memory.peak import add, lasting
 from ledger.books.memory.reduction_buffer import Written, written
-from ledger.books.memory.steps import Allocation, Step, weight_gradients
+from ledger.books.memory.steps import Allocation, Step, passes, weight_gradients
 from ledger.books.memory.timeline import Point, Timeline
 from ledger.books.totals import static
 from ledger.model.program import Program

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 
 from ledger.arithmetic.values import Amount, maximum, minimum, share, where
 from ledger.books.assembly.work import HOST, PASSES, PassOf, StageWork, StepWork, UnitWork
-from ledger.books.launch_overhead import compared_once
-from ledger.books.overlap import cargo, gradients_hide, moves, slowdown
+from ledger.books.overlap import cargo, compared_once, gradients_hide, moves, slowdown
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import LATE, RECURRING, StepSums, among
 from ledger.model.fsdp_units import ROOT
-from ledger.model.pipelines import Pace
-from ledger.model.schedule import Role, micro_batches
+from ledger.model.schedule import Pace, Role, micro_batches
 from ledger.spec.plan import Plan
 from ledger.spec.stages import depth
 

@@ -27,16 +27,14 @@ from ledger.books.entries import MICRO_BATCH, STEP, Entry, Ledger, Lifetime, non
 from ledger.books.evaluate import Value
 from ledger.books.kernels import price_calls
 from ledger.books.memory import holdings
-from ledger.books.memory.expert_span import AFTER, span
+from ledger.books.memory.expert_sets import AFTER, span
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.outside import attention_workspace
-from ledger.books.memory.passing import categories, passes, standing
 from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import weight_gradients
+from ledger.books.memory.steps import categories, passes, standing, weight_gradients
 from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
-from ledger.books.spending import spending
-from ledger.books.step_sums import step_sums
+from ledger.books.step_sums import spending, step_sums
 from ledger.model.dims import Dim
 from ledger.model.gradients import drains
 from ledger.model.operations import ONE

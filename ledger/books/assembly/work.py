@@ -12,15 +12,26 @@ from dataclasses import dataclass, field
 
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum
 from ledger.books.entries import MICRO_BATCH, STEP
-from ledger.books.launch_overhead import Comparisons, comparisons, host_calls, launches
-from ledger.books.overlap import behind_everything, cargo, computes, hidden, moves, on_host, spent
+from ledger.books.overlap import (
+    Comparisons,
+    behind_everything,
+    cargo,
+    comparisons,
+    computes,
+    hidden,
+    host_calls,
+    launches,
+    moves,
+    on_host,
+    spent,
+)
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import StepSums, step_sums
 from ledger.model.causes import HostTransfer, Purpose
 from ledger.model.fsdp_units import ROOT
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.schedule import micro_batches
-from ledger.spec.axes import INNERMOST_FIRST
+from ledger.spec.parallelism import INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 HOST, PIPELINE = "host", "pipeline"  # what moves while no unit runs

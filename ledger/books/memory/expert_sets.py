@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.books.memory.expert_layer import Layer
-from ledger.books.memory.expert_span import Span, span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.steps import Allocation, Running, Step
+from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
-from ledger.model.fsdp_units import ROOT, FsdpUnit
+from ledger.model.collectives import Collective
+from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT, FsdpUnit
 from ledger.model.sharding import Sharding
 from ledger.model.units import Unit
 
@@ -84,3 +83,209 @@ class ExpertGathering(Gathering):
         for name in self.ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)
             yield from (self.buffers.gathered(found, ".ahead") for found in sets)
+
+
+# --- A layer with routed experts at one moment of a step: what it gathers and reduces, step by step ---
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer at one moment: what it gathers, step by step."""
+
+    around: ExpertGathering
+    point: Point
+    unit: Unit
+    alive: tuple[LiveTensors, ...]
+
+    @property
+    def name(self) -> str:
+        """Its set without the experts."""
+        return self.around.buffers.of(self.point.unit)
+
+    @property
+    def experts(self) -> str:
+        """The set of its experts; none where it has none, or runs none in this pass."""
+        name = self.around.inner(self.name)
+        return name if name and self.span.first < len(self.alive) else ""
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """What is gathered while it runs."""
+        after = self.point.beside.after
+        wanted = self.point.phase == FORWARD or self.around.buffers.again(after)
+        return self.around.both(after) if after and wanted else ()
+
+    @property
+    def arrives(self) -> bool:
+        """Whether its experts were gathered ahead, with the rest of it: by a layer."""
+        return self.point.beside.before not in ("", INPUT, OUTPUT)
+
+    def forward(self, running: Sequence[Running]) -> Iterator[Step]:
+        """Both sets of this layer are copied out in their turn; each buffer is freed with the copy after its own."""
+        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
+        last = self.point.beside.before or (ROOT if self.around.root.there else "")
+        early = (buffers.gathered(self.experts),) if self.experts and self.arrives else ()
+        mine, own = buffers.whole(self.name), buffers.gathered(self.name)
+        entering = (*tensors(self.unit, self.alive[0]), *root)
+        earlier = (buffers.gathered(self.around.last_gathered(last), ".before"),) if last else ()
+        if not self.point.beside.before:
+            held = (*entering, *earlier, *buffers.arriving(self.name))
+            yield Step(f"weights of {self.name} are gathered", held)
+        copied = (*entering, *earlier, own, mine, *buffers.apart(self.name), *early)
+        yield Step(f"weights of {self.name} are copied out", copied)
+        yield from self.gathers((*entering, own, mine, *early), ".next")
+        ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
+        beside = [(*root, mine, own, *early, *ahead)]
+        if self.experts:
+            theirs, whole = buffers.gathered(self.experts), buffers.whole(self.experts)
+            yield from self.copies((*root, mine, own, *ahead), self.arrives)
+            kept = () if buffers.again(self.name) else (whole,)
+            beside += [(), (*root, mine, theirs, whole, *ahead), (*root, mine, theirs, *kept, *ahead)]
+        yield from self.run(running, beside)
+
+    def backward(self, running: Sequence[Running]) -> Iterator[Step]:
+        """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
+        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
+        again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
+        sums = tuple(held for name in self.around.both(self.name) for held in buffers.accumulated(name))
+        mine, whole = buffers.whole(self.name), (buffers.whole(self.experts),) if self.experts else ()
+        early = (buffers.gathered(self.experts),) if self.experts and self.arrives and again else ()
+        kept = early if again else whole
+        rest = (*root, *pending, *sums, mine, *kept)
+        entering = tuple(tensors(self.unit, self.alive[0]))
+        if again:
+            copied = (*entering, *rest, buffers.gathered(self.name), *buffers.apart(self.name))
+            yield Step(f"weights of {self.name} are copied out", copied)
+        yield from self.gathers((*entering, *rest), ".ahead")
+        ahead = tuple(buffers.gathered(name, ".ahead") for name in self.ahead)
+        beside = [(*rest, *ahead)]
+        if self.experts:
+            standing = (*root, *pending, *sums, mine, *ahead)
+            if again:
+                yield from self.copies(standing, self.arrives)
+            yield from self.reduction((*root, mine, *ahead, *buffers.accumulated(self.name)))
+            after = (buffers.to_reduce(self.experts), *self.reduced(), *buffers.accumulated(self.name))
+            arrived = (buffers.gathered(self.experts),) if again else ()  # a pass forward frees it with the next copy
+            beside += [(*standing, *whole, *arrived), (*standing, *whole), (*root, mine, *ahead, *after)]
+        yield from self.run(running, beside)
+        shares = tuple(self.reduced()) if self.experts else ()
+        for step in self.around.reductions(self.point, self.unit, self.left):
+            yield Step(step.name, (*step.held, *shares))
+
+    def gathers(self, rest: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
+        """The sets of the next layer, one after the other."""
+        buffers = self.around.buffers
+        for name in self.ahead:
+            yield Step(f"weights of {name} are gathered ahead", (*rest, *buffers.arriving(name, which)))
+            rest = (*rest, buffers.gathered(name, which))
+
+    def copies(self, rest: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
+        """The experts are copied out, or gathered at once where that was not done ahead."""
+        buffers, entering = self.around.buffers, tuple(tensors(self.unit, self.between(self.span.first)))
+        if not arrived:
+            yield Step(f"weights of {self.experts} are gathered", (*entering, *rest, *buffers.arriving(self.experts)))
+        whole = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
+        yield Step(f"weights of {self.experts} are copied out", (*entering, *rest, *whole))
+
+    def reduction(self, rest: tuple[AnyAllocation, ...]) -> Iterator[Step]:
+        """The whole gradients of the experts are copied, then reduced."""
+        buffers, name = self.around.buffers, self.experts
+        now = self.between(self.span.last + 1)
+        kept = tuple(tensors(self.unit, now, self.written))
+        held = (*kept, *rest, buffers.to_reduce(name))
+        sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
+        whole = sums or tuple(tensors(self.unit, _only(now, self.written)))
+        copied = (*held, *whole, *buffers.gradients_apart(name))
+        yield Step(f"whole gradients of {name} are copied for their reduction", copied)
+        yield Step(f"gradients of {name} are reduced", (*held, *buffers.reduced(name)))
+
+    def reduced(self) -> Iterator[Allocation]:
+        """This device's share of the experts' gradients, which is posted with the layer once that is through."""
+        buffers = self.around.buffers
+        if buffers.batches == 1 or buffers.accumulates:
+            yield tuple(buffers.reduced(self.experts))[-1]
+
+    def run(self, running: Sequence[Running], beside: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[Step]:
+        """The steps of the layer itself, with what stands beside each."""
+        places = {id(step): place for place, step in enumerate(self.alive)}
+        for step in running:
+            any_of_them = step.steps[0] if isinstance(step, FullestLive) else step
+            stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
+            gone = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
+            yield Step(step.step, (*tensors(self.unit, step, gone), *beside[stretch]))
+
+    @property
+    def span(self) -> Span:
+        """The steps of its experts."""
+        return self.around.span(self.unit, self.point.phase, self.alive)
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The gradients of the experts' weights."""
+        parts = self.around.buffers.sets[self.experts].parts if self.experts else ()
+        return frozenset(weight.gradient.name for _, weights in parts for weight in weights)
+
+    @property
+    def left(self) -> LiveTensors:
+        """What its backward leaves, the experts' gradients aside."""
+        last = self.alive[-1]
+        return LiveTensors(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
+
+    def between(self, place: int) -> LiveTensors:
+        """What is alive between a step and the one before it."""
+        before = {id(tensor) for tensor in self.alive[place - 1].tensors}
+        step = self.alive[place]
+        return LiveTensors(step.step, tuple(tensor for tensor in step.tensors if id(tensor) in before))
+
+
+def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
+    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
+
+
+# --- When in a pass through its layer the routed experts run ---
+
+REGION = "experts"
+AFTER = 3
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps of a pass between which a layer's experts run, `first` to `last`.
+
+    What backward rebuilds of them before anything asks for their gradients, it rebuilds up to `rebuilt`.
+    """
+
+    first: int
+    last: int
+    rebuilt: int
+
+    def stretch(self, place: int) -> int:
+        """0 before the experts run, 1 while they are rebuilt, 2 while they run, `AFTER`."""
+        return (place >= self.first) + (place >= self.first and place > self.rebuilt) + (place > self.last)
+
+
+def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
+    """Where the experts of a unit run; after all steps where a pass runs none of them.
+
+    Backward begins with their gradients, or where they are rebuilt before those.
+    """
+    mine = {step.name for step in unit.written if REGION in step.region}
+    written = [place for place, alive in enumerate(steps) if alive.step in mine]
+    if phase == FORWARD:
+        return Span(written[0], written[-1], written[0] - 1)
+    gradients, around = [step.name for step in unit.backward], mine | set(_leaving(unit))
+    own = [index for index, step in enumerate(unit.backward) if step.forward in around]
+    if not own:  # no gradient passes through them
+        return Span(len(steps), len(steps) - 1, len(steps) - 1)
+    places = {alive.step: place for place, alive in enumerate(steps)}
+    before = max((places[name] for name in gradients[: own[0]]), default=0)
+    asked = before + 1
+    early = bool(written) and written[0] < asked
+    first = written[0] if early else asked
+    return Span(first, places[gradients[own[-1]]], written[-1] if early else first - 1)
+
+
+def _leaving(unit: Unit) -> Iterator[str]:
+    """The transfers of what the experts give."""
+    made = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
+    return (step.name for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in made)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import sympy
 
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Value
-from ledger.books.memory import autocast, gradients, optimizer, quantised
-from ledger.books.memory.module_gathering import small_weights
+from ledger.books.memory import gradients, optimizer
+from ledger.books.memory.gathering import small_weights
+from ledger.books.memory.liveness import storages
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.passing import BATCH, categories, standing
-from ledger.books.memory.shared_results import shared_results
-from ledger.books.memory.steps import AllocationChoice, FullestStep, Running, fullest, fullest_of
+from ledger.books.memory.steps import (
+    BATCH,
+    AllocationChoice,
+    FullestStep,
+    Running,
+    categories,
+    fullest,
+    fullest_of,
+    scores,
+    standing,
+)
 from ledger.books.memory.timeline import (
     BACKWARD,
     FORWARD,
@@ -25,23 +37,23 @@ from ledger.books.memory.timeline import (
     posted,
     until_update,
 )
-from ledger.books.memory.waiting import waiting
-from ledger.books.module_fetches import by_module
+from ledger.books.parameter_traffic import by_module
 from ledger.books.resources import stock
-from ledger.model import multi_token
-from ledger.model.causes import Cause
+from ledger.model import losses
+from ledger.model.causes import Cause, Purpose
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Grouped
 from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
-from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, wrapped
+from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, wrapped
 from ledger.model.offloading import leaving, weights_on_host
-from ledger.model.operations import ONE, ZERO
+from ledger.model.operations import ONE, ZERO, differentiable
 from ledger.model.program import Program
-from ledger.model.quantised import STAYING
+from ledger.model.quantised import SLOTS, STAYING, Quantised
 from ledger.model.schedule import schedule
-from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, CeilDiv
-from ledger.model.units import Unit
+from ledger.model.shared_results import Shared
+from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, CeilDiv, Tensor, sized
+from ledger.model.units import Unit, compute_precision
 from ledger.spec.plan import Plan
 
 OF_LAYERS = (STAYING, BUFFER, REMEMBERED, SHARED)  # roles of what stands by itself below
@@ -97,8 +109,8 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
 def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Of these stocks, those that the passes of layers leave: inputs, what is saved for backward or put off."""
     yield from _inputs(program, line)
-    yield from autocast.remembered(program, plan, line)
-    yield from quantised.kept(program, line)
+    yield from remembered(program, plan, line)
+    yield from kept(program, line)
     yield from _buffers(program, line)
     yield from shared_results(program, line)
     yield from _tables(program, line)
@@ -220,8 +232,157 @@ def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     first. The input belongs to one chunk of layers, which has at most its even share of the chunks in flight, rounded
     up.
     """
-    if unit.name in (OUTPUT, LOSS, multi_token.UNIT) and not schedule(plan.parallelism).keeps_output:
+    if unit.name in (OUTPUT, LOSS, losses.UNIT) and not schedule(plan.parallelism).keeps_output:
         return ZERO
     if unit.name == INPUT:
         return CeilDiv(symbol("in_flight") * symbol("chunks"), symbol("chunks")) - 1
     return (symbol("in_flight", unit.suffix) - 1) * unit.count
+
+
+# --- What torch.autocast remembers ---
+
+WHY = "torch.autocast keeps the cast of a weight until forward is over, though nothing saves it for backward"
+
+
+def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+    """Casts in layers that forward has left behind: of biases, and of all weights where layers are recomputed.
+
+    A compiled layer casts inside its own graph, which autocast does not see.
+    """
+    if not compute_precision(plan).autocast or plan.stack.compiled:
+        return
+    for unit in program.units:
+        for tensor in _unsaved_casts(unit):
+            cause = Cause(unit.name, tensor.name, state="remembered")
+            yield from posted(line, cause, "activations", tensor.bytes(), _left_behind(line, unit), WHY)
+
+
+def _unsaved_casts(unit: Unit) -> tuple[Tensor, ...]:
+    saved = {tensor.storage for tensor in unit.kept.saved}
+    casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
+    return tuple({tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values())
+
+
+def _left_behind(line: Timeline, unit: Unit) -> AliveCount:
+    waiting = line.saved(unit)
+
+    def alive(point: Point) -> sympy.Expr:
+        return waiting(point) if point.phase == FORWARD else ZERO
+
+    return alive
+
+
+# --- What one unit gives and layers of others read, and the sum of the gradients that these give back ---
+
+
+def shared_results(program: Program, line: Timeline) -> Iterator[Entry]:
+    """Each such result, and the sum of its gradients, while the unit that makes it does not run itself."""
+    for unit in program.units:
+        for operation in unit.written:
+            if isinstance(operation, Shared):
+                yield from _SharedResult(program, unit, operation.output).entries(line)
+
+
+@dataclass(frozen=True)
+class _SharedResult:
+    """A tensor that its `maker` gives to layers of other units."""
+
+    program: Program
+    maker: Unit
+    tensor: Tensor
+
+    def entries(self, line: Timeline) -> Iterator[Entry]:
+        """The result, and the sum of the gradients that layers have given so far."""
+        cause, amount = Cause(self.maker.name, self.tensor.name), self.tensor.bytes()
+        yield from posted(line, cause, "activations", amount, self.alive, "read by layers of other units, held once")
+        if differentiable(self.tensor):
+            gradient = self.tensor.gradient
+            cause, why = Cause(self.maker.name, gradient.name), "gradients of the layers that read it, added up"
+            yield from posted(line, cause, "workspace", gradient.bytes(), self.summed, why)
+
+    @cached_property
+    def readers(self) -> frozenset[str]:
+        """The units whose layers read it."""
+        others = (unit for unit in self.program.units if unit is not self.maker)
+        storage = self.tensor.storage
+        return frozenset(u.name for u in others if any(t.storage == storage for op in u.written for t in op.inputs))
+
+    @cached_property
+    def kept(self) -> bool:
+        """Whether backward reads it, to find gradients or to rebuild what did."""
+        readers = [unit for unit in self.program.units if unit.name in self.readers]
+        saved = {tensor.storage for unit in readers for tensor in unit.kept.saved}
+        again = {tensor.storage for unit in readers for op in unit.kept.again for tensor in op.inputs}
+        return self.tensor.storage in saved | again
+
+    def alive(self, point: Point) -> sympy.Expr:
+        """Forward from its maker on, while callers hold it; where backward reads it, until the first layer is over."""
+        if point.phase == OPTIMIZER or point.unit == self.maker.name:
+            return ZERO
+        if point.phase == FORWARD:
+            held = self.kept or BRIDGE in (self.maker.name, point.unit) or point.unit in self.readers
+            return ONE if held and point.left[self.maker.name] != ZERO else ZERO
+        return ONE if self.kept and point.left[self.maker.name] == ZERO else ZERO
+
+    def summed(self, point: Point) -> sympy.Expr:
+        """Backward, once a layer has given a gradient, until the maker has read their sum."""
+        if point.phase != BACKWARD or point.unit == self.maker.name or point.left[self.maker.name] != ZERO:
+            return ZERO
+        return ONE if any(point.left[reader] != ZERO for reader in self.readers) else ZERO
+
+
+# --- What a schedule that puts gradients of weights off holds for them ---
+
+
+def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+    """Inputs and output gradients of the contractions whose weight gradients come later, each storage once."""
+    if not schedule(plan.parallelism).delays:
+        return
+    why = "operands of weight gradients that are put off"
+    for unit in program.units:
+        # an end belongs to one chunk, and what waits while that one runs is of that chunk alone
+        layers = symbol("chunks") if unit.name in ENDS else unit.count
+        for tensor in operands(unit):
+            cause = Cause(unit.name, tensor.name, state="waiting")
+            held = "logits" if scores(tensor) else "activations"
+            count = until_update(layers * symbol("waiting"))
+            yield from posted(line, cause, held, tensor.bytes(), count, why)
+
+
+def operands(unit: Unit) -> tuple[Tensor, ...]:
+    """What the weight gradients of a unit read; of what is gathered again for them, the share it is gathered from.
+
+    A gradient that somebody holds is not added to in place: each value that a storage has had is a tensor of its own.
+    """
+    place = storages(unit)
+    share = {step.output.name: step.inputs[0] for step in unit.backward if step.purpose is Purpose.GATHERED_AGAIN}
+    written: Counter[str] = Counter()
+    found: dict[tuple[str, int], Tensor] = {}
+    for step in unit.backward:
+        if step.purpose is Purpose.WEIGHT_GRADIENT:
+            for tensor in (share.get(read.name, read) for read in step.inputs):
+                found.setdefault((place(tensor), written[place(tensor)]), tensor)
+        written.update(place(tensor) for tensor in step.outputs)
+    return tuple(tensor for tensor in found.values() if not standing(tensor))
+
+
+# --- What quantising adds to weights ---
+
+PER_SLOT = 2  # the scale, and its inverse, beside the history
+
+
+def kept(program: Program, line: Timeline) -> Iterator[Entry]:
+    """Alive all the time, in every layer."""
+    weights = stock("weights")
+    for unit in program.units:
+        copies = {t.name: t for op in unit.forward for t in op.outputs if t.role == STAYING}
+        for tensor in copies.values():
+            why = "a quantised copy of a weight, which the next micro-batch finds"
+            cause = Cause(unit.name, tensor.name, purpose=Purpose.QUANTISED_WEIGHT)
+            yield Entry(cause, weights, line.whole, tensor.bytes(), unit.count, why)
+        for operation in unit.forward:
+            if isinstance(operation, Quantised) and operation.recipe and operation.recipe.history:
+                slots = sized("fp32", sympy.Integer(SLOTS * (operation.recipe.history + PER_SLOT)))
+                why = "largest magnitudes and scales of delayed scaling (Transformer Engine, pytorch/fp8.py)"
+                cause = Cause(unit.name, operation.name, state="amax")
+                yield Entry(cause, weights, line.whole, slots, unit.count, why)

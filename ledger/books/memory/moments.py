@@ -8,14 +8,12 @@ from functools import cached_property
 
 from ledger.books.memory import transfers
 from ledger.books.memory.expert_sets import ExpertGathering, apart
-from ledger.books.memory.gathering import Gathering
+from ledger.books.memory.gathering import Gathering, ModuleGathering
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.module_gathering import ModuleGathering
-from ledger.books.memory.passing import passes
 from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, written
-from ledger.books.memory.steps import Running, Step, running, scattering
+from ledger.books.memory.steps import Running, Step, passes, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
-from ledger.books.module_fetches import by_module
+from ledger.books.parameter_traffic import by_module
 from ledger.model.exchanges import sets
 from ledger.model.gradients import drains, stays, waits
 from ledger.model.program import Program

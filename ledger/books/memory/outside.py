@@ -12,8 +12,8 @@ from ledger.books.compiled_roles import CompiledRole
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
+from ledger.model.attention_cores import AttentionBackward
 from ledger.model.dims import Dim
-from ledger.model.fused_attention import AttentionBackward
 from ledger.model.operations import ZERO, total
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.model.units import Unit

@@ -1,43 +1,51 @@
-"""Kernels of a pass that serves, as its stack launches them: projections joined, decoding at prices of its own."""
+"""The kernels of a pass of a service, one by one, each with its times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ledger.books import prices
 from ledger.books.entries import Ledger
 from ledger.books.evaluate import Value
 from ledger.books.kernels import KernelCall, kernel_calls, price_call
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
-from ledger.books.serving.units import limited
 from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
 from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.engine import Engine
-from ledger.spec.kernel_classes import ATTENTION as FAMILY
 from ledger.spec.kernel_classes import (
+    ATTENTION,
     CAST,
     COPY,
     DECODE,
     ELEMENTWISE,
     FORWARD,
     GROUPED,
+    KERNEL_FAMILIES,
     MATMUL,
     NORM_FORWARD,
+    NUMBER_FORMATS,
+    OVER_PROMPTS,
     REDUCTION,
     ROTARY,
+    ROW_FORMATS,
     SOFTMAX,
+    STORED_FORMATS,
     KernelClass,
 )
-from ledger.spec.kernel_families import KERNEL_FAMILIES, NUMBER_FORMATS, ROW_FORMATS, STORED_FORMATS
-from ledger.spec.plan import Plan
+from ledger.spec.kernel_classes import ATTENTION as FAMILY
+from ledger.spec.plan import Attention, Plan
 from ledger.spec.precision import STORED_ONLY
 
 # Products that read one tensor, and that a stack may run as one, by what it joins (`stack.projections`).
-ATTENTION, GATED = ("attention/q", "attention/k", "attention/v"), ("mlp/gate", "mlp/up")
-JOINED: Mapping[str, tuple[tuple[str, ...], ...]] = {"attention": (ATTENTION,), "joined": (ATTENTION, GATED)}
+ATTENTION_PRODUCTS, GATED = ("attention/q", "attention/k", "attention/v"), ("mlp/gate", "mlp/up")
+JOINED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "attention": (ATTENTION_PRODUCTS,),
+    "joined": (ATTENTION_PRODUCTS, GATED),
+}
 
 
 WIDE = 2.0  # bytes of a weight that was written out wide
@@ -221,3 +229,37 @@ def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
 def is_cached_attention(kind: object) -> bool:
     """Whether a kernel is attention of new tokens over what waits."""
     return isinstance(kind, KernelClass) and kind.family == FAMILY and kind.pass_ == DECODE
+
+
+# --- Kernels that the arithmetic of their units limits, where prices of their class know bytes alone ---
+
+
+def limited(row: KernelTime, call: KernelCall, plan: Plan) -> KernelTime:
+    """The time of a kernel, no less than its arithmetic takes."""
+    seconds = least(call, plan)
+    return replace(row, seconds=seconds, bound="compute") if seconds > row.seconds else row
+
+
+def least(call: KernelCall, plan: Plan) -> float:
+    """Seconds of a call's arithmetic, where its engine says how it is done; else 0."""
+    work, kind, engine = call.work, call.kind, plan.stack.engine
+    if work is None or not isinstance(kind, KernelClass):
+        return 0.0
+    if kind == REDUCTION and call.cause.name in engine.row_by_row and call.when != DECODE:
+        return float(work.flops) / (engine.vector_level * plan.accelerator.vector) if work.n > 1 else 0.0
+    if engine.tile_rows and (kind.family, kind.pass_) == (ATTENTION, DECODE):
+        return in_tiles(work, kind, plan, plan.model.group_of(call.cause.unit).attention)
+    return 0.0
+
+
+def in_tiles(work: Work, kind: KernelClass, plan: Plan, heads: Attention) -> float:
+    """Seconds of attention over a cache in whole tiles, at the rate that the same kernel has over whole prompts.
+
+    Queries that share a head of the cache lie in one tile, unless heads were written out for each of them.
+    """
+    rows = plan.stack.engine.tile_rows
+    queries = 1 if plan.stack.engine.repeats_heads else heads.heads // heads.kv_heads
+    forward = KernelClass(ATTENTION, OVER_PROMPTS[kind.variant], FORWARD)
+    curve = prices.curve(plan.accelerator, forward, head_dim=heads.head_dim) or prices.typical(forward)
+    flops = float(work.flops) * -(-queries // rows) * rows / queries
+    return flops / (curve.parameters["e"] * plan.accelerator.peak[work.dtype])

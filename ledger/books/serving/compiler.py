@@ -10,12 +10,11 @@ from ledger.books.evaluate import Exact, Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
-from ledger.books.serving.mean_step import request_time
 from ledger.books.serving.memory import Held, Stock, held
 from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
-from ledger.books.serving.verdict import verdict
+from ledger.books.serving.verdict import request_time, verdict
 from ledger.model.causes import Cause
 from ledger.model.dims import BY_NAME, symbol
 from ledger.spec.plan import Plan

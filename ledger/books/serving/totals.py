@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
@@ -13,18 +13,9 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import EXCESS, QUEUE, UNANSWERED, UNDER_LOAD, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
-from ledger.books.serving.memory import (
-    CATEGORIES,
-    Held,
-    cached_layers,
-    held,
-    held_bytes,
-    kept_states,
-    serve_of,
-)
+from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, kept_states, room, serve_of
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
-from ledger.books.serving.room import room
-from ledger.books.serving.steady import Service, Steady, steady_shape
+from ledger.books.serving.steady import GAIN, Service, Steady, steady_shape
 from ledger.model.fsdp_units import OUTPUT
 from ledger.model.operations import total
 from ledger.model.schedule import whole_role
@@ -182,3 +173,33 @@ def cost(plan: Plan, state: Steady) -> Totals:
     if price is not None:
         seconds = MILLION / state.tokens_per_second
         yield "cost.per_million_tokens", plan.cluster.devices * price.per_device_hour / HOUR * seconds
+
+
+# --- Throughput against latency ---
+
+MOST = 2**20
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A steady state, and whether the engine takes its sequences at once; `stated`: the plan's own."""
+
+    state: Steady
+    fits: bool
+    stated: bool = False
+
+
+def curve(service: Service) -> tuple[CurvePoint, ...]:
+    """Doubling numbers of sequences, and the plan's own, up to where prompts fill every step or memory is long full."""
+    most, own = room(service), service.stated.concurrency
+    found, count, before = list[CurvePoint](), 1, 0.0
+    while count <= MOST:
+        state = service.at(count)
+        found.append(CurvePoint(state, count <= most))
+        if state.tokens_per_second < before * GAIN or count > 2 * most:
+            break
+        count, before = 2 * count, state.tokens_per_second
+    kept = [point for point in found if point.state.concurrency != own]
+    return tuple(
+        sorted([*kept, CurvePoint(service.stated, own <= most, True)], key=lambda point: point.state.concurrency)
+    )

@@ -10,8 +10,7 @@ from ledger.books.results import Number
 from ledger.books.verdict import headroom
 from ledger.books.what_if.conditions import Condition
 from ledger.books.what_if.ordered import SMALLEST, Objective, Place
-from ledger.books.what_if.sought import NEXT_REAL, Settings, Value
-from ledger.books.what_if.trial import Trial
+from ledger.books.what_if.sought import NEXT_REAL, Settings, Trial, Value
 from ledger.numbers import said
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.headroom import headroom_words

@@ -14,8 +14,7 @@ from ledger.books.entries import Lifetime
 from ledger.books.notation import text
 from ledger.books.results import Number
 from ledger.books.what_if.conditions import Condition
-from ledger.books.what_if.sought import Unknown
-from ledger.books.what_if.trial import totals
+from ledger.books.what_if.sought import Unknown, totals
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
 from ledger.spec.plan import Plan

@@ -2,19 +2,241 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import gcd
 from typing import Any
 
 import sympy
 
-from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as
-from ledger.books.what_if.trial import with_settings
+from ledger.books.counts import with_token_count
+from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as, with_settings
 from ledger.model.dims import LETTERS, symbol
+from ledger.spec.inputs import value_at
+from ledger.spec.near import nearest
 from ledger.spec.paths import bounds, greatest, key_of, parent_of, size_type, unit
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Lengths, Plan
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.stages import depth, growth
 from ledger.spec.values import Integer, Size
+
+DOUBLED = 7  # times that the step between lengths is doubled until a rule allows it
+
+
+def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
+    return Unknown(
+        path,
+        value_at(plan, path),
+        stated(path),
+        multiples(step),
+        step=step,
+        greatest=most,
+        cap=cap,
+        sign=sign(plan, path),
+    )
+
+
+def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
+    """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
+    path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
+    most = greatest(path)
+    cap = f"a spec states at most {field} = {most:.0f}"
+    in_all = with_token_count(plan).run.token_count or 0
+    whole = in_all // max(other, 1)
+    if given <= whole < most:
+        most, cap = whole, f"run.tokens / {beside} = {in_all} / {other} allows at most {field} = {whole}"
+    return _in_multiples(plan, path, step, most, cap)
+
+
+def micro_batch(plan: Plan) -> Unknown:
+    """The sequences that a replica works on at once divide those of its step."""
+    path = "run.micro_batch"
+    if plan.model.bare:
+        raise key_fault(
+            path,
+            f"no total of a bare model depends on `{path}`",
+            "a bare count has no activations: name a model made of layers",
+        )
+    share = max(1, plan.run.global_batch // plan.parallelism.data)
+    why = f"divisors of global_batch / data = {share}"
+    return Unknown(path, plan.run.micro_batch, stated(path), why, divisors(share), sign=sign(plan, path))
+
+
+def seq_len(plan: Plan) -> Unknown:
+    """Sequences split evenly over the devices that share them; of images they have one length.
+
+    Products of narrow formats take rows in multiples of 16.
+    """
+    if plan.model.image:
+        message = f"`run.seq_len` follows from the image: {plan.model.image.tokens} tokens"
+        raise key_fault("run.seq_len", message, "its size is the model's: `model.image`")
+    mesh = plan.parallelism
+    shared = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    steps = [shared * 2**power for power in range(DOUBLED)]
+    step = finest(plan, plan.run.seq_len, stated("run.seq_len"), steps)
+    return _bounded(plan, "seq_len", "global_batch", step)
+
+
+def global_batch(plan: Plan) -> Unknown:
+    """A step is a whole number of micro-batches on every replica."""
+    return _bounded(plan, "global_batch", "seq_len", plan.parallelism.data * plan.run.micro_batch)
+
+
+def tokens(plan: Plan) -> Unknown:
+    """Tokens of the run, to a token; of a run that is stated in images these."""
+    if plan.run.images:
+        raise key_fault("run.tokens", "the plan states its length in images", "`--for run.images`")
+    return Unknown("run.tokens", with_token_count(plan).run.token_count or 1, stated("run.tokens"), step=1)
+
+
+def images(plan: Plan) -> Unknown:
+    """Images of the run, to an image."""
+    return Unknown("run.images", plan.run.images or 1, stated("run.images"), step=1)
+
+
+def parameters(plan: Plan) -> Unknown:
+    """The count of a bare model."""
+    path = "model.parameters"
+    if plan.model.bare:
+        return Unknown(path, plan.model.parameters or 1, stated(path), step=1, sign=sign(plan, path))
+    deeper = " or ".join(f"`model.layers.{group.name}.repeat`" for group in plan.model.groups)
+    raise key_fault(
+        path,
+        f"`{path}` of a model made of layers follows from its shapes",
+        f"solve for {deeper}, for `model.d_model` (with `--keep shape` for all of them in proportion), or write"
+        " `--set 'model={parameters: 70e9}'` for a bare count",
+    )
+
+
+def devices(plan: Plan) -> Unknown:
+    """More devices are more replicas, which take equal parts of the global batch (a bare model has no batch).
+
+    With more replicas than micro-batches, a micro-batch is what is left of the global batch for each.
+    """
+    if plan.serve:
+        return service_devices(plan)
+    path, mesh, whole = "cluster.devices", plan.parallelism, plan.run.global_batch
+    micro_batches, rest = whole // plan.run.micro_batch, mesh.replica
+
+    def settings(value: Any) -> Settings:
+        spread = value // rest
+        found: dict[str, object] = {path: value, "parallelism.data": spread}
+        if plan.model.bare:
+            return found | {"run.global_batch": spread * plan.run.micro_batch}
+        return found | ({"run.micro_batch": max(1, whole // spread)} if spread > micro_batches else {})
+
+    if plan.model.bare:
+        nodes = plan.cluster.devices_per_node
+        step = rest * nodes // gcd(rest, nodes)
+        return Unknown(path, plan.cluster.devices, settings, multiples(step), step=step)
+    split = [data * rest for data in divisors(whole) if micro_batches % data == 0 or data > micro_batches]
+    some = legal(plan, split, settings) or tuple(split)
+    why = f"{rest} x data, where data divides the {micro_batches} micro-batches of a step"
+    if plan.run.micro_batch > 1:
+        why += f", or more and global_batch = {whole} with a smaller micro_batch"
+    cap = _cap_of_devices(plan, some[-1], settings(some[-1]))
+    return Unknown(path, plan.cluster.devices, settings, why, some, greatest=some[-1], cap=cap)
+
+
+def _cap_of_devices(plan: Plan, most: int, largest: Settings) -> str:
+    whole, micro_batch = plan.run.global_batch, largest.get("run.micro_batch", plan.run.micro_batch)
+    smaller = "" if micro_batch == 1 else "`--set run.micro_batch=1` or "
+    return (
+        f"no more than {most} devices: data x micro_batch must divide global_batch = {whole}, and is"
+        f" {largest['parallelism.data']} x {micro_batch} there; try {smaller}a larger batch, as in"
+        f" `--set run.global_batch={2 * whole}`"
+    )
+
+
+def loss_chunks(plan: Plan) -> Unknown:
+    """At most as many parts as a device has tokens of a sequence."""
+    path, most = "kernels.loss_chunks", plan.run.seq_len // plan.parallelism.context
+    cap = f"a device has {most} tokens of a sequence"
+    return Unknown(path, plan.kernels.loss_chunks, stated(path), step=1, least=2, greatest=max(2, most), cap=cap)
+
+
+OWN: Mapping[str, Callable[[Plan], Unknown]] = {
+    "run.micro_batch": micro_batch,
+    "run.seq_len": seq_len,
+    "run.global_batch": global_batch,
+    "run.tokens": tokens,
+    "run.images": images,
+    "cluster.devices": devices,
+    "model.parameters": parameters,
+    "kernels.loss_chunks": loss_chunks,
+}
+
+
+# --- Inputs of a plan that serves whose values are in order ---
+
+
+def length(_: Plan, path: str, given: Lengths) -> Unknown:
+    """Tokens of every prompt, or of every output; of a distribution nothing says which of its lengths is meant."""
+    if len(given.parts) > 1:
+        help_text = f"state one length for all, as in `--set '{path}={given.longest} tokens'`"
+        raise key_fault(path, f"`{path}` is a distribution of lengths", help_text)
+
+    def settings(value: Any) -> Settings:
+        return {path: f"{value} tokens"}
+
+    return Unknown(path, given.longest, settings, step=1)
+
+
+def service_devices(plan: Plan) -> Unknown:
+    """More devices are more replicas, which share the sequences in flight."""
+    rest = plan.parallelism.replica
+
+    def settings(value: Any) -> Settings:
+        return {"cluster.devices": value, "parallelism.data": value // rest}
+
+    most = greatest("cluster.devices")
+    return Unknown("cluster.devices", plan.cluster.devices, settings, multiples(rest), step=rest, greatest=most)
+
+
+# --- A model that grows in proportion: one of its sizes is looked for, and others follow it ---
+
+WIDTHS, SHAPE = "widths", "shape"
+KEPT: Mapping[str, str] = {
+    WIDTHS: "d_model, heads and d_ff keep their proportions, and the layers their number",
+    SHAPE: "d_model, heads, d_ff and the number of layers keep their proportions",
+}
+
+
+def proportional_sizes(plan: Plan, keep: str) -> Mapping[str, int]:
+    """The sizes that stay in proportion, with their values; of one head, of the vocabulary and of latents nothing does.
+
+    Key and value heads grow where there are as many as query heads, and stay where queries share them (as from Llama 3
+    8B to 405B: Grattafiori et al. 2024, arXiv 2407.21783, table 3).
+    """
+    found = {"model.d_model": plan.model.d_model}
+    for group in plan.model.groups:
+        at, attention, shared = f"model.layers.{group.name}", group.attention, group.mlp.shared
+        found[f"{at}.attention.heads"] = attention.heads
+        shared_heads = f"{at}.attention.kv_heads"
+        if shared_heads in plan.origins and attention.kv_heads == attention.heads:
+            found[shared_heads] = attention.kv_heads
+        found |= {f"{at}.mlp.d_ff": group.mlp.d_ff} if group.mlp.d_ff else {}
+        found |= {f"{at}.mlp.shared.d_ff": shared.d_ff} if shared else {}
+        found |= {f"{at}.repeat": group.repeat} if keep == SHAPE else {}
+    return found
+
+
+def proportional(plan: Plan, path: str, keep: str) -> Unknown:
+    """One size of a model with those in proportion to it; all are whole, and rules of the spec refuse none."""
+    sizes = proportional_sizes(plan, keep) if plan.model.groups else {}
+    if path not in sizes:
+        raise key_fault(path, f"`{path}` is no size that `--keep {keep}` keeps in proportion", nearest(path, [*sizes]))
+    parts = gcd(*sizes.values())
+    unit = sizes[path] // parts  # of the size at `path` in the smallest model of this shape
+
+    def settings(value: Any) -> Settings:
+        return {one: given * value // sizes[path] for one, given in sizes.items()}
+
+    fine = (step for step in divisors(parts) if not with_settings(plan, settings((parts + step) * unit)).problems)
+    step = next(fine, parts) * unit
+    most = min(greatest(one) * sizes[path] / given for one, given in sizes.items())
+    cap = f"a spec states no larger sizes of this shape than with {key_of(path)} = {most:.0f}"
+    return Unknown(path, sizes[path], settings, f"multiples of {step}: {KEPT[keep]}", step=step, greatest=most, cap=cap)
+
 
 ITSELF = ("batch", "seq", "d_model", "vocab", "positions", "parameters")  # symbols of values as they are stated
 FINEST = 4096  # the largest step between legal sizes that is looked for

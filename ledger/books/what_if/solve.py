@@ -14,9 +14,8 @@ from ledger.books.what_if.conditions import FITS, check_consistent, condition, f
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
 from ledger.books.what_if.product import Note, best_of
-from ledger.books.what_if.proportions import proportional_sizes
-from ledger.books.what_if.sought import Unknown, key_fault
-from ledger.books.what_if.trial import BARE, Trial, totals
+from ledger.books.what_if.sizes import proportional_sizes
+from ledger.books.what_if.sought import BARE, Trial, Unknown, key_fault, totals
 from ledger.books.what_if.unknowns import in_order, unknown
 from ledger.spec.plan import Plan
 

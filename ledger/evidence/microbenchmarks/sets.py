@@ -10,8 +10,7 @@ from ledger.evidence.documents import Evidence, citation
 from ledger.evidence.microbenchmarks.records import REGIMES, Record
 from ledger.evidence.microbenchmarks.samples import class_of, fitted_form, is_with_others
 from ledger.price_forms import PRICE_FORMS, DataSheet
-from ledger.spec.kernel_classes import ATTENTION, KernelClass
-from ledger.spec.kernel_families import form_of, number_format
+from ledger.spec.kernel_classes import ATTENTION, KernelClass, form_of, number_format
 from ledger.spec.plan import Accelerator
 from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node

@@ -13,9 +13,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO
 
+from torch.distributed import run
+
 from ledger.lab.bench.cases import BenchCase, BenchKind, BenchResult, DeviceLimits
 from ledger.lab.bench.processes import read_answer
 from ledger.lab.bench.rig import Rig
+from ledger.processes import end_with_input
 from ledger.whole_files import scratch_folder
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
@@ -56,7 +59,7 @@ def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
 
 def command(ranks: int, tasks: str, seconds: float) -> list[str]:
     """What starts a world on this machine."""
-    return [sys.executable, "-m", "ledger.lab.bench.collective_world", str(ranks), tasks, str(seconds)]
+    return [sys.executable, "-m", "ledger.lab.bench.collectives", str(ranks), tasks, str(seconds)]
 
 
 def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[str, object]]:
@@ -118,3 +121,17 @@ def _last_error(errors: IO[bytes]) -> str:
 
 
 COLLECTIVE = BenchKind("collective", cases, measure)
+
+
+# --- The processes of a world, started by torchrun ---
+
+
+def main(ranks: str, tasks: str, seconds: str) -> None:
+    """Measures every case of a file of tasks in so many ranks, to which torchrun gives sessions of their own."""
+    end_with_input()
+    torchrun = ["--standalone", f"--nproc-per-node={ranks}", "-m", "ledger.lab.bench.collective_rank"]
+    run.main([*torchrun, tasks, seconds])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -10,9 +10,8 @@ import torch
 
 from ledger.books import compile_plan
 from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, Result
-from ledger.lab.bench.plans import NO_DROPOUT, STEP
 from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, timing_record
-from ledger.lab.bench.steps import step_plan, time_step, training_step, warm_up
+from ledger.lab.bench.steps import NO_DROPOUT, STEP_NAME, step_plan, time_step, training_step, warm_up
 from ledger.lab.bench.timing import FEWEST, TimedWork, Timing, quartiles
 
 CHAIN = 100  # operations in a row, each on the result of the one before
@@ -95,7 +94,7 @@ def _time_host(rig: Rig) -> Timing:
 
 def _time_training(rig: Rig) -> Timing:
     """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
-    plan = step_plan(BenchCase(STEP, STEP, {"set": NOTHING}), rig.limits.type)
+    plan = step_plan(BenchCase(STEP_NAME, STEP_NAME, {"set": NOTHING}), rig.limits.type)
     kernels = sum(row.times for role in compile_plan(plan).roles for row in role.kernels)
     step = training_step(plan, rig.place)
     warm_up(step, rig)

@@ -14,12 +14,11 @@ from typing import Any
 
 from ledger.evidence.documents import Document
 from ledger.evidence.microbenchmarks.records import RESULTS, identity
-from ledger.evidence.writing import RECORDS, head_text, record_line
+from ledger.evidence.verification import RECORDS, head_text, record_line
 from ledger.lab.bench.cases import BenchResult
-from ledger.spec.bounded_files import read_bounded
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT, read
-from ledger.spec.sources import decode
+from ledger.spec.sources import decode, read_bounded
 from ledger.whole_files import LOG, naming, replace_file
 
 LEAD, END = "  - {", "}\n"

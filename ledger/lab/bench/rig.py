@@ -13,7 +13,7 @@ import torch
 
 from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, Result
 from ledger.lab.bench.gpu import LOAD_KEYS, PowerMonitor, ask_driver
-from ledger.lab.bench.host import ProcessorLoad
+from ledger.lab.bench.machine import ProcessorLoad
 from ledger.lab.bench.timing import DeviceLostError, TimedWork, Timing, error_line, time_on_cpu, time_on_cuda
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}

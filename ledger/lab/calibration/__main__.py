@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ledger.lab.calibration.calibrate import fit_all, library_evidence
-from ledger.lab.calibration.form_table import FORMS, form_lines
-from ledger.lab.calibration.table import FITS, section, set_fits
+from ledger.lab.calibration.page import FITS, FORMS, form_lines, section, set_fits
 from ledger.lab.markdown import MadeSection
 from ledger.whole_files import replace_file
 

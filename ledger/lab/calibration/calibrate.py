@@ -11,9 +11,8 @@ from ledger.evidence.documents import Evidence, read_evidence
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
-from ledger.lab.calibration.device import CalibratedDevice, find_device
-from ledger.lab.calibration.text import spec_text
-from ledger.spec.kernel_families import COLLECTIVES, SCALEOUT
+from ledger.lab.calibration.device import CalibratedDevice, find_device, spec_text
+from ledger.spec.kernel_classes import COLLECTIVES, SCALEOUT
 from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator
 from ledger.spec.problems import Location, Problem, SpecError

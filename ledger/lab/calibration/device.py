@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ledger.evidence.documents import Evidence
 from ledger.evidence.microbenchmarks.records import Record
 from ledger.evidence.microbenchmarks.samples import TimedSample, class_of, samples
-from ledger.lab.calibration.text import quoted, spec_head
-from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.kernel_families import form_of, number_format
+from ledger.price_forms import PRICE_FORMS
+from ledger.spec.kernel_classes import KernelClass, form_of, number_format
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator, read_accelerator
 from ledger.spec.near import nearest
-from ledger.spec.plan import Accelerator
+from ledger.spec.plan import Accelerator, Curve
+from ledger.spec.price_lists import written
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import write
 
@@ -132,3 +133,48 @@ def _round_up(rate: float) -> float:
     """A rate to the digits that are written, never below what was measured."""
     step = 10.0 ** (len(str(int(rate))) - DIGITS)
     return -(-rate // step) * step
+
+
+# --- Fitted prices as the text of an accelerator spec ---
+
+
+def spec_head(parts: Iterable[tuple[str, str]]) -> str:
+    """How the spec of an accelerator begins, each part as it is written."""
+    return "\n".join(["spec: ledger/1", *(f"{key}: {value}" for key, value in parts), ""])
+
+
+def spec_text(head: str, curves: Iterable[Curve]) -> str:
+    """The spec that begins so, with its prices."""
+    return head + "\n".join(["calibration:", *(line for curve in curves for line in _price_lines(curve)), ""])
+
+
+def _price_lines(curve: Curve) -> Iterator[str]:
+    """What is stated of a price, a line each."""
+    units = {one.name: one.unit for one in PRICE_FORMS[curve.form].parameters}
+    parameters = ", ".join(f"{name}: {written(curve.parameters[name], unit)}" for name, unit in units.items())
+    stated = {
+        "what": curve.what,
+        "form": curve.form,
+        "regime": curve.regime,
+        "ranks": curve.ranks,
+        "head_dim": curve.head_dim,
+        "parameters": f"{{{parameters}}}",
+        "error": percent(curve.error),
+        "bias": curve.bias and percent(curve.bias),
+        "held_out": curve.held_out and quoted(curve.held_out),
+        "region": curve.region and quoted(curve.region),
+        "source": quoted(curve.source),
+    }
+    lines = (f"{key}: {value}" for key, value in stated.items() if value)
+    yield f"  - {next(lines)}"
+    yield from (f"    {line}" for line in lines)
+
+
+def percent(share: float) -> str:
+    """A share to a tenth of a percent."""
+    return f"{share * 100:.1f} %"
+
+
+def quoted(text: str) -> str:
+    """Text as YAML reads it back, whatever it holds."""
+    return json.dumps(text, ensure_ascii=False)

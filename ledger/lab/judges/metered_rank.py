@@ -2,23 +2,102 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_leaves
 
-from ledger.lab.judges.fake_values import FakeValues
-from ledger.lab.judges.rank_collectives import RankCollectives
-from ledger.lab.judges.rank_figures import RankFigures
-from ledger.lab.judges.rank_meter import RankMeter
-from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, by_group, by_layer, sizes
+from ledger.lab.judges.fakes import FakeValues
+from ledger.lab.observed.collective_log import OPERATORS, CollectiveLog, group_name
 from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
+from ledger.lab.observed.storage_meter import BACKWARD, FORWARD, StepMoments, StorageMeter
+from ledger.lab.reference.cuda_guard import identity, storage_of
 from ledger.spec.plan import Plan
+
+WRAPPED = ("_local_tensor", "elem")  # of DTensor and AsyncCollectiveTensor
+NUMBER = 8  # bytes of an int64
+
+
+class RankMeter(StorageMeter):
+    """Counts what a rank holds; of a tensor that wraps quantised data, the data. Single numbers are left out."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.pauses = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within, what operators make is not counted."""
+        self.pauses += 1
+        try:
+            yield
+        finally:
+            self.pauses -= 1
+
+    def _record(self, identity: int, size: int | None) -> None:
+        super()._record(identity, 0 if size is not None and size <= NUMBER else size)
+
+    def watch(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count the storages of `tensors` from now until they are freed."""
+        if not self.pauses:
+            super().watch(part for tensor in tensors for part in parts(tensor))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {})) if self.pauses else super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def parts(tensor: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors that have storages of their own: a quantised one wraps its data, and has a nominal dtype.
+
+    So does a rank's part of a larger tensor (DTensor), and what a collective is about to give.
+    """
+    for name in WRAPPED:
+        if isinstance(inner := getattr(tensor, name, None), torch.Tensor):
+            return parts(inner)
+    if not hasattr(tensor, "_quantizer"):
+        return (tensor,)
+    return tuple(part for part in vars(tensor).values() if isinstance(part, torch.Tensor))
+
+
+def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as a compiler fuses it: what it makes for itself alone is not allocated, what autograd keeps is."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
+        kept: list[torch.Tensor] = []
+        with ExitStack() as paused:
+            if not torch._C._autograd._top_saved_tensors_default_hooks(False):  # noqa: SLF001  # others' hooks
+                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(partial(_kept, kept), _as_it_is))
+            for meter in meters:
+                paused.enter_context(meter.paused())
+            result = function(*args, **kwargs)
+        for meter in meters:
+            meter.watch(leaf for leaf in (*tree_leaves(result), *kept) if isinstance(leaf, torch.Tensor))
+        return result
+
+    return run
+
+
+def _kept(kept: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    kept.append(tensor)
+    return tensor.detach()  # a node that holds its own result would never be freed
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 class JudgedRank(Protocol):
@@ -108,3 +187,193 @@ class MeteredRank(ABC, Generic[Rank]):
             step=taken,
             agreements=agreements,
         )
+
+
+# --- What a framework says of one rank of a plan, as records that need no torch ---
+
+# What a rank holds from one step to the next, in the ledger's words.
+STANDING = ("weights", "master", "gradients", "optimizer")
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """One rank's parameters, what it holds between steps, what autograd saves, and its step.
+
+    `standing`: bytes of each of STANDING, as they were asked for. `padding`: those of them that no parameter fills.
+    `saved`: bytes that autograd keeps of one layer of each group in one micro-batch, under the plan's recomputation,
+    without what outlives the pass. `agreements`: collectives of single numbers that ranks agree on (norms of
+    gradients, overflows), which are no part of the step's.
+    """
+
+    parameters: int
+    standing: Mapping[str, int]
+    padding: Mapping[str, int]
+    saved: Mapping[str, int]
+    step: DeviceStep
+    agreements: int = 0
+
+
+# --- Moments of a framework's step, also where layers are rebuilt by a function of the framework's own ---
+
+
+class RankMoments(StepMoments):
+    """A layer that runs while backward does is rebuilt, which is the beginning of its backward pass.
+
+    Where several are rebuilt together, each comes again when its gradient does.
+    """
+
+    def begin_forward(self, *, embeds: bool = True) -> None:
+        """A micro-batch begins, by the embedding or by the first layer of a chunk."""
+        self.phase = FORWARD
+        self.meter.enter(f"{FORWARD}/input" if embeds else "")
+
+    def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.phase == BACKWARD:
+            self.meter.enter(self.moment_name(BACKWARD, index))
+            return
+        super()._layer_begins(index, _, args, kwargs)
+
+    def _layer_ends(self, index: int, module: Any, args: Any, output: Any) -> None:
+        if self.phase != BACKWARD:
+            super()._layer_ends(index, module, args, output)
+            return
+        stream = next((one for one in (output if isinstance(output, tuple) else (output,)) if one is not None), None)
+        if stream is not None and stream.requires_grad:
+            stream.register_hook(lambda _: self.meter.enter(self.moment_name(BACKWARD, index)))
+
+
+# --- Collectives of a framework's rank by kind, axis and phase, with what is known of them beforehand ---
+
+APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
+NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
+
+
+class RankCollectives(CollectiveLog):
+    """Counts as `CollectiveLog` does; a phase that is given holds while it is, and agreements are counted apart."""
+
+    def __init__(self, axes: Mapping[str, str], phase: Callable[[], str]) -> None:
+        super().__init__(axes, lambda: self.given or phase())
+        self.given = ""
+        self.agreements = 0
+        self.agreeing = False
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Within, what is sent belongs to `phase`."""
+        before, self.given = self.given, phase
+        try:
+            yield
+        finally:
+            self.given = before
+
+    @contextmanager
+    def agreement(self) -> Iterator[None]:
+        """Within, ranks agree on numbers, however many."""
+        self.agreeing = True
+        try:
+            yield
+        finally:
+            self.agreeing = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = func.__name__.split(".")[0] in OPERATORS
+        if (self.agreeing and named) or (func.namespace == "c10d" and self._agrees(func, args)):
+            self.agreements += 1
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _agrees(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a collective is about numbers, not about tensors of the model."""
+        if func.__name__.startswith(("recv", "send", "wait", "barrier")):
+            return False
+        size = sum(int(leaf.nbytes) for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor))
+        return size <= NUMBERS or self.axes[group_name(args)] in APART
+
+
+# --- What autograd keeps of each layer of a framework's model, by storage. Imports torch at its top ---
+
+OUTSIDE = -1  # the layer of what is saved before the first or after the last
+
+
+@dataclass(eq=False)
+class Packed:
+    """What autograd holds in place of a tensor, for as long as the node lives that saved it."""
+
+    tensor: Tensor
+    layer: int
+
+
+@dataclass(frozen=True)
+class SavedStorage:
+    """One storage with the layer that packed it first; `alive` gives it until it is freed."""
+
+    layer: int
+    bytes: int
+    alive: weakref.ref[Any]
+
+
+@dataclass
+class SavedStorages:
+    """Collects what is packed while `layers` run forward, and until the next of them or of `ends` begins.
+
+    What `weights` have when it is packed is left out: gathered ones do not outlive a pass.
+    """
+
+    layers: Sequence[torch.nn.Module]
+    ends: Sequence[torch.nn.Module]
+    weights: Sequence[Tensor] = ()
+    layer: int = OUTSIDE
+    packed: list[weakref.ref[Packed]] = field(default_factory=list)
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Within, what autograd saves is collected."""
+        begun = (*enumerate(self.layers), *((OUTSIDE, end) for end in self.ends))
+        handles = [
+            module.register_forward_pre_hook(partial(self._enter, index), prepend=True) for index, module in begun
+        ]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed.tensor):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def storages(self) -> list[SavedStorage]:
+        """Every storage that is still kept, with its bytes now: what is rebuilt has given them back."""
+        kept = [one for reference in self.packed if (one := reference()) is not None]
+        found: dict[int, SavedStorage] = {}
+        for packed, part in ((one, part) for one in kept for part in parts(one.tensor)):
+            storage = part.untyped_storage()
+            found.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
+        return list(found.values())
+
+    def _enter(self, layer: int, *_: Any) -> None:
+        self.layer = layer
+
+    def _pack(self, tensor: Tensor) -> Packed:
+        packed = Packed(tensor.detach(), self.layer)  # a node that holds its own result would never be freed
+        if not any(storage_of(weight) == storage_of(tensor) for weight in self.weights):
+            self.packed.append(weakref.ref(packed))
+        return packed
+
+
+def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
+    """Bytes of each layer, once a step has run since: what is still there outlives a pass, and is no part of them."""
+    found: Counter[int] = Counter()
+    for storage in storages:
+        found[storage.layer] += storage.bytes * (storage.alive() is None)
+    return found
+
+
+def by_group(groups: Sequence[str], found: Mapping[int, int]) -> dict[str, int]:
+    """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
+    places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
+    return {group: found[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
+
+
+def sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Bytes of the storages of tensors, each once."""
+    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.rank_figures import RankFigures
+from ledger.lab.judges.metered_rank import RankFigures
+from ledger.lab.verification.causes import INDEX, OPTIMIZER, Instant
 from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
 
@@ -60,3 +61,31 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
+
+
+# --- A moment of the step of one role, as causes of differences are worked out for it ---
+
+BETWEEN = ("static", OPTIMIZER)  # moments at which no micro-batch is there
+
+
+@dataclass(frozen=True)
+class RoleInstant(Instant):
+    """A moment of the step of one role."""
+
+    role: Role
+
+    @property
+    def first(self) -> bool:
+        """Whether the role has the embedding."""
+        return self.role.first
+
+    @property
+    def rotated(self) -> int:
+        """Width of what attention rotates of a head."""
+        attention = self.plan.model.groups[0].attention
+        return attention.rope_head_dim or attention.rotary_dim
+
+
+def token_ids(at: RoleInstant) -> int:
+    """The ledger has them all the time; each micro-batch brings its own."""
+    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0

@@ -21,12 +21,12 @@ from torch.nn.parallel import DistributedDataParallel
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.metered_step import MeteredStep, causal_loss, run_micro_batches, trained_model
 from ledger.lab.observed.ranks import DdpRank
-from ledger.lab.observed.step_moments import StepMoments
+from ledger.lab.observed.storage_meter import StepMoments
+from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import one_sequence_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
-from ledger.lab.reference.torch_dtypes import torch_dtype
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
-from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.cuda_guard import install_cuda_guard, torch_dtype
 from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
     Workload,
@@ -12,7 +12,6 @@ from ledger.lab.reference.model import (
     reference_model,
     training_loss,
 )
-from ledger.lab.reference.torch_dtypes import torch_dtype
 
 
 def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
@@ -24,8 +23,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from ledger.lab.observed.metered_step import MeteredStep, trained_model
-    from ledger.lab.observed.step_moments import StepMoments
-    from ledger.lab.observed.storage_meter import StorageMeter
+    from ledger.lab.observed.storage_meter import StepMoments, StorageMeter
     from ledger.lab.reference.modules import imaginary_gpu
     from ledger.lab.reference.optimizers import FakeScalars
 

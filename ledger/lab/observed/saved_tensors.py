@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.reference.cuda_guard import install_cuda_guard
+from ledger.lab.reference.cuda_guard import install_cuda_guard, storage_of
 from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import Workload, born_dtype, freeze, layers_of, reference_model, training_loss
-from ledger.lab.reference.storages import storage_of
 from ledger.lab.transformers.config import with_layers
 
 if TYPE_CHECKING:

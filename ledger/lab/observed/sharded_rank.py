@@ -5,30 +5,40 @@ Imports torch at its top; `ledger.lab.observed.rank_step` imports it in a proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.tensor.parallel import loss_parallel
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
 
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.metered_step import MeteredStep, causal_loss, run_micro_batches, trained_model
-from ledger.lab.observed.parallelised_model import parallelise
-from ledger.lab.observed.rank_mesh import rank_mesh
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.observed.stand_ins import imaginary_rank, isolated_propagation
 from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference import dispatched_experts, exchanged_attention
+from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
-from ledger.lab.reference.images import micro_batch, text_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
+from ledger.lab.reference.images import loss_of_two_stacks, micro_batch, text_only
+from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, layers_of, reference_model
 from ledger.lab.reference.optimizers import FakeScalars
-from ledger.lab.reference.torch_dtypes import torch_dtype
-from ledger.lab.reference.two_stacks import loss_of_two_stacks
+from ledger.lab.transformers.config import NoReferenceError, family, mlp_of
 
 
 def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
@@ -76,3 +86,140 @@ def _micro_batches(built: Any, rank: ShardedRank) -> Iterator[AbstractContextMan
         if rank.shards:
             built.set_requires_gradient_sync(not left or rank.reduce == "micro_batch")
         yield loss_parallel() if rank.tensor > 1 and not rank.gathered_logits else nullcontext()
+
+
+# --- The reference model over the ranks of a mesh, as torchtitan parallelises its own ---
+
+RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
+
+
+def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -> None:
+    """Tensor parallelism with a split sequence, then, where there are shards, one FSDP unit per layer and one more."""
+    layers = layers_of(built, work.model)
+    if rank.tensor > 1:
+        if family(work.model).layers != "model.layers" or work.model.groups[0].norms != "pre":
+            raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
+        if mlp_of(work.model).experts:
+            raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
+        _split_tensors(built, layers, mesh.whole["tensor"], rank)
+    if not rank.shards:
+        return
+    policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
+    offload = CPUOffloadPolicy(pin_memory=False) if rank.offload else OffloadPolicy()  # only CUDA pins
+    shard = partial(fully_shard, mp_policy=policy, offload_policy=offload)
+    if rank.expert > 1:
+        unasked = replace(policy, cast_forward_inputs=False)  # scores multiply outside of torchtitan's experts
+        _shard_experts(layers, rank, partial(shard, mesh=mesh.copies, mp_policy=unasked))
+    shard = partial(shard, mesh=mesh.shards)
+    for unit in _fsdp_units(layers, rank.wrap):
+        shard(unit, reshard_after_forward=rank.reshard != "none", shard_placement_fn=partial(_rows, ranks=rank.data))
+    if rank.ends == "apart" and rank.wrap and not work.model.tied:
+        _shard_ends(built, shard, rank)
+    shard(built, reshard_after_forward=RESHARD[rank.reshard])
+    if rank.expert > 1:
+        for layer, after, before in dispatched_experts.prefetched(layers):
+            layer.set_modules_to_forward_prefetch(after)
+            layer.set_modules_to_backward_prefetch(before)
+
+
+def _shard_experts(layers: nn.ModuleList, rank: ShardedRank, shard: Any) -> None:
+    """Routed experts by themselves, over the ranks that have the same ones; each layer holds the rest (torchtitan)."""
+    placement = partial(_rows, ranks=rank.data // rank.expert)
+    for layer in layers:
+        if (experts := dispatched_experts.experts_of(layer)) is not None:
+            shard(experts, reshard_after_forward=rank.reshard != "none", shard_placement_fn=placement)
+
+
+def _shard_ends(built: Any, shard: Any, rank: ShardedRank) -> None:
+    """The embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)."""
+    shard(built.get_input_embeddings(), reshard_after_forward=rank.reshard != "none")
+    shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
+
+
+def _rows(parameter: nn.Parameter, ranks: int) -> Shard:
+    """Shards are rows; of experts that do not divide, rows of each, as in torchtitan (parallelize_llama4.py)."""
+    return Shard(1 if parameter.ndim == 3 and parameter.shape[0] % ranks else 0)
+
+
+def _fsdp_units(layers: nn.ModuleList, size: int) -> Iterator[nn.Module | list[nn.Module]]:
+    """Layers whose weights are gathered as one; none where all layers are gathered with the root."""
+    if size == 1:
+        yield from layers
+    elif size:
+        yield from (list(layers[first : first + size]) for first in range(0, len(layers), size))
+
+
+def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh, rank: ShardedRank) -> None:
+    """Heads, hidden units and vocabulary split; the sequence split between, gathered where a layer part reads it."""
+    whole = rank.gathered_logits
+    logits = Replicate() if whole else Shard(-1)
+    parallelize_module(
+        built,
+        mesh,
+        {
+            "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "model.norm": SequenceParallel(),
+            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=logits, use_local_output=whole),
+        },
+    )
+    gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    attention = PrepareModuleInput(
+        input_kwarg_layouts={"hidden_states": Shard(1)}, desired_input_kwarg_layouts={"hidden_states": Replicate()}
+    )
+    columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
+    plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("self_attn.o_proj", "mlp.down_proj")}
+    plan |= {name: SequenceParallel() for name in ("input_layernorm", "post_attention_layernorm")}
+    for layer in layers:
+        parallelize_module(layer, mesh, plan | {"self_attn": attention, "mlp": gathered})
+
+
+# --- The ranks of a step as meshes and groups ---
+
+AXES = ("replicate", "data", "tensor")
+
+
+@dataclass(frozen=True)
+class RankMesh:
+    """`whole` is the mesh of all ranks, `experts` that of the ranks among which experts are dealt.
+
+    `within` are the groups of ranks that share `data` in another way, by axis.
+    """
+
+    whole: DeviceMesh
+    experts: DeviceMesh | None
+    within: Mapping[str, Any]
+    replicated: bool
+
+    @property
+    def shards(self) -> DeviceMesh:
+        """The ranks over which FSDP2 shards."""
+        return self.whole["replicate", "data"] if self.replicated else self.whole["data"]
+
+    @property
+    def copies(self) -> DeviceMesh:
+        """Those over which it shards the experts that this rank has."""
+        mesh = self.experts if self.experts is not None else self.whole
+        return mesh["replicate", "expert_data"] if self.replicated else mesh["expert_data"]
+
+    def axes(self) -> dict[str, str]:
+        """The axis of each process group, by the group's name."""
+        groups = [(axis, self.whole[axis].get_group()) for axis in AXES]
+        if self.experts is not None:
+            groups += [(axis, self.experts[axis].get_group()) for axis in ("replicate", "expert_data")]
+        return {group.group_name: axis for axis, group in (*groups, *self.within.items())}
+
+
+def rank_mesh(rank: ShardedRank, device: str) -> RankMesh:
+    """The meshes and groups of rank 0. Outside the fake mode, since a mesh reads its own tensors."""
+    whole = init_device_mesh(device, tuple(getattr(rank, axis) for axis in AXES), mesh_dim_names=AXES)
+    experts, degree = None, rank.expert
+    if degree > 1:
+        sizes = (rank.replicate, rank.data // degree, degree * rank.tensor)
+        experts = init_device_mesh(device, sizes, mesh_dim_names=("replicate", "expert_data", "expert_tensor"))
+    within = {
+        axis: distributed.new_group([member * rank.tensor for member in range(ranks)])
+        for axis, ranks in (("expert", degree), ("context", rank.context))
+        if ranks > 1
+    }
+    return RankMesh(whole, experts, within, rank.replicate > 1)

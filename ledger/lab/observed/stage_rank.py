@@ -20,12 +20,12 @@ from torch.distributed.pipelining import schedules
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.metered_step import MeteredStep, trained_model
 from ledger.lab.observed.ranks import StageRank
-from ledger.lab.observed.step_moments import StepMoments
+from ledger.lab.observed.storage_meter import StepMoments
+from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import one_sequence_only
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
-from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family
 
 ORDERS = {"1f1b": schedules.Schedule1F1B, "gpipe": schedules.ScheduleGPipe}

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from transformers import ResNetForImageClassification
 
-from ledger.lab.reference.blocks import block_layers, has_blocks
-from ledger.lab.reference.promises import Promises
+from ledger.lab.reference.cuda_guard import identity, storage_of
+from ledger.lab.reference.written import Written
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.spec.plan import Recompute
+from ledger.spec.plan import Custom, Kernels, Model, Recompute
 
 aten = torch.ops.aten
 KEPT = {
@@ -208,3 +212,132 @@ def _discard_activation(mlp: Any, promises: Promises) -> None:
         return mlp.down_proj(promises.discard(product, mlp.gate_proj(hidden), mlp.up_proj(hidden)))
 
     mlp.forward = forward
+
+
+# --- Models of blocks as PyTorch modules made of their steps, and the layers of such a model ---
+
+
+class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """A stem, blocks, the mean of each channel, and a classifier, as transformers puts them together."""
+
+    def __init__(self, model: Model, kernels: Kernels) -> None:
+        super().__init__()
+        if model.stem is None:
+            raise NoReferenceError(f"{model.title}: blocks without a stem")
+        self.config = SimpleNamespace()
+        self.stem = _written(model.stem, kernels)
+        self.layers = nn.ModuleList(_written(group.block, kernels) for group in model.layers if group.block)
+        self.classifier = nn.Linear(model.d_model, model.classes, bias=model.head_bias)
+
+    def forward(self, pixels: Tensor) -> Any:
+        """Scores of the classes of each image."""
+        x = self.stem(pixels)
+        for layer in self.layers:
+            x = layer(x)
+        means = torch.mean(x, [*range(2, x.ndim)]) if x.ndim > 2 else x
+        return SimpleNamespace(logits=self.classifier(means))
+
+
+def _written(component: Custom, kernels: Kernels) -> Written:
+    return Written(component, dict(component.dims), kernels, paired=False)
+
+
+def has_blocks(built: Any) -> bool:
+    """Whether a built model is one of blocks: of its own, or transformers' ResNet."""
+    return isinstance(built, BlockModel | ResNetForImageClassification)
+
+
+def block_layers(built: Any) -> list[nn.Module]:
+    """The layers of a model of blocks, one after the other: its own, or those of all stages of transformers' ResNet."""
+    if isinstance(built, BlockModel):
+        return list(built.layers)
+    return [layer for stage in built.resnet.encoder.stages for layer in stage.layers]
+
+
+# --- promises ---
+
+
+@dataclass
+class Promise:
+    """A result that is not kept: the first who asks for it has it computed again, with the graph for its gradient."""
+
+    function: Callable[..., Tensor]
+    inputs: tuple[Tensor, ...] = ()
+    packed: int = 0
+    result: Any = None
+    edge: Any = None
+    leaves: tuple[Tensor, ...] = ()
+
+    def kept(self) -> Tensor:
+        """The result for one more of those who packed it; let go with the last."""
+        self.rebuild()
+        self.packed -= 1
+        found: Tensor = self.result.detach()
+        if not self.packed:
+            self.result = None
+        return found
+
+    def rebuild(self) -> None:
+        """Runs the function on its inputs once more, the first time that anybody asks for what it saved."""
+        if self.edge is None:
+            self.leaves = tuple(tensor.detach().requires_grad_() for tensor in self.inputs)
+            with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                self.result = self.function(*self.leaves)
+            self.edge = torch.autograd.graph.get_gradient_edge(self.result)
+            if not self.packed:
+                self.result = None
+
+
+class _Discarded(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+    """Runs a function without a graph; backward goes through the graph of its second run."""
+
+    @staticmethod
+    def forward(ctx: Any, promise: Promise, *inputs: Tensor) -> Tensor:
+        ctx.promise = promise
+        promise.inputs = tuple(tensor.detach() for tensor in inputs)
+        return promise.function(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        promise = ctx.promise
+        promise.rebuild()
+        edge, promise.edge = promise.edge, None
+        torch.autograd.backward((edge,), gradients)
+        found = tuple(leaf.grad for leaf in promise.leaves)
+        promise.inputs = promise.leaves = ()  # the node itself lives as long as the loss
+        return (None, *found)
+
+
+@dataclass
+class Promises:
+    """The results that are discarded, by the storage that readers pack."""
+
+    open: dict[int, Promise] = field(default_factory=dict)
+
+    def discard(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """The function's result, which whoever reads it does not keep."""
+        promise = Promise(function)
+        result: Tensor = _Discarded.apply(promise, *inputs)
+        storage = result.untyped_storage()
+        self.open[identity(storage)] = promise
+        weakref.finalize(storage, self.open.pop, identity(storage), None)
+        return result
+
+    def watched(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """The forward pass, in which readers of discarded results pack promises."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+            return forward(*given, **named)
+
+    def _pack(self, tensor: Tensor) -> Any:
+        promise = self.open.get(storage_of(tensor))
+        if promise is None:
+            return tensor
+        promise.packed += 1
+        return promise, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def _unpack(packed: Any) -> Tensor:
+    if isinstance(packed, Tensor):
+        return packed
+    promise, shape, stride, offset = packed
+    return promise.kept().as_strided(shape, stride, offset)

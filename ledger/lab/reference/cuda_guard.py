@@ -8,9 +8,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledger.caches import Cache
+from ledger.lab.transformers.config import NoReferenceError
 from ledger.whole_files import scratch_folder
+
+if TYPE_CHECKING:
+    import torch
+
 
 SOURCE = Path(__file__).with_name("guard.cpp")
 BUILT = Cache("guards")
@@ -62,3 +68,30 @@ def _build(name: str, torch_folder: Path) -> bytes:
         if done.returncode != 0:
             raise GuardBuildError(f"building the device guard failed:\n{done.stderr}")
         return built.read_bytes()
+
+
+# --- PyTorch's names of the formats that transformers trains in ---
+
+TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a spec's dtype that tensors can have; raises `NoReferenceError` for fp8 and tf32."""
+    import torch
+
+    if name not in TORCH_DTYPES:
+        raise NoReferenceError(f"{name}: transformers trains in {', '.join(TORCH_DTYPES)} only")
+    return getattr(torch, TORCH_DTYPES[name])
+
+
+# --- What tells the storages of tensors apart, which views share ---
+
+
+def identity(storage: torch.UntypedStorage) -> int:
+    """A number of its own for each storage that is alive; data_ptr() is 0 for every fake tensor."""
+    return int(storage._cdata)  # noqa: SLF001  # has no public name
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The number of the storage that a tensor lies in."""
+    return identity(tensor.untyped_storage())

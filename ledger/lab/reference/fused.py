@@ -7,6 +7,8 @@ top.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 from types import MethodType
 from typing import Any
 from unittest import mock
@@ -15,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations import moe
 
-from ledger.lab.reference.quantised import DTYPES
 from ledger.lab.transformers.config import NoReferenceError, mlp_of
 from ledger.spec.plan import Kernels, Model
-from ledger.spec.recipe import WHOLE_TENSOR, Stored
+from ledger.spec.precision import WHOLE_ROW, WHOLE_TENSOR, Recipe, Stored
 
 WEIGHED = "ledger_weighed"  # the name under which transformers knows experts whose activation has their scores in it
 FUSED_GATED, BEFORE_THE_PRODUCT = "fused_gated", "activation"
@@ -93,7 +94,7 @@ def install(built: nn.Module, model: Model, kernels: Kernels, stored: Sequence[S
         if fused and hasattr(module, "down_proj") and isinstance(getattr(module, "gate_up_proj", None), nn.Linear):
             module.forward = MethodType(_joint(rule), module)
         if fused and hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
-            module._apply_gate = MethodType(_halves(rule), module)  # noqa: SLF001  # transformers' own hook for it
+            module._apply_gate = MethodType(_halves(rule), module)
     router = mlp_of(model).router
     if kernels.router == "fused" and router.dtype == "fp32":
         for module in built.modules():
@@ -146,12 +147,202 @@ def weighed_experts(self: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     each = torch.histc(owner.int(), bins=count, min=0, max=count - 1)
     offsets = torch.cumsum(each, dim=0, dtype=torch.int32)
     transposed = {"is_transposed": self.is_transposed}
-    joint = moe._grouped_linear(rows, self.gate_up_proj, offsets, **transposed)  # noqa: SLF001  # has no public name
+    joint = moe._grouped_linear(rows, self.gate_up_proj, offsets, **transposed)
     if self._apply_gate.__func__.__module__ == __name__:  # transformers' own
         active = self._apply_gate(joint, scores)
     else:
         active = (self._apply_gate(joint) * scores.unsqueeze(-1)).to(joint.dtype)
-    out = moe._grouped_linear(active, self.down_proj, offsets, **transposed)  # noqa: SLF001
+    out = moe._grouped_linear(active, self.down_proj, offsets, **transposed)
     back = torch.empty_like(order)
     back[order] = torch.arange(order.size(0), device=order.device)
     return out[back].view(hidden.shape[0], chosen, -1).sum(dim=1).to(hidden.dtype)
+
+
+# --- Linear layers that multiply quantised copies as a recipe says, through torch._scaled_mm ---
+
+# Operators and slots of torch are used by their private names, as its front ends do.
+# ruff: noqa: SLF001
+
+
+DTYPES = {
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+    "e2m1": torch.float4_e2m1fn_x2,
+    "e8m0": torch.float8_e8m0fnu,
+    "fp32": torch.float32,
+}
+PACKED = {"e2m1": 2}  # elements of a byte
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A matrix (kept x contracted) in a narrow format, with its scales."""
+
+    data: Tensor
+    scales: Tensor
+    further: tuple[Tensor, ...] = ()
+
+    def all(self) -> tuple[Tensor, ...]:
+        """Every tensor of it."""
+        return self.data, self.scales, *self.further
+
+
+def _copy(like: Tensor, kept: int, contracted: int, recipe: Recipe, of: str) -> Copy:
+    """What a kernel writes for an operand; `of` is activation, weight or gradient."""
+    dtype = recipe.gradient if of == "gradient" else recipe.format
+    data = like.new_empty(kept, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
+    block = recipe.weight_block if of == "weight" else recipe.activation_block
+    further = (like.new_empty((), dtype=DTYPES[recipe.tensor_scale]),) if recipe.tensor_scale else ()
+    if block == WHOLE_TENSOR:
+        return Copy(data, like.new_empty((), dtype=torch.float32), further)
+    if block == WHOLE_ROW:
+        return Copy(data, like.new_empty(kept, 1, dtype=torch.float32), further)
+    rows, columns = (
+        _rounded(size, length, step)
+        for size, length, step in zip((kept, contracted), block, recipe.padded, strict=True)
+    )
+    return Copy(data, like.new_empty(rows, columns, dtype=DTYPES[recipe.scale]), further)
+
+
+def _rounded(size: int, length: int, step: int) -> int:
+    """Blocks of `length` that cover `size`, in multiples of `step`."""
+    return step * ceil(ceil(size / length) / step)
+
+
+def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """left (m x k) times the transpose of right (n x k)."""
+    scales = right.scales.t() if right.scales.dim() == 2 else right.scales
+    if right.scales.dtype != torch.float32:
+        scales = right.scales
+    return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
+
+
+def _within(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+    """A product of backward, which has no bias."""
+    return _times(left, right, None, dtype)
+
+
+def _unscaled(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+    """The same product without its scales."""
+    one = left.scales.new_ones(())
+    return torch._scaled_mm(left.data, right.data.t(), one, one, out_dtype=dtype)
+
+
+def _scaled(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Scales of rows and columns applied to a product, by one kernel."""
+    scaled = torch.empty_like(product)
+    torch.mul(product, left, out=scaled)
+    return scaled.mul_(right.t())
+
+
+class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+    """x (tokens x in) times the transpose of weight (out x in)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: QuantisedLinear) -> Tensor:
+        """Saves the copies for backward, or the operands."""
+        recipe, (out, inner) = linear.recipe, weight.shape
+        forward, backward = linear.inputs(x)
+        row, column = linear.copies or (_copy(weight, out, inner, recipe, "weight"), None)
+        saved = (*(backward.all() if backward else (x,)), *(column.all() if column else (weight,)))
+        ctx.save_for_backward(*saved)
+        ctx.linear, ctx.inputs_kept, ctx.bias = linear, backward is not None, bias is not None
+        return _times(forward, row, bias, x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        """Two products of copies; those that forward did not leave are made of the operands."""
+        (towards,), recipe, saved = upstream, ctx.linear.recipe, ctx.saved_tensors
+        tokens, out = towards.shape
+        inner = ctx.linear.weight.shape[1]
+        parts = 3 if recipe.tensor_scale else 2
+        column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
+        rest: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
+        weight = Copy(rest[0], rest[1], tuple(rest[2:])) if ctx.linear.copies else None
+        row, other = (_copy(towards, kept, along, recipe, "gradient") for kept, along in ((tokens, out), (out, tokens)))
+        within = recipe.scaled == "matmul"
+        times = _within if within else _unscaled
+        weight = weight or _copy(towards, inner, out, recipe, "weight")
+        of_input = times(row, weight, towards.dtype)
+        scales = row.scales, weight.scales
+        del row, weight
+        of_input = of_input if within else _scaled(of_input, *scales)
+        del scales
+        column = column or _copy(towards, inner, tokens, recipe, "activation")
+        of_weight = times(other, column, ctx.linear.weight.dtype)
+        scales = other.scales, column.scales
+        del other, column
+        of_weight = of_weight if within else _scaled(of_weight, *scales)
+        del scales
+        return of_input, of_weight, towards.sum(0) if ctx.bias else None, None
+
+
+LAST_OF_ATTENTION = ("o_proj", "out_proj")  # as transformers names it
+
+
+class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """A linear layer under a recipe, with the weights of the one it replaces."""
+
+    def __init__(self, plain: nn.Linear, recipe: Recipe) -> None:
+        super().__init__()
+        self.weight = plain.weight
+        self.bias = plain.bias
+        self.recipe = recipe
+        self.copies: tuple[Copy, Copy] | None = None
+        if recipe.history:  # magnitudes, scales and their inverses of five tensors, as Transformer Engine keeps them
+            self.register_buffer("amax", plain.weight.new_empty(5, recipe.history + 2, dtype=torch.float32))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Copies of the weight that stay are made by the first call."""
+        if self.recipe.weights == "kept" and self.copies is None:
+            out, inner = self.weight.shape
+            sides = ((out, inner), (inner, out))
+            row, column = (_copy(self.weight.detach(), kept, along, self.recipe, "weight") for kept, along in sides)
+            self.copies = row, column
+        device = hidden.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            hidden = hidden.to(torch.get_autocast_dtype(device))
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        if self.recipe.saves == "quantised":
+            flat._quantised = _shared(hidden, flat, self.recipe)
+        return Product.apply(flat, self.weight, self.bias, self).reshape(*hidden.shape[:-1], -1)
+
+    def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
+        """Copies of the input: those that all layers share which read it, or one for this product alone."""
+        kept: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
+        return kept or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
+
+
+def _shared(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
+    """Copies of a value, made for the first layer that reads it."""
+    if not hasattr(hidden, "_copies"):
+        tokens, inner = flat.shape
+        row, column = (
+            _copy(flat.detach(), kept, along, recipe, "activation")
+            for kept, along in ((tokens, inner), (inner, tokens))
+        )
+        hidden._copies = row, column
+    found: tuple[Copy, Copy] = hidden._copies
+    return found
+
+
+def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None:
+    """Replaces the linear layers that a recipe quantises; raises `NoReferenceError` for what it cannot tell apart."""
+    unknown = set(recipe.keep) - {"head", "router"}
+    if unknown or "head" not in recipe.keep:
+        raise NoReferenceError("fp8 layers are built for recipes that keep the head, and nothing else but routers")
+    if recipe.weights in ("only", "gathered") or recipe.turns:
+        raise NoReferenceError("PyTorch's parameters are those that quantised copies are made of")
+    if recipe.layouts == "one":
+        raise NoReferenceError("torch._scaled_mm multiplies one layout only: a second copy is needed")
+    if set(recipe.quantised_again) - {"attention/out"}:
+        raise NoReferenceError("of fp8 layers only attention's last one quantises its input again in backward")
+    again = replace(recipe, saves="original") if recipe.quantised_again else recipe
+    found = 0
+    for parent in layers.modules():
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, QuantisedLinear(child, again if name in LAST_OF_ATTENTION else recipe))
+                found += 1
+    if not found:
+        raise NoReferenceError(f"{type(built).__name__} has no nn.Linear to quantise")

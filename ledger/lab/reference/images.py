@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.reference import two_stacks
-
 if TYPE_CHECKING:
     import torch
 
@@ -24,7 +22,7 @@ def micro_batch(work: Workload, device: str) -> tuple[torch.Tensor, ...]:
     image = work.model.image
     if image is None:
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
-        return (two_stacks.source(work, device), tokens) if work.model.encoder_groups else (tokens,)
+        return (source(work, device), tokens) if work.model.encoder_groups else (tokens,)
     return (torch.zeros(work.batch, image.channels, image.height, image.width, device=device),)
 
 
@@ -71,3 +69,51 @@ def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None, 
     classes = torch.zeros(pixels.shape[0], dtype=torch.long, device=pixels.device)
     scores = (built(as_weights(built, pixels)) if stem else built(pixels, attention_mask=mask)).logits
     return torch.nn.functional.cross_entropy(scores.float(), classes)
+
+
+# --- An encoder and a decoder of transformers ---
+
+
+def source(work: Workload, device: str) -> torch.Tensor:
+    """What the encoder reads: tokens (batch source), or frames (batch bands frames) as wide as the weights."""
+    import torch
+
+    from ledger.lab.reference.cuda_guard import torch_dtype
+
+    if work.model.sound is None:
+        return torch.zeros(work.batch, work.source_len, dtype=torch.long, device=device)
+    shape, dtype = (work.batch, work.model.sound.bands, work.model.sound.frames), work.precision.weights.base
+    return torch.zeros(*shape, dtype=torch_dtype(dtype), device=device)
+
+
+def loss_of_two_stacks(
+    built: Any, work: Workload, batch: tuple[torch.Tensor, torch.Tensor], *, masked: bool = False
+) -> torch.Tensor:
+    """Cross-entropy of the decoder's tokens as other models of text take it; `masked`: masks are added to scores.
+
+    Encoders of sound take none.
+    """
+    given, tokens = batch
+    square = _mask(work, tokens, "tt") if masked else None
+    asked: dict[str, Any]
+    if work.model.sound:
+        asked = {"input_features": given.to(built.dtype)}
+    elif masked:
+        encoded = built.encoder(input_ids=given, attention_mask=_mask(work, tokens, "ss"))
+        asked = {"encoder_outputs": encoded, "attention_mask": _mask(work, tokens, "ts")}
+    else:
+        asked = {"input_ids": given}
+    outputs = built(**asked, decoder_input_ids=tokens, decoder_attention_mask=square, use_cache=False)
+    loss: torch.Tensor = built.loss_function(logits=outputs.logits, labels=tokens, vocab_size=work.model.vocab)
+    return loss
+
+
+def _mask(work: Workload, tokens: torch.Tensor, sides: str) -> torch.Tensor:
+    """What is added to the scores of queries for keys, of the source (`s`) or the target (`t`) each."""
+    import torch
+
+    from ledger.lab.reference.cuda_guard import torch_dtype
+
+    length = {"s": work.source_len, "t": work.seq_len}
+    shape = (length[side] for side in sides)
+    return torch.zeros(work.batch, 1, *shape, device=tokens.device, dtype=torch_dtype(work.precision.compute))

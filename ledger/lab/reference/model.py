@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.reference import two_stacks
+from ledger.lab.reference import images
+from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import initialised, loss_of_images
-from ledger.lab.reference.torch_dtypes import torch_dtype
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
@@ -105,7 +105,7 @@ def reference_model(
 
         fused.install(built, model, kernels, stored)
     if recipe is not None:
-        from ledger.lab.reference.quantised import quantise_layers
+        from ledger.lab.reference.fused import quantise_layers
 
         quantise_layers(built, layers_of(built, model), recipe)
     if precision and precision.weights.is_stored_only:
@@ -120,7 +120,7 @@ def _built(model: Model, kernels: Kernels) -> Any:
     import transformers
 
     if model.of_blocks and not is_of_a_family(model):
-        from ledger.lab.reference.blocks import BlockModel
+        from ledger.lab.reference.checkpoints import BlockModel
 
         return BlockModel(model, kernels)
     config = transformers_config(model)
@@ -139,7 +139,7 @@ def _built(model: Model, kernels: Kernels) -> Any:
 def layers_of(built: Any, model: Model) -> Any:
     """The layers of a model in the order in which they run; raises `NoReferenceError`."""
     if model.of_blocks:
-        from ledger.lab.reference.blocks import block_layers
+        from ledger.lab.reference.checkpoints import block_layers
 
         return block_layers(built)
     from torch.nn import ModuleList
@@ -185,7 +185,7 @@ def training_loss(built: Any, work: Workload, batch: Batch) -> torch.Tensor:
         if source:
             if work.kernels.loss in APART:
                 raise NoReferenceError(f"{work.kernels.loss} loss: the judge's is of models without an encoder")
-            return two_stacks.loss_of_two_stacks(built, work, (*source, tokens), masked=eager)
+            return images.loss_of_two_stacks(built, work, (*source, tokens), masked=eager)
         scans = {group.attention.recurrent for group in work.model.groups}
         if eager and False in scans:
             # an additive mask, as transformers makes it for eager attention; a scan takes none

@@ -6,15 +6,31 @@ Imports torch and bitsandbytes at its top; import it inside functions.
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import nn
 
-from ledger.lab.reference.absent_packages import absent
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.plan import Precision
+
+
+@contextmanager
+def absent(*names: str) -> Iterator[None]:
+    """Nothing within finds these packages, whether they are installed or not; afterwards all is as it was."""
+    before = {name: sys.modules[name] for name in names if name in sys.modules}
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None: importlib then finds no such module
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(before)
+
 
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # of what it lacks without a GPU
 try:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
 
+from ledger.books.assembly.work import PASSES
+from ledger.books.compiled_roles import CompiledRole
 from ledger.books.evaluate import Value
 from ledger.books.memory import liveness
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.passing import standing
+from ledger.books.memory.steps import standing
+from ledger.books.overlap import checks
+from ledger.books.price_changes import step_calls
 from ledger.model.collectives import Collective
 from ledger.model.fsdp_units import ENDS
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
+from ledger.spec.plan import Plan, Replay
 
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
 KERNEL_LAUNCH: Request = ("", 0)  # the host launches a kernel
@@ -116,3 +123,114 @@ def _requests(
             yield KERNEL_LAUNCH
         before = dict.fromkeys(now)
     yield from ((name, 0) for name in before if name not in left)
+
+
+# --- The requests of a unit with numbers for storages ---
+
+FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
+
+
+class NumberedRequest(NamedTuple):
+    """So many kernels, or a storage with its bytes; 0 bytes: it is freed. `used`: a collective may be at work on it.
+
+    A storage in a `buffer` that lasts goes by the name of that.
+    """
+
+    kernels: int
+    storage: int
+    size: int
+    used: bool
+    buffer: str
+
+
+@dataclass(frozen=True)
+class NumberedPasses:
+    """The requests of both passes of a unit, the gradient it receives, and those of its weights.
+
+    `spent` is what it has read from the unit before and does not keep.
+    """
+
+    name: str
+    forward: tuple[NumberedRequest, ...]
+    backward: tuple[NumberedRequest, ...]
+    upstream: int
+    weights: tuple[int, ...]
+    spent: int | None
+
+
+def number_storages(units: Sequence[UnitPasses], replay: Replay) -> tuple[int, list[NumberedPasses]]:
+    """How many numbers a layer has, and every unit with its storages numbered."""
+    tables = [_numbers(unit) for unit in units]
+    stride = max(map(len, tables), default=0)
+    return stride, [_passes(unit, table, stride, replay) for unit, table in zip(units, tables, strict=True)]
+
+
+def _numbers(unit: UnitPasses) -> dict[str, int]:
+    numbers = dict(FIRST_NUMBERS)
+    for name in (unit.entry, unit.upstream, *unit.weights, *(name for name, _ in (*unit.forward, *unit.backward))):
+        numbers.setdefault(unit.owner(name)[1], len(numbers))
+    return numbers
+
+
+def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay) -> NumberedPasses:
+    def number(name: str) -> int:
+        shift, inner = unit.owner(name)
+        return shift * stride + table[inner]
+
+    def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
+        for (name, size), alike in groupby(given):
+            if (name, size) == KERNEL_LAUNCH:
+                if replay.recorded:  # else nothing waits for the device but the end of a step
+                    yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
+            elif not replay.gather_buffers or name not in unit.buffers:
+                yield NumberedRequest(0, number(name), size, replay.recorded and name in unit.sent, "")
+            elif size:
+                yield NumberedRequest(0, 0, size, False, unit.buffers[name])
+
+    return NumberedPasses(
+        unit.name,
+        tuple(requests(unit.forward)),
+        tuple(requests(unit.backward)),
+        number(unit.upstream),
+        tuple(map(number, unit.weights)),
+        number(unit.entry) if unit.entry and unit.entry not in unit.kept else None,
+    )
+
+
+# --- How long the host and the device of a plan take over one kernel of each pass of each unit ---
+
+UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
+
+KernelSeconds = tuple[float, float]  # of the host, and of the device
+
+
+def kernel_seconds(
+    plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
+) -> Mapping[tuple[str, str], KernelSeconds]:
+    """Seconds of the host and of the device for a kernel of each pass and unit.
+
+    Devices of a group wait for the slowest of their hosts. Without synchronisation between stages each host runs ahead
+    until its launch queue is full, so launches are hidden and take 0 s; where stages wait for each other with every
+    micro-batch, a launch takes what the stack says.
+    """
+    if plan.stack.replay.recorded and plan.parallelism.pipeline > 1 and plan.stack.replay.transfers == "waited":
+        return dict(_priced(plan, book, units))
+    return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
+
+
+def _priced(
+    plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
+) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
+    table = step_calls([book])
+    (priced,) = table.rows(plan)
+    (timed,) = table.times(plan, (priced,))
+    for unit in units:
+        beside = (0, 0) if unit.name in ENDS else plan.stack.beside
+        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
+            kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
+            unit_pass = timed.passes.get((name, unit.name))
+            device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS
+            rows = [row for row in priced if row.cause.unit == unit.name and row.when in PASSES[name]]
+            compared = checks(rows, plan) / (timed.count * unit.count)
+            host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
+            yield (name, unit.name), (host / kernels, device)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
 
 from ledger.books.compiled_roles import CompiledRole
-from ledger.lab.replay import flat
-from ledger.lab.replay.allocator import Allocator
-from ledger.lab.replay.clock import Clock
-from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, kernel_seconds
-from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
-from ledger.lab.replay.passes import GRADIENT, unit_passes
-from ledger.lab.replay.weights import gathered_units, gradients, weight_bytes
-from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
+from ledger.books.evaluate import Value
+from ledger.lab.replay.allocator import Allocator, Clock
+from ledger.lab.replay.passes import (
+    FIRST_NUMBERS,
+    GRADIENT,
+    UNPRICED_SECONDS,
+    KernelSeconds,
+    NumberedPasses,
+    NumberedRequest,
+    kernel_seconds,
+    number_storages,
+    unit_passes,
+)
+from ledger.model.exchanges import ends_apart
+from ledger.model.formats import stored_bytes, stored_dtype, trained_dtype
+from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT, wrapped
+from ledger.model.offloading import weights_on_host
+from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
-from ledger.model.sharding import gathered
-from ledger.spec.plan import Plan
+from ledger.model.sharding import Sharding, gathered
+from ledger.model.tensors import Tensor, sized
+from ledger.spec.plan import Plan, Precision
 
 REPLAYED_STEPS = 2  # the second one finds the blocks of the first
 PAIRS = 2  # micro-batches between filling and draining; the second finds the blocks of the first
@@ -228,15 +240,15 @@ class _ReplayedStep:
         if self.plan.stack.replay.recounts:
             self.memory.recount()
         self._states(first=first, joined=self.plan.stack.replay.update == "flat")
-        passing = dict(flat.update_temporaries(self.book))
+        passing = dict(update_temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)
-            self.memory.free(flat.JOINED)  # once there is a copy in the dtype of the states
+            self.memory.free(JOINED)  # once there is a copy in the dtype of the states
         self._launch(len(self.weights) * len(self.plan.stack.optimizer_passes))
         for name in passing:
             self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
-            flat.gather_through_copies(self.memory, self.weights, self.plan.parallelism.data)
+            gather_through_copies(self.memory, self.weights, self.plan.parallelism.data)
         self._free_gradients()
         if self.sharded:
             for name, _ in self.weights:
@@ -246,10 +258,98 @@ class _ReplayedStep:
     def _states(self, *, first: bool, joined: bool) -> None:
         """States appear with the first update; where it is flat, they and the gradients are one tensor each."""
         if joined:
-            flat.allocate_joined_gradients(self.memory, self.weights)
+            allocate_joined_gradients(self.memory, self.weights)
             self._free_gradients()
         if first and not joined:
             self._keep("optimizer")
         elif first:
-            for name, size in flat.joined_states(self.book):
+            for name, size in joined_states(self.book):
                 self.memory.allocate(name, size)
+
+
+# --- Storages as large as all weights of a device ---
+
+JOINED = "joined gradients"
+
+
+def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, WeightBytes]]) -> None:
+    """Gradients copied into one tensor of their own dtype."""
+    memory.allocate(JOINED, sum(size.gradient for _, size in weights))
+
+
+def joined_states(book: CompiledRole) -> Iterator[tuple[str, int]]:
+    """The states of all weights, each kind as one tensor."""
+    found: dict[str, int] = {}
+    for entry in book.ledger.select("memory"):
+        if entry.resource.category == "optimizer":
+            kind = entry.cause.state
+            found[kind] = found.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
+    yield from ((f"all {kind}", size) for kind, size in found.items())
+
+
+def update_temporaries(book: CompiledRole) -> Iterator[tuple[str, int]]:
+    """What the update needs beside states, each kind as one request."""
+    for entry in book.ledger.select("memory"):
+        if entry.resource.category == "workspace" and entry.cause.unit == "optimizer":
+            yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
+
+
+def gather_through_copies(memory: Allocator, weights: Sequence[tuple[str, WeightBytes]], ranks: int) -> None:
+    """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
+    share = sum(size.updated for _, size in weights)
+    names = [f"rank {rank}" for rank in range(ranks)]
+    memory.allocate("mine", share)
+    for name in names:
+        memory.allocate(name, share)
+    memory.allocate("flat", share * ranks)
+    for name in ("mine", "flat", *names):
+        memory.free(name)
+
+
+# --- What one device holds of every weight, and which weights are gathered as one ---
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Bytes of one weight on a device: itself, its gradient, and the share of it that is updated there; 0: neither."""
+
+    weight: int
+    gradient: int
+    updated: int
+
+
+def gathered_units(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
+    alone = ends_apart(plan, program.units)
+    yield from ((unit.name, unit.weights) for unit in program.units if unit.name in alone)
+    yield from ((name, weights) for name, _, weights in wrapped(program.units) if not alone or name != ROOT)
+
+
+def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, WeightBytes]]:
+    """Every weight and what is held of it, layer by layer."""
+    sharding, precision, hosted = program.sharding, plan.precision, weights_on_host(plan)
+    for name, count, weights in wrapped(program.units):
+        sizes = [
+            WeightBytes(
+                int(value(stored_bytes(precision, weight, sharding, on_host=hosted))),
+                0 if hosted else int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
+                int(value(_updated(precision, sharding, weight))) if is_trained(weight) else 0,
+            )
+            for weight in weights
+        ]
+        for layer in range(int(value(count))):
+            yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
+
+
+def _updated(precision: Precision, sharding: Sharding, weight: Tensor) -> sympy.Expr:
+    return sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))
+
+
+def gradients(weights: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The weights that have a gradient, as wide as gradients are."""
+    return (replace(weight, narrow="") for weight in weights if is_trained(weight))
+
+
+def is_trained(weight: Tensor) -> bool:
+    """Whether a weight has a gradient."""
+    return not weight.frozen

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ledger.evidence.published_runs import predictions_path
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.ablations import ablation_lines
-from ledger.lab.score.coverage import coverage_lines, memory_missed, steps_missed
+from ledger.lab.score.ablations import ablation_lines, coverage_lines, level_lines, memory_missed, steps_missed, trials
 from ledger.lab.score.facts import NEEDED_COLUMNS
 from ledger.lab.score.library_runs import library_rows, predictions, scored_runs, table_text
-from ledger.lab.score.matmul_level import level_lines, trials
 from ledger.lab.score.predictions import predict_rows
 from ledger.lab.score.serving_page import SERVED, serving_lines
 from ledger.spec.library import default_library

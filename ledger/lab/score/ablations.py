@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ledger.books.compiled_roles import compile_roles
+from ledger.books.time import ELSEWHERE, MEASURED, UNKNOWN, Interval
 from ledger.lab.score.library_runs import LibraryRun, errors_by_source, scored_runs
 from ledger.lab.score.plan_cache import PlanCache
+from ledger.lab.score.rows import ScoreRow
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -112,3 +115,214 @@ def ablation_lines() -> Iterator[str]:
             if abs(left.absolute_of(source) - whole.absolute_of(source)) > 0.005
         )
         yield f"without {name}: {left.absolute:.1%}, signed {left.signed:+.1%}" + (f" ({moved})" if moved else "")
+
+
+# --- The constants that whole runs were fitted for ---
+
+LEVELS = tuple(percent / 100 for percent in range(74, 101, 2))
+
+
+@dataclass(frozen=True)
+class LevelTrial:
+    """One value of the constant: mean absolute error of the step, by publication."""
+
+    level: float
+    errors: Mapping[str, float]
+
+    def mean_error(self, sources: Sequence[str]) -> float:
+        """The error over several publications, each weighing the same."""
+        return fmean(self.errors[source] for source in sources)
+
+
+def trials(runs: Iterable[LibraryRun], levels: Sequence[float] = LEVELS) -> dict[float, tuple[LevelTrial, ...]]:
+    """By each constant as it stands in stacks, every value tried on the runs whose stacks have it."""
+    having: dict[float, list[LibraryRun]] = {}
+    for run in runs:
+        having.setdefault(run.plan.stack.matmul_level, []).append(run)
+    return {
+        stands: tuple(LevelTrial(level, mean_errors(mine, level)) for level in levels)
+        for stands, mine in having.items()
+        if stands != 1.0
+    }
+
+
+def mean_errors(runs: Sequence[LibraryRun], level: float) -> dict[str, float]:
+    """Mean absolute error by publication under one value."""
+
+    def error(run: LibraryRun) -> float:
+        stack = run.plan.stack
+        narrow = level if stack.quantised_level == stack.matmul_level else stack.quantised_level
+        plan = replace(run.plan, stack=replace(stack, matmul_level=level, quantised_level=narrow))
+        return abs(run.time_error(plan, run.books))
+
+    return {source: fmean(errors) for source, errors in errors_by_source(runs, error).items()}
+
+
+def halves(tried: Sequence[LevelTrial]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Publications in alphabetical order: every other one is fitted on, the rest judge."""
+    names = sorted(tried[0].errors)
+    return tuple(names[::2]), tuple(names[1::2])
+
+
+def best_trial(tried: Sequence[LevelTrial]) -> LevelTrial:
+    """The value with the least error on the half that is fitted on."""
+    fitted, _ = halves(tried)
+    return min(tried, key=lambda trial: trial.mean_error(fitted))
+
+
+def level_lines(found: Mapping[float, Sequence[LevelTrial]]) -> Iterator[str]:
+    """The trials of each constant in words, then the best of them and what it reaches on the other half."""
+    for stands, tried in found.items():
+        yield f"stacks whose `matmul_level` is {stands:g}"
+        yield from _lines(tried)
+
+
+def _lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
+    fitted, rest = halves(tried)
+    yield f"fitted on {', '.join(fitted)}; judged on {', '.join(rest)}"
+    for trial in tried:
+        errors = f"{trial.mean_error(fitted):6.1%} fitted, {trial.mean_error(rest):6.1%} judged"
+        yield f"level {trial.level:.2f}: {errors}"
+    best = best_trial(tried)
+    each = ", ".join(f"{name} {best.errors[name]:.1%}" for name in sorted(best.errors))
+    yield f"chosen {best.level:.2f}: {best.mean_error(rest):.1%} where nothing was fitted ({each})"
+
+
+# --- coverage ---
+
+KNOWN = (MEASURED, ELSEWHERE, UNKNOWN)
+WITHIN = 0.80  # of runs, between the two ends
+FEW = 5  # sources, below which all stand in
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A scored run: its source, stack and device, what was measured over what was predicted, the interval printed."""
+
+    source: str
+    stack: str
+    device: str
+    ratio: float
+    printed: Interval | None = None
+
+
+def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+    """The runs whose step time counts."""
+    return tuple(
+        Missed(
+            row.source_id,
+            row.stack,
+            row.device,
+            row.measured_step / row.step,
+            Interval(row.step_low / row.step, row.step_high / row.step),
+        )
+        for row in rows
+        if row.counts_time and row.step and row.measured_step and row.step_low and row.step_high
+    )
+
+
+def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+    """The runs whose memory counts, by whichever bytes they print."""
+    return tuple(
+        Missed(row.source_id, row.stack, row.device, row.measured_memory / row.memory, row.memory_ends)
+        for row in rows
+        if row.counts_memory and row.memory and row.measured_memory
+    )
+
+
+def known_as(run: Missed, others: Collection[Missed]) -> str:
+    """What the runs of other sources say of a run's software."""
+    of_stack = [other for other in others if other.stack == run.stack]
+    if any(other.device == run.device for other in of_stack):
+        return MEASURED
+    return ELSEWHERE if of_stack else UNKNOWN
+
+
+def by_knowledge(runs: Sequence[Missed]) -> dict[str, dict[str, list[float]]]:
+    """Ratios by what was known of the software before their source was, and by source."""
+    found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in KNOWN}
+    for source in dict.fromkeys(run.source for run in runs):
+        others = {(run.stack, run.device): run for run in runs if run.source != source}.values()
+        kind: dict[tuple[str, str], str] = {}
+        for run in (run for run in runs if run.source == source):
+            key = (run.stack, run.device)
+            if key not in kind:
+                kind[key] = known_as(run, tuple(others))
+            found[kind[key]][source].append(run.ratio)
+    return found
+
+
+def quantile(by_source: Mapping[str, Sequence[float]], share: float) -> float:
+    """The ratio that so many of the runs stay below, each source weighing as much as another."""
+    weighed = sorted((ratio, 1 / len(ratios)) for ratios in by_source.values() for ratio in ratios)
+    wanted, passed = share * sum(weight for _, weight in weighed), 0.0
+    for ratio, weight in weighed:
+        passed += weight
+        if passed >= wanted:
+            return ratio
+    return weighed[-1][0]
+
+
+def intervals(runs: Sequence[Missed]) -> dict[str, Interval]:
+    """Measured over predicted figures, of the ends that hold 80 of 100 runs, by what is known of their software.
+
+    Where few sources stand behind one, all runs give its ends; less is never known to be narrower.
+    """
+    found: dict[str, Interval] = {}
+    ratios = by_knowledge(runs)
+    everything = {f"{kind}/{source}": values for kind in KNOWN for source, values in ratios[kind].items()}
+    for index, name in enumerate(KNOWN):
+        own = ratios[name] if len(ratios[name]) >= FEW else everything
+        if own:
+            edge = (1 - WITHIN) / 2
+            low, high = quantile(own, edge), quantile(own, 1 - edge)
+            best = found.get(KNOWN[index - 1]) if index else None
+            found[name] = Interval(min(low, best.low), max(high, best.high)) if best else Interval(low, high)
+    return found
+
+
+@dataclass(frozen=True)
+class Covered:
+    """A source: how many of its runs lie within the interval that all others give, and within the one printed."""
+
+    source: str
+    runs: int
+    left_out: int
+    printed: int
+
+
+def covered(runs: Sequence[Missed]) -> Iterator[Covered]:
+    """Every source, left out in turn."""
+    for source in dict.fromkeys(run.source for run in runs):
+        own = [run for run in runs if run.source == source]
+        others = [run for run in runs if run.source != source]
+        given = intervals(others)
+        left_out = sum(_holds(given.get(known_as(run, others)), run) for run in own)
+        yield Covered(source, len(own), left_out, sum(_holds(run.printed, run) for run in own))
+
+
+def _holds(ends: Interval | None, run: Missed) -> bool:
+    return ends is not None and ends.low <= run.ratio <= ends.high
+
+
+def coverage_lines(runs: Sequence[Missed], figure: str) -> Iterator[str]:
+    """The table by source and overall, each source weighing as much as another, then the ends by what is known."""
+    rows = list(covered(runs))
+    if not rows:
+        yield f"{figure}: no row has one that counts"
+        return
+    yield f"{figure:<26} {'runs':>5} {'left out':>9} {'printed':>8}"
+    for row in rows:
+        yield f"{row.source:<26} {row.runs:>5} {row.left_out / row.runs:>9.0%} {row.printed / row.runs:>8.0%}"
+    all_runs = sum(row.runs for row in rows)
+    for title, counts in (("left out", [row.left_out for row in rows]), ("printed", [row.printed for row in rows])):
+        mean = fmean(count / row.runs for count, row in zip(counts, rows, strict=True))
+        whole = sum(counts) / all_runs
+        yield f"{title}: {mean:.0%} of runs lie within, a source as much as another; {whole:.0%} of all"
+    kinds = by_knowledge(runs)
+    for name, found in intervals(runs).items():
+        count = sum(map(len, kinds[name].values()))
+        yield (
+            f"{name}: measured over predicted {found.low:.2f} to {found.high:.2f}, "
+            f"from {count} runs of {len(kinds[name])} sources"
+        )

@@ -18,7 +18,7 @@ from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.predictions import COUNTED_GRADE, measured_step, published_memory
 from ledger.lab.score.row_plans import RowPlan, row_plan
 from ledger.lab.score.rows import GIB
-from ledger.lab.score.software import SkippedError
+from ledger.lab.score.spelled import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.library import Library, default_library
 from ledger.spec.load import load_plan

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledger.books import time
 from ledger.books.compiled_roles import CompiledRole, compile_roles, with_memory_of
 from ledger.books.compiler import reserved_bytes
-from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory.outside import allocated, workspaces_of
 from ledger.books.memory.peak import peak_bytes, peak_of
-from ledger.books.price_changes import step_calls
+from ledger.books.price_changes import step_calls, step_time
+from ledger.books.time import MEMORY, known_as
 from ledger.evidence.documents import Evidence
 from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
 from ledger.evidence.tables import TableRow
 from ledger.lab.replay.step import replay_step
 from ledger.lab.score.facts import Facts, UnreadableError, facts
-from ledger.lab.score.otherwise import lines, otherwise
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.row_layout import SEQUENCE
 from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
-from ledger.lab.score.serving_facts import is_served
+from ledger.lab.score.served import is_served
 from ledger.lab.score.serving_rows import predict_served, served_plan
-from ledger.lab.score.software import SkippedError
+from ledger.lab.score.spelled import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.expand import HERE, ResolvedPart, of_changed_model, resolve
 from ledger.spec.inputs import violations
@@ -270,3 +269,61 @@ def row_plan_text(row: TableRow, library: Library) -> str:
     told = [f"assumed: {assumed}" for assumed in made.assumed]
     told += [] if made.unpriced or is_served(row) else lines(otherwise(text, made.assumed))
     return "".join(f"# {line}\n" for line in told) + text
+
+
+# --- What a row's step would be under other values of what was assumed of it ---
+
+# How an assumption begins, the path that it fills, and what else may stand there.
+OTHERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "recompute not stated": ("recompute", ("full", "selective")),
+    "sequence parallelism not stated": ("parallelism.sequence", ("off",)),
+    "data_parallel_kind not stated": ("parallelism.zero", ("0", "1", "3")),
+    "interleave not stated": ("parallelism.interleave", ("2", "4")),
+    "micro_batch not stated": ("run.micro_batch", ("2", "4")),
+    "dtype not stated": ("precision", ("fp32",)),
+}
+
+
+@dataclass(frozen=True)
+class Otherwise:
+    """An assumption, another value for what it fills, and the step under that over the step as assumed."""
+
+    assumed: str
+    setting: str
+    ratio: float
+
+
+def otherwise(text: str, assumed: Sequence[str]) -> tuple[Otherwise, ...]:
+    """Every other value that makes a legal plan of a row's text, what moves the step most first."""
+    stated = _step(load_plan(text))
+    found = (
+        Otherwise(words, setting, step / stated)
+        for words in assumed
+        for setting in _settings(words)
+        if (step := _tried(text, setting)) and abs(step / stated - 1) > 0
+    )
+    return tuple(sorted(found, key=lambda one: -abs(one.ratio - 1)))
+
+
+def lines(found: Sequence[Otherwise]) -> Iterator[str]:
+    """Sentences, the first of which is about what moves the step most."""
+    for one in found:
+        yield f'`{one.setting}` instead of "{one.assumed}" changes the step by {one.ratio - 1:+.1%}'
+
+
+def _settings(words: str) -> Iterator[str]:
+    for beginning, (path, values) in OTHERS.items():
+        if words.startswith(beginning):
+            yield from (f"{path}={value}" for value in values)
+
+
+def _tried(text: str, setting: str) -> float:
+    """Seconds under a setting; 0 where that is no legal plan."""
+    try:
+        return _step(load_plan(text, [setting]))
+    except SpecError:
+        return 0.0
+
+
+def _step(plan: Plan) -> float:
+    return float(step_time(plan, compile_roles(plan, roles(plan))))

@@ -13,10 +13,8 @@ from typing import Any
 import yaml
 
 from ledger.lab.score.facts import FACT_COLUMNS, Facts
-from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout
-from ledger.lab.score.row_models import row_model
-from ledger.lab.score.software import SkippedError, Software, software_of
-from ledger.lab.score.spelled import UnknownWordError, meaning
+from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout, row_model
+from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning, software_of
 from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan, plan_source

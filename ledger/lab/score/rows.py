@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
-from ledger.books.intervals import Interval
+from ledger.books.time import Interval
 from ledger.lab.score.served import FIGURES, ServedScore, errors_of
 from ledger.spec.publication import RESERVED, UNSTATED
 

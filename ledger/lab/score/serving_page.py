@@ -8,8 +8,7 @@ from statistics import fmean, median
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.markdown import MadeSection
 from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow
-from ledger.lab.score.served import FIGURES, TIME_PER_TOKEN, TITLES, TOKENS_PER_SECOND
-from ledger.lab.score.serving_facts import SERVING_COLUMNS
+from ledger.lab.score.served import FIGURES, SERVING_COLUMNS, TIME_PER_TOKEN, TITLES, TOKENS_PER_SECOND
 from ledger.lab.score.serving_rows import predict_served
 from ledger.report.escape import sentence
 from ledger.spec.library import default_library

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ledger.evidence.verification_records import every, folder
+from ledger.evidence.verification import every, folder
 from ledger.lab.verification.accuracy import rewritten
 from ledger.whole_files import replace_file
 

@@ -11,8 +11,8 @@ from ledger.books import compile_plan
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, ROUNDING, ComparedFigure, KnownDifference, total, unchecked
+from ledger.lab.judges.metered_rank import STANDING, RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge
-from ledger.lab.judges.rank_figures import STANDING, RankFigures
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.verification import predicted
 from ledger.lab.verification.checks import HEADS, unit

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ledger.books.compiled_roles import CompiledRole, Whole, compile_roles, whole
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.memory.passing import standing as is_standing
+from ledger.books.memory.steps import standing as is_standing
 from ledger.books.resources import stock
 from ledger.books.results import Compiled, Moment
 from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT

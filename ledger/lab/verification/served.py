@@ -16,7 +16,7 @@ from ledger.evidence.verdicts import ComparedFigure
 from ledger.lab.observed import served_passes
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.transformers.config import NoReferenceError, transformers_config
-from ledger.lab.verification import found, predicted
+from ledger.lab.verification import checks, predicted
 from ledger.lab.verification.checks import Judge, Progress, judged_figures
 from ledger.lab.verification.depth import Sample
 from ledger.model.elementwise import Lookup
@@ -100,7 +100,7 @@ def _elements(operation: Operation) -> object:
 # --- the judge's --------------------------------------------------------------------------------
 
 
-def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], found.Found]:
+def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.Found]:
     return lambda plan: {name: AllocatedBytes(of(plan))}
 
 
@@ -120,7 +120,9 @@ def _of_latents(plan: Plan) -> str:
 
 
 JUDGES = (
-    Judge("parameters", "parameters", found.parameters, predicted.parameters, _always, "transformers, on meta tensors"),
+    Judge(
+        "parameters", "parameters", checks.parameters, predicted.parameters, _always, "transformers, on meta tensors"
+    ),
     Judge(
         "the cache of a sequence",
         CACHE,

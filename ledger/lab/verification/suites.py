@@ -6,13 +6,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from importlib.metadata import version
 from multiprocessing import get_context
 from shlex import join
 
-from ledger.evidence.verification import Verification
-from ledger.lab.verification.verification import Depth, verify
+from ledger.evidence.verification import JudgeOrigin, Verification
+from ledger.lab.judges.protocol import FrameworkJudge
+from ledger.lab.judges.table import framework_of
+from ledger.lab.verification import frameworks
+from ledger.lab.verification.checks import verdicts
+from ledger.lab.verification.depth import FEW, Sample, cut, samples
+from ledger.lab.verification.served import judged_service, served_verdicts
+from ledger.model.gradients import copied_to_buckets
 from ledger.processes import interrupt_held, process_pool
 from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 from ledger.spec.suite import Suite, SuiteCase
 
@@ -58,3 +68,173 @@ def _case(case: SuiteCase, depth: Depth) -> Verification | Failure:
 def command(case: SuiteCase) -> str:
     """What repeats a case by hand."""
     return join(["ledger", "verify", case.plan, *(word for text in case.overrides for word in ("--set", text))])
+
+
+# --- One plan before the judge: what is asked, in which form, and everything that was found ---
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How deep PyTorch runs a model: `layers` of each group of a plan that is cut to them, all, or few for all."""
+
+    layers: int | None = None
+    full: bool = False
+
+
+def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], None]) -> Verification:
+    """Every figure of `plan` that its judge can find, beside the ledger's: PyTorch, or the framework of its stack."""
+    framework = framework_of(plan)
+    if framework is not None:
+        return _before(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
+    form, verdicts_of = (judged, verdicts) if plan.serve is None else (judged_service, served_verdicts)
+    asked, notes = form(plan if depth.layers is None else cut(plan, depth.layers))
+    runs = depths(asked, depth)
+    if plan.recompute.policy != "none":
+        notes.append("recompute = none for saved bytes, which are of the unsharded plan without it")
+    return Verification(
+        name=plan.name,
+        title=plan.title,
+        model=plan.model.title,
+        digest=plan.judged_digest,
+        layers=said(asked, runs, depth),
+        verdicts=tuple(verdicts_of(asked, runs, progress)),
+        origin=_origin(command),
+        judged_as=tuple(notes),
+    )
+
+
+def _before(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]) -> Verification:
+    """The same before a framework, which runs every layer."""
+    return Verification(
+        name=plan.name,
+        title=plan.title,
+        model=plan.model.title,
+        digest=plan.judged_digest,
+        layers=f"{counted(sum(group.repeat for group in plan.model.groups))} ran",
+        verdicts=tuple(frameworks.verdicts(plan, judge, progress)),
+        origin=_origin(command, judge),
+        judged_as=judge.notes(plan),
+    )
+
+
+def _origin(command: str, judge: FrameworkJudge | None = None) -> JudgeOrigin:
+    """What judges here and now."""
+    day = datetime.now(UTC).date().isoformat()
+    return JudgeOrigin(version("torch"), version("transformers"), day, command, judge.origin if judge else "")
+
+
+def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:
+    """The runs that stand for the plan's model."""
+    if depth.full or depth.layers is not None or uneven(plan):
+        return (Sample(tuple(group.repeat for group in plan.model.groups), 1),)
+    return samples(plan.model, FEW)
+
+
+def uneven(plan: Plan) -> bool:
+    """Whether layers of a group differ by where they stand, so that none stands for another: buckets span layers."""
+    return (
+        copied_to_buckets(plan) or plan.recompute.policy in ("every", "layers", "segment") or plan.parallelism.wrap > 1
+    )
+
+
+def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
+    """How deep PyTorch ran the model, and what stands for the rest."""
+    all_of_them = sum(group.repeat for group in plan.model.groups)
+    if len(runs) == 1:
+        cut = ", and so has the plan that was compared" if depth.layers is not None else ""
+        return f"{counted(all_of_them)} ran{cut}"
+    ran = " and ".join(str(sum(run.layers)) for run in runs)
+    return f"{ran} layers ran, and their difference stands for each further one of {all_of_them}"
+
+
+def counted(layers: int) -> str:
+    """So many layers, in words."""
+    return "1 layer" if layers == 1 else f"{layers} layers"
+
+
+def judged(plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan in the form in which PyTorch can run it, and what was changed for that."""
+    notes = []
+    for row in FORMS:
+        if row.applies(plan):
+            plan = row.change(plan)
+            notes.append(row.note)
+    return plan, notes
+
+
+@dataclass(frozen=True)
+class Form:
+    """A plan that the judge runs in another form: which, how, and in words."""
+
+    applies: Callable[[Plan], bool]
+    change: Callable[[Plan], Plan]
+    note: str
+
+
+def _eager(plan: Plan) -> Plan:
+    return replace(plan, stack=replace(plan.stack, compiled=False))
+
+
+def _eager_loss(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, loss="eager"))
+
+
+def _eager_rotary(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, rotary="eager"))
+
+
+def _foreach(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, optimizer="foreach"))
+
+
+def _unequal(plan: Plan) -> bool:
+    """Whether the busiest device would get a number of rows that the judge cannot deal equally."""
+    tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
+    rows = (tokens * group.mlp.top_k * plan.assumptions.expert_imbalance for group in plan.model.groups)
+    return plan.parallelism.expert > 1 and any(count % plan.parallelism.expert for count in rows)
+
+
+def _even(plan: Plan) -> Plan:
+    return replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1)))
+
+
+def _fused_with_masters(plan: Plan) -> bool:
+    return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
+
+
+def _one_document(plan: Plan) -> Plan:
+    return replace(plan, run=replace(plan.run, documents=None))
+
+
+FORMS = (
+    Form(
+        lambda plan: plan.run.documents is not None,
+        _one_document,
+        "run.documents left out: transformers runs a sequence as one document",
+    ),
+    Form(
+        lambda plan: plan.stack.compiled,
+        _eager,
+        "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
+    ),
+    Form(
+        lambda plan: plan.kernels.loss == "compiled",
+        _eager_loss,
+        "kernels.loss = eager: the same without torch.compile",
+    ),
+    Form(
+        lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
+        _eager_rotary,
+        "kernels.rotary = eager: transformers rotates operator by operator",
+    ),
+    Form(
+        lambda plan: plan.assumptions.expert_imbalance > 1 and _unequal(plan),
+        _even,
+        "assumptions.expert_imbalance = 1: so many rows more are no equal number from each rank",
+    ),
+    Form(
+        _fused_with_masters,
+        _foreach,
+        "kernels.optimizer = foreach: torch's fused kernels read gradients in the dtype of the weights they update",
+    ),
+)

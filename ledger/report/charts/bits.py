@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.report.charts.labels import SMALL
+from ledger.report.charts.rows import SMALL
 from ledger.report.svg import Box, Text, picture, rectangle
 
 WIDEST, GAP, TALL, LINE = 24.0, 2.0, 24.0, 20.0  # px: a bit, between two, its height, a line of text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import dist
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, place_labels
+from ledger.report.charts.rows import SMALL, Mark, place_labels
 from ledger.report.charts.scatter import boxes_along
 from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, place_labels
-from ledger.report.palette import light
-from ledger.report.svg import Box, Scale, Text, circle, element, line, path, picture, text_width
+from ledger.report.charts.rows import SMALL, Mark, place_labels
+from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture, text_width
 
 LEVELS = 8
 RADIUS = 4.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL
+from ledger.report.charts.rows import SMALL
 from ledger.report.svg import Position, Scale, Text, circle, line
 
 LEFT, BELOW, EDGE = 62.0, 42.0, 8.0  # around the plot

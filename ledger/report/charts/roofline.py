@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, place_labels
-from ledger.report.charts.rows import legend
+from ledger.report.charts.rows import SMALL, Mark, legend, place_labels
 from ledger.report.svg import Box, Scale, Text, circle, line, path, picture
 
 LARGEST = 26.0  # px; the radius of a kernel that took the whole step

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, place_labels
+from ledger.report.charts.rows import SMALL, Mark, place_labels
 from ledger.report.svg import Box, Scale, Text, circle, line, path, picture, text_width
 
 RADIUS = 5.0

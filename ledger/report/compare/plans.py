@@ -13,20 +13,27 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.books import compile_plan, compile_totals
 from ledger.books.what_if.conditions import fault
-from ledger.report.causes import bundle_inputs, compile_between
 from ledger.report.diff import together_notes
 from ledger.report.gates import PlanOutcome, compiled_outcome
-from ledger.report.movements import BYTES, DOLLARS, RUN_SECONDS, Measure, Movement, movements
+from ledger.report.movements import (
+    BYTES,
+    DOLLARS,
+    RUN_SECONDS,
+    Measure,
+    Movement,
+    bundle_inputs,
+    compile_between,
+    movements,
+)
 from ledger.report.pull_request.comparison import flips
-from ledger.report.pull_request.pairs import plan_labels
-from ledger.report.pull_request.plan_changes import Flip
-from ledger.spec.bounded_files import YAML
+from ledger.report.pull_request.pairs import Flip, plan_labels
 from ledger.spec.git import printable
 from ledger.spec.inputs import Change, changes
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import read_overrides
 from ledger.spec.paths import part_of
 from ledger.spec.problems import SpecError, made_of_all
+from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled

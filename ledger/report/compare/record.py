@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ledger import numbers
+from ledger.books.results import ENDS, OF_A_RUN, OPERATIONS
+from ledger.books.verdict import shortfall, standing
 from ledger.numbers import THIN
-from ledger.report.compare.choice import PlanChoice, RankedPlan
-from ledger.report.compare.choice_words import choice_sentences, rule_text
-from ledger.report.compare.comparison import PlanComparison
+from ledger.report.compare.choice import PlanChoice, PlanComparison, RankedPlan, choice_sentences, rule_text
 from ledger.report.compare.plans import ComparedPlan, PlanDifference
-from ledger.report.compare.rows import verdict_cell
 from ledger.report.contract import json_number
-from ledger.report.diff_views import input_record
+from ledger.report.diff_views import input_record, points
 from ledger.report.gates import free_bytes
 from ledger.report.pull_request.record import flip_record, movement_record
+from ledger.report.views.advice import advice_sentence
+from ledger.report.views.glance import glance
+from ledger.report.views.parts import DASH, Report
+from ledger.report.views.served import verdict as of_verdict
+from ledger.report.views.verdict import HEADLINES
+from ledger.units import unit_of
+
+if TYPE_CHECKING:
+    from ledger.books.results import Number, Verdict
+
 
 SCHEMA = "ledger-compare/1"
 
@@ -84,3 +96,150 @@ def candidate_record(one: RankedPlan) -> dict[str, Any]:
     """A plan that may be chosen, by the total that plans are chosen by; no ends where they are not known."""
     low, high = (json_number(end) for end in one.ends) if one.ends else (None, None)
     return {"plan": one.label, "amount": json_number(one.amount), "low": low, "high": high}
+
+
+# --- rows ---
+
+NONE = DASH.text
+FIGURES = (
+    *("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second"),
+    *("serve.ttft.under_load", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
+)
+TOLD = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
+TITLES = {**dict(HEADLINES), **dict(of_verdict.HEADLINES), "energy.run": "energy of the run"}
+
+
+@dataclass(frozen=True)
+class AlignedCell:
+    """What a row says of one plan: `text`, small print below it, and how it compares with the first plan.
+
+    `status` (pass, warn or fail) is that of a verdict. `same`: it says what the first plan's says.
+    """
+
+    text: str
+    note: str = ""
+    change: str = ""
+    status: str = ""
+    same: bool = False
+
+    @property
+    def said(self) -> tuple[str, str]:
+        """What makes two cells say the same."""
+        return self.text, self.note
+
+
+@dataclass(frozen=True)
+class AlignedRow:
+    """A quantity or a choice, and what it is in each plan; `is_key` where its name is one of a spec."""
+
+    name: str
+    cells: tuple[AlignedCell, ...]
+    is_key: bool = False
+
+    @property
+    def alike(self) -> bool:
+        """Whether all plans say the same."""
+        return len({one.said for one in self.cells}) == 1
+
+
+def aligned_row(name: str, cells: Sequence[AlignedCell], *, is_key: bool = False) -> AlignedRow:
+    """A row in which cells that say what the first one says are marked."""
+    first, *others = cells
+    marked = [AlignedCell(one.text, one.note, one.change, one.status, one.said == first.said) for one in others]
+    return AlignedRow(name, (first, *marked), is_key)
+
+
+def aligned_rows(plans: Sequence[ComparedPlan]) -> tuple[AlignedRow, ...]:
+    """The first page: verdict, figures, and what each plan is made of."""
+    rows = [aligned_row("verdict", [verdict_cell(one) for one in plans])]
+    for key in FIGURES:
+        cells = [figure_cell(one, plans[0], key) for one in plans]
+        if any(one.text != NONE for one in cells):
+            rows.append(aligned_row(TITLES[key], cells))
+    rows += [aligned_row(name, [AlignedCell(text) for text in texts]) for name, texts in choices(plans)]
+    return tuple(rows)
+
+
+def choices(plans: Sequence[ComparedPlan]) -> Iterator[tuple[str, list[str]]]:
+    """What limits each plan, what it is called, and its choices at a glance, by name."""
+    verdicts = [one.compiled.verdict for one in plans]
+    yield "limited by", [one.bottleneck for one in verdicts]
+    yield "evidence", [evidence_text(one) for one in verdicts]
+    yield "price", [price_text(one) for one in plans]
+    yield "plan", [one.compiled.plan.title for one in plans]
+    glances = [dict(glance(one.compiled.plan)) for one in plans]
+    for name in dict.fromkeys(name for one in glances for name in one):
+        yield name, [one.get(name, NONE) for one in glances]
+    failed = [", ".join(c.title for c in one.checks if c.status == "fail" and c.name not in TOLD) for one in verdicts]
+    if any(failed):
+        yield "checks that fail", [text or "none" for text in failed]
+
+
+def evidence_text(verdict: Verdict) -> str:
+    """What stands behind a plan's step, and how much of it data sheets alone price where that is not little."""
+    if verdict.evidence == standing(0.0):
+        return verdict.evidence
+    return f"{verdict.evidence}: data sheets price {numbers.percent(verdict.by_data_sheet)} of the step"
+
+
+def price_text(plan: ComparedPlan) -> str:
+    """What an hour of a device costs."""
+    price = plan.compiled.plan.assumptions.price
+    if price is None:
+        return NONE
+    return numbers.offer(price.per_device_hour, plan.compiled.plan.accelerator.name, price.date)
+
+
+def verdict_cell(plan: ComparedPlan) -> AlignedCell:
+    """Whether a plan runs, and what is free, missing, or would make it run."""
+    if not plan.is_known:
+        return AlignedCell("Napkin only", "a count of parameters and nothing else", status="warn")
+    free = free_bytes(plan.outcome)
+    if not plan.compiled.verdict.fits:
+        advised = advice_sentence(Report(plan.compiled, recommendations=plan.search))
+        return AlignedCell("Does not fit", f"{numbers.size(-free)} missing. {advised}".strip(), status="fail")
+    if not plan.runs:
+        why = next(one.detail for one in plan.compiled.verdict.checks if one.name == OPERATIONS)
+        return AlignedCell("Never ends", why, status="fail")
+    short = shortfall(plan.compiled.plan, plan.compiled.totals)
+    return AlignedCell("Fits", short or f"{numbers.size(free)} free", status="warn" if short else "pass")
+
+
+def figure_cell(plan: ComparedPlan, first: ComparedPlan, key: str) -> AlignedCell:
+    """A total with the ends that hold 80 of 100 runs, and its change against the first plan; of no run no days."""
+    totals = plan.compiled.totals
+    if not has_figure(plan, key):
+        return AlignedCell(NONE)
+    text, unit = numbers.written(totals[key], unit_of(key)), unit_of(key)
+    if key == "memory.reserved":
+        text += f" of {numbers.size(totals['memory.capacity'])}"
+    ends = [numbers.written(totals[f"{key}.{end}"], unit) for end in ENDS if f"{key}.{end}" in totals]
+    change = change_text(first.compiled.totals[key], totals[key], unit) if has_figure(first, key) else ""
+    return AlignedCell(text, " to ".join(ends), change if plan is not first else "")
+
+
+def has_figure(plan: ComparedPlan, key: str) -> bool:
+    """Whether a plan has a total that means something: one of a run only where it runs."""
+    return key in plan.compiled.totals and (plan.runs or key not in OF_A_RUN)
+
+
+def change_text(old: Number, new: Number, unit: str) -> str:
+    """The change over the old value, of a share in points; empty where that says nothing."""
+    if not old or new == old:
+        return ""
+    return points(new - old) if unit == "%" else numbers.change(float(new) / float(old) - 1)
+
+
+def input_rows(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference]) -> tuple[AlignedRow, ...]:
+    """Every input in which a plan differs from the first, with its value in each plan."""
+    own: dict[str, str] = {}
+    others: dict[tuple[str, str], str] = {}
+    for one in differences:
+        for change in one.inputs:
+            own.setdefault(change.path, change.old)
+            others[change.path, one.label] = change.new
+    rows = []
+    for path, value in own.items():
+        cells = [AlignedCell(value), *(AlignedCell(others.get((path, one.label), value)) for one in plans[1:])]
+        rows.append(aligned_row(path, cells, is_key=True))
+    return tuple(rows)

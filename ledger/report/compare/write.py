@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from ledger.numbers import THIN
 from ledger.report import assets
-from ledger.report.compare.choice_words import choice_sentences
-from ledger.report.compare.comparison import PlanComparison
+from ledger.report.compare.choice import PlanComparison, choice_sentences
 from ledger.report.compare.page import comparison_view
 from ledger.report.compare.record import comparison_record
 from ledger.report.escape import code

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.books import compile_totals
-from ledger.report.causes import BundleTotals, bundle_inputs, compile_between
 from ledger.report.gates import WORDS, Gate, PlanOutcome, plan_outcome
-from ledger.report.movements import MEASURES, movements
-from ledger.report.pull_request.pairs import PlanPair, PlanPairs, PlanVersion, plan_labels
-from ledger.report.pull_request.plan_changes import (
+from ledger.report.movements import MEASURES, BundleTotals, bundle_inputs, compile_between, movements
+from ledger.report.pull_request.pairs import (
     BROKEN,
     CHANGED,
     DELETED,
@@ -22,6 +20,10 @@ from ledger.report.pull_request.plan_changes import (
     Comparison,
     Flip,
     PlanChange,
+    PlanPair,
+    PlanPairs,
+    PlanVersion,
+    plan_labels,
 )
 from ledger.spec.inputs import changes
 from ledger.spec.problems import SpecError

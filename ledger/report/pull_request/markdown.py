@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePath
 
 from ledger import __version__
 from ledger.numbers import THIN
-from ledger.report.escape import code, html_code, html_text
+from ledger.report.escape import code, html_code, html_text, one_line
 from ledger.report.movements import BYTES, DOLLARS, SECONDS
-from ledger.report.pull_request.plan_changes import (
-    Comparison,
-    PlanChange,
+from ledger.report.problem_formats import (
+    ERROR,
+    FAILED,
+    INVALID,
+    LEVELS,
+    NOTE,
+    PASSED,
+    SKIPPED,
+    WARNING,
+    JudgedSpec,
+    Judgement,
 )
-from ledger.report.pull_request.wording import (
+from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
+from ledger.report.pull_request.pairs import CHANGED, DELETED, NEW, REPAIRED, Comparison, PlanChange
+from ledger.report.pull_request.record import (
     NONE,
     Mark,
     amount_text,
+    as_json,
+    cause_texts,
     fits_text,
+    flip_text,
     free_text,
     head_line,
     reason_text,
 )
+from ledger.spec.problems import Location, Problem, SpecError
 
 MARKER = "<!-- ledger ci -->"  # by which a comment is found again
 MOST_PLANS, MOST_GATES = 30, 8  # lines of each
@@ -158,3 +174,96 @@ def cut(text: str) -> str:
     lines = [line for line in text.splitlines() if not line.startswith(("<details>", "</details>", "<table>", "<ul>"))]
     kept = "\n".join(lines)[:LONGEST].rpartition("\n")[0]
     return f"{kept}\n\nTables are left out, as all of it is too long for a comment: `ledger ci --json` has them."
+
+
+# --- findings ---
+
+LONGEST_FINDING = 1000  # characters of a message
+RULES: Mapping[str, tuple[str, str]] = {  # level, and what it means
+    "does-not-compile": (ERROR, "A plan has problems, and no totals."),
+    "no-longer-fits": (ERROR, "A plan fitted its device, and does no more."),
+    "does-not-fit": (ERROR, "A new plan does not fit its device."),
+    "fails-on": (ERROR, "A condition of --fail-on is met."),
+    "no-longer-keeps-headroom": (WARNING, "A plan left its headroom free, and does no more."),
+    "totals-change": (NOTE, "A plan takes, costs or holds another amount."),
+}
+LOST = {"fits": "no-longer-fits", "headroom": "no-longer-keeps-headroom"}
+
+
+def judgement(comparison: Comparison) -> Judgement:
+    """Each affected plan with its findings; one fails by a condition of --fail-on, and is skipped once deleted."""
+    specs = tuple(judged_plan(change, comparison.new) for change in comparison.changes)
+    return Judgement("ci", specs, {rule: meaning for rule, (_, meaning) in RULES.items()}, head_line(comparison, str))
+
+
+def judged_plan(change: PlanChange, tree: str) -> JudgedSpec:
+    """A plan's findings by their levels; `tree` begins the files that were looked at."""
+    placed = [in_repository(problem, change, tree) for problem in findings(change)]
+    errors, warnings, notes = (
+        tuple(problem for problem in placed if RULES[problem.rule][0] == level) for level in LEVELS
+    )
+    failed_or_not = FAILED if change.failed else SKIPPED if change.kind == DELETED else PASSED
+    status = INVALID if change.problems else failed_or_not
+    headline = change.kind if status == SKIPPED else ""
+    return JudgedSpec(change.label, change.path, status, errors, warnings, notes, headline)
+
+
+def findings(change: PlanChange) -> Iterator[Problem]:
+    """What is to be said of a plan, with the rule that it meets."""
+    for problem in change.problems:
+        yield replace(problem, rule="does-not-compile")
+    for flip in change.flips:
+        if not flip.holds:
+            yield Problem(input_place(change, flip.inputs), flip_text(flip, str), rule=LOST[flip.word])
+    if change.kind in {NEW, REPAIRED} and change.new and not change.new.fits:
+        yield Problem(Location(change.path), "does not fit", rule="does-not-fit")
+    for gate in change.failed:
+        said = ": ".join(filter(None, (f"meets `{gate}`", causes(change))))
+        yield Problem(input_place(change), said, rule="fails-on")
+    if change.kind == CHANGED and not change.failed and (said := causes(change)):
+        yield Problem(input_place(change), said, rule="totals-change")
+
+
+def in_repository(problem: Problem, change: PlanChange, tree: str) -> Problem:
+    """The problem with the plan's name and a path of the repository: a place in the `tree`, else the plan's file."""
+    prefix, where = f"{tree}:", problem.where
+    is_inside = where.file.startswith(prefix)
+    place = replace(where, file=where.file.removeprefix(prefix)) if is_inside else Location(change.path)
+    message = one_line(f"{change.label}: {problem.message}".replace(THIN, " "), LONGEST_FINDING)
+    return replace(problem, where=place, message=message, help=one_line(problem.help, LONGEST_FINDING))
+
+
+def causes(change: PlanChange) -> str:
+    """What each input adds or takes away."""
+    return "; ".join(cause_texts(change, str))
+
+
+def input_place(change: PlanChange, inputs: tuple[str, ...] = ()) -> Location:
+    """Where the first of some inputs, or of all that changed, is written now; else the plan."""
+    wanted = [one for one in change.inputs if not inputs or one.path in inputs]
+    return next((one.new_origin.where for one in wanted if one.new_origin), Location(change.path))
+
+
+# --- The formats of a comparison: how each is printed, and how a file of it ends ---
+
+
+def as_findings(write: Callable[[Judgement], str], comparison: Comparison) -> str:
+    """What is found of each plan, in a format of lists of problems."""
+    return write(judgement(comparison))
+
+
+FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+    "md": as_markdown,
+    "json": as_json,
+    **{name: partial(as_findings, write) for name, write in PROBLEM_FORMATS.items()},
+}
+SUFFIXES = {".md": "md", ".json": "json", ".sarif": "sarif", ".xml": "junit"}
+
+
+def format_of(file: str) -> str:
+    """The format of a file by its name; raises SpecError."""
+    suffix = PurePath(file).suffix
+    if suffix not in SUFFIXES:
+        there_are = ", ".join(f"{end} ({name})" for end, name in SUFFIXES.items())
+        raise SpecError([Problem(Location(file), f"no format has the suffix {suffix!r}", f"there are {there_are}")])
+    return SUFFIXES[suffix]

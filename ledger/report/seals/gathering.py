@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledger.books.traced import DEVICE
-from ledger.evidence.files import files_of_evidence
-from ledger.report.live_choices import others
-from ledger.report.seals.revisions import revision_of
+from ledger.evidence.citations import cited_file, device_of, evidence_files, find_cited
+from ledger.evidence.documents import read_evidence
+from ledger.evidence.published_runs import own_steps, predictions_path, published_runs
+from ledger.evidence.verification import nearest_file
+from ledger.report.live import others
 from ledger.report.seals.seal import Revision, Seal, SealedFile, installed_compiler
-from ledger.spec.bounded_files import YAML
-from ledger.spec.library import OWN_FOLDER, Library, using
+from ledger.spec.git import GIT, LARGEST_BLOB, LINK, environment
+from ledger.spec.library import OWN_FOLDER, Library, default_library, using
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
-from ledger.spec.problems import Location
-from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, decode
+from ledger.spec.problems import Location, SpecError
+from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, YAML, Source, checkout, decode, read_bounded
 
 ELSEWHERE = "elsewhere"  # the folder of files that lie neither in the library nor in the plan's repository
 TYPED = "plan.yaml"  # what a plan is called that no file holds
@@ -178,3 +182,92 @@ def _safe(name: str) -> str:
     """A name that a seal may have."""
     printable = "".join(letter if letter.isprintable() and letter != "\\" else "_" for letter in name)
     return "/".join(part for part in printable.split("/") if part not in {"", ".", ".."})
+
+
+# --- At which revision of its repository a plan is, and who wrote it, as git says ---
+
+SECONDS = 30.0  # for git to answer
+PLAIN = {"LC_ALL": "C"}  # the same answer whatever the user's language
+HEAD = "HEAD"
+SHA1 = 40  # digits of an object's name
+
+
+def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") -> Revision | None:
+    """The commit of a work tree, or that which `revision` names; None where git does not have the plan's file in it.
+
+    `plan` and `files` are paths within the work tree.
+    """
+    commit = _git(top, "rev-parse", "--verify", "--end-of-options", f"{revision or HEAD}^{{commit}}")
+    if not commit or not _git(top, "ls-tree", "--name-only", commit, "--", plan):
+        return None
+    date = _git(top, "log", "-1", "--no-show-signature", "--format=%cI", commit)
+    authors = _git(top, "log", "--no-show-signature", "--reverse", "--format=%aN", commit, "--", plan)
+    changed = not revision and _changed(top, commit, sorted({*files}))
+    return Revision(commit, date, changed, tuple(dict.fromkeys(authors.splitlines())))
+
+
+def _changed(top: Path, commit: str, files: Sequence[str]) -> bool:
+    """Whether a file is not as the commit has it, but for line ends: hashed here, since `git status` runs filters."""
+    rows = _git(top, "ls-tree", "-z", commit, "--", *files).split("\0")
+    known = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
+    return any(name not in known or not _as_committed(top / name, *known[name]) for name in files)
+
+
+def _as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
+    try:
+        content = os.fsencode(path.readlink()) if mode == LINK else read_bounded(path, LARGEST_BLOB)
+    except OSError:
+        return False
+    kind = hashlib.sha1 if len(blob) == SHA1 else hashlib.sha256
+    written = (content, content.replace(b"\r\n", b"\n"))
+    return any(kind(b"blob %d\0" % len(one) + one).hexdigest() == blob for one in written)
+
+
+def _git(top: Path, *arguments: str) -> str:
+    """What git prints; nothing where it fails or is not installed."""
+    command = [*GIT, "--literal-pathspecs", "-C", str(top), *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - git, not a shell
+            command, capture_output=True, check=False, timeout=SECONDS, env={**environment(), **PLAIN}
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
+
+
+# --- The files that a report's evidence is read from, of all those that the library has ---
+
+
+def files_of_evidence(plan: Plan) -> Iterator[Path]:
+    """Measurements behind its prices, price lists of what they measured, runs with their plans, the nearest verdicts.
+
+    The parts of plans that ran are found by name in the library in use, which can note them.
+    """
+    measured = dict.fromkeys((*evidence_files(plan), *_cited(plan)))
+    yield from measured
+    devices = dict.fromkeys(filter(None, map(device_of, measured)))
+    yield from (path for path in (default_library().path("accelerator", name) for name in devices) if path.is_file())
+    yield from _plans_that_ran(plan, tuple(measured))
+    yield from (path for path in (predictions_path(), nearest_file(plan)) if path is not None and path.is_file())
+
+
+def _cited(plan: Plan) -> Iterator[Path]:
+    """Files that prices cite and that are there, also those that name no device."""
+    for name in dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration):
+        path = find_cited(name, plan)
+        if path is not None and path.is_file():
+            yield path.resolve()
+
+
+def _plans_that_ran(plan: Plan, measured: tuple[Path, ...]) -> Iterator[Path]:
+    """The files of plans whose steps were measured on the plan's device."""
+    if plan.model.bare:
+        return
+    for _ in own_steps(plan, {run.id for run in published_runs()}):
+        pass  # read so that the library notes their parts
+    for path in measured:
+        try:
+            runs = read_evidence(path).runs
+        except SpecError:
+            continue
+        yield from (Path(name) for name in {run.plan for run in runs} if "\n" not in name and Path(name).is_file())

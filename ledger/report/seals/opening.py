@@ -12,14 +12,13 @@ from ledger.report.contract import show_record
 from ledger.report.recommendations import as_record
 from ledger.report.seals.gathering import seal_of
 from ledger.report.seals.seal import Seal, record_digest
-from ledger.spec.applied import text_with
-from ledger.spec.bounded_files import NO_ROOM
-from ledger.spec.edit import NoPlaceError
+from ledger.spec.edit import NoPlaceError, text_with
 from ledger.spec.library import OWN_FOLDER, Library, using
 from ledger.spec.load import plan_of
 from ledger.spec.overrides import read_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.sources import NO_ROOM
 from ledger.whole_files import scratch_folder
 
 if TYPE_CHECKING:

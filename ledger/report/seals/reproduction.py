@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import zip_longest
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 from ledger.books import compile_plan
 from ledger.report.assembly import assemble_report
 from ledger.report.contract import show_record
+from ledger.report.pdf import SEAL, SEALED
 from ledger.report.recommendations import Recommendation, Recommendations, from_record
-from ledger.report.seals.alike import TOLERANCE, same_page
-from ledger.report.seals.carried import carried_seal, kind_of, report_bytes
 from ledger.report.seals.opening import opened
-from ledger.report.seals.reading import HELP
-from ledger.report.seals.seal import Compiler, Seal, SealedFile, installed_compiler, record_digest
+from ledger.report.seals.seal import HELP, Compiler, Seal, SealedFile, installed_compiler, read_seal, record_digest
 from ledger.report.write import FORMATS
 from ledger.spec.library import OWN_FOLDER, installed_specs
 from ledger.spec.load import revised
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.sources import read_bounded
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.spec.plan import Plan
+
 
 SCHEMA = "ledger-reproduce/1"
 SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
@@ -193,3 +197,140 @@ def _with_library(again: Reproduction) -> Reproduction:
     except SpecError as error:
         return replace(again, refused=str(error.problems[0]))
     return replace(again, with_library=tuple(total_changes(again.seal.totals, now)))
+
+
+# --- The seal that the file of a report carries ---
+
+LARGEST_REPORT = 64_000_000  # bytes
+MOST_VALUES = 1_000_000  # of JSON; a report has some ten thousand
+DEFLATED = (None, "/FlateDecode", ["/FlateDecode"])  # how attachments of a report are packed
+OPENING, CLOSING = b'<script type="application/json" id="seal">', b"</script>"
+CARRIERS = "the HTML, PDF and JSON of a report carry what it was made from; Markdown names the files only"
+
+
+class NoSealError(ValueError):
+    """Why a file carries no seal."""
+
+
+def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
+    """The format of a report (html, pdf or json) and its seal; SpecError for what carries none, or a damaged one."""
+    kind = kind_of(content)
+    try:
+        record = READERS[kind](content)
+    except NoSealError as error:
+        raise SpecError([Problem(Location(str(path)), f"no sealed report: {error}", CARRIERS)]) from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise SpecError([Problem(Location(str(path)), f"the seal cannot be read: {error}", HELP)]) from error
+    return kind, read_seal(record, str(path))
+
+
+def report_bytes(path: Path) -> bytes:
+    """The file of a report; SpecError where it is too large for one, OSError where it cannot be read."""
+    content = read_bounded(path, LARGEST_REPORT)
+    if len(content) > LARGEST_REPORT:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
+    return content
+
+
+def kind_of(content: bytes) -> str:
+    """Which of the formats that carry a seal a file begins like; html for any other text."""
+    start = content[:1024].lstrip()
+    return "pdf" if start.startswith(b"%PDF-") else "json" if start.startswith(b"{") else "html"
+
+
+def _of_html(content: bytes) -> Any:
+    before, opening, rest = content.partition(OPENING)
+    block, closing, after = rest.partition(CLOSING)
+    if not opening or not closing:
+        raise NoSealError("it has no seal")
+    if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
+        raise NoSealError("it is not as a report is written")
+    return _parsed(block)
+
+
+def _of_json(content: bytes) -> Any:
+    record = _parsed(content)
+    if not isinstance(record, Mapping) or "seal" not in record:
+        raise NoSealError("it has no seal")
+    return record["seal"]
+
+
+def _of_pdf(content: bytes) -> Any:
+    attached = pdf_attachments(content)
+    if SEAL not in attached:
+        raise NoSealError("it has no seal attached")
+    record = _parsed(attached[SEAL])
+    for one in record["files"]:
+        one["text"] = attached[f"{SEALED}{one['name']}"].decode()
+    return record
+
+
+def _parsed(content: bytes) -> Any:
+    """The values of a text of JSON; NoSealError where it has far more of them than any report."""
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
+        raise NoSealError(f"it has more than {MOST_VALUES} values")
+    return json.loads(content)
+
+
+def pdf_attachments(content: bytes) -> dict[str, bytes]:
+    """The attachments of a PDF by name; ValueError where it cannot be read, or has two of a name."""
+    from pypdf import PdfReader
+
+    found: dict[str, bytes] = {}
+    size = 0
+    try:
+        for one in PdfReader(BytesIO(content)).attachment_list:
+            if not _is_deflated(one.pdf_object["/EF"]):
+                break
+            text = bytes(one.content)
+            size += len(text)
+            if one.name in found or size > LARGEST_REPORT:
+                break
+            found[one.name] = text
+        else:
+            return found
+    except Exception as error:  # whatever a damaged file makes the library raise
+        raise ValueError(str(error) or type(error).__name__) from error
+    raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
+
+
+def _is_deflated(packed: Any) -> bool:
+    """Whether each form of an attachment is packed as a report packs it: other packings unfold beyond bounds."""
+    return all(packed[form].get_object().get("/Filter") in DEFLATED for form in packed)
+
+
+READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _of_html, "pdf": _of_pdf, "json": _of_json}
+
+
+# --- alike ---
+
+TOLERANCE = 1e-9  # relative, of numbers
+NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
+
+
+def same_page(kind: str, old: bytes, new: bytes) -> bool:
+    """Whether two files of a format say the same: all of the text, of a PDF that of its pages, not how they look."""
+    if old == new:
+        return True
+    if kind == "pdf":
+        return all(same_text(one, other) for one, other in zip_longest(_pages(old), _pages(new), fillvalue=""))
+    return same_text(old.decode(errors="replace"), new.decode(errors="replace"))
+
+
+def same_text(old: str, new: str) -> bool:
+    """Whether texts differ in the last digits of numbers at most."""
+    if old == new:
+        return True
+    pairs = zip_longest(NUMBER.split(old), NUMBER.split(new))
+    return all(one == other or (place % 2 and _near(one, other)) for place, (one, other) in enumerate(pairs))
+
+
+def _near(old: str | None, new: str | None) -> bool:
+    return old is not None and new is not None and isclose(float(old), float(new), rel_tol=TOLERANCE)
+
+
+def _pages(content: bytes) -> list[str]:
+    """The text of each page."""
+    from pypdf import PdfReader
+
+    return [page.extract_text() for page in PdfReader(BytesIO(content)).pages]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import re
@@ -15,9 +16,9 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from ledger.caches import Cache
-from ledger.report.palette import light
+from ledger.report.svg import light
 from ledger.report.typesetting.lines import break_lines
-from ledger.report.typesetting.spoken import spoken
+from ledger.report.typesetting.trees import is_sum, parse
 
 VERSION = "1"  # of the typesetting; changes when the same formula is to look different
 POINTS = 15.0
@@ -159,3 +160,46 @@ def typesetter() -> ModuleType:
     ziamath.config.svg2 = True
     ziamath.config.precision = 2
     return ziamath
+
+
+# --- Formulas in words, for those who do not see them ---
+
+SPOKEN_CALLS = {
+    "ceil": "{0} rounded up",
+    "floor": "{0} rounded down",
+    "CeilDiv": "{0} over {1}, rounded up",
+    "sqrt": "the square root of {0}",
+}
+SPOKEN_OPERATORS = {
+    ast.Add: "plus",
+    ast.Sub: "minus",
+    ast.Mult: "times",
+    ast.Div: "over",
+    ast.FloorDiv: "over",
+    ast.Pow: "to the power of",
+}
+
+
+def spoken(formula: str) -> str:
+    """The formula in words."""
+    return in_words(parse(formula))
+
+
+def in_words(node: ast.expr) -> str:
+    """A tree in words; sums inside products are called what they are."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            first, second = (in_words(side) for side in (left, right))
+            if not isinstance(op, ast.Add | ast.Sub):
+                first, second = (
+                    f"the quantity {words}," if is_sum(side) else words
+                    for side, words in ((left, first), (right, second))
+                )
+            return f"{first} {SPOKEN_OPERATORS[type(op)]} {second}"
+        case ast.UnaryOp(operand=operand):
+            return f"minus {in_words(operand)}"
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            words = [in_words(argument) for argument in arguments]
+            return SPOKEN_CALLS.get(name, f"{name} of {' and '.join(words)}").format(*words)
+        case _:
+            return ast.unparse(node)

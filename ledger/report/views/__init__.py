@@ -16,7 +16,7 @@ from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
 from ledger.report.views.served import service as of_service
 from ledger.report.views.served import verdict as of_verdict
-from ledger.report.views.serving import serving
+from ledger.report.views.served.service import serving
 from ledger.report.views.time import time
 from ledger.report.views.verdict import VerdictView, checklist, verdict
 from ledger.report.views.work import communication, roofline

@@ -9,12 +9,11 @@ from typing import Any
 from ledger.books.memory.holdings import CATEGORIES as HELD
 from ledger.books.traced import CHOICES
 from ledger.report.live import LEVELS, Page, page_of
-from ledger.report.live_script import moves, page_script
-from ledger.report.live_words import TITLES, UNITS
-from ledger.report.palette import MEMORY_ORDER
+from ledger.report.live_script import TITLES, UNITS, moves, page_script
+from ledger.report.live_service import NUMBERS, ServedInput, served_page, served_script
+from ledger.report.svg import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
-from ledger.report.views.served.load import LoadView, load_panel
 from ledger.spec.plan import Plan
 
 COUNT_ALONE = (
@@ -23,7 +22,7 @@ COUNT_ALONE = (
 )
 TRAINED = tuple(name for name in MEMORY_ORDER if name in HELD)  # categories that a plan of training has
 MOST_SAID = 4  # structures that a page does not hold
-NUMBERS = (
+SHOWN_NUMBERS = (
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
     ("tokens_per_second", "throughput"),
@@ -58,7 +57,7 @@ class LiveView:
     script: str
     why: str = ""
     controls: tuple[Control, ...] = ()
-    numbers: tuple[tuple[str, str], ...] = NUMBERS
+    numbers: tuple[tuple[str, str], ...] = SHOWN_NUMBERS
     categories: tuple[tuple[str, str], ...] = tuple((name, CATEGORIES[name][0]) for name in TRAINED)
     bar: tuple[str, ...] = (*TRAINED, OVERHEAD[0])
     devices: int = 0
@@ -104,3 +103,30 @@ def said(page: Page, change: Mapping[str, Any]) -> str:
         if name not in ("global_batch", "price")
     ]
     return ", ".join((*moved, *(("one micro-batch a step, or several",) if "global_batch" in change else ())))
+
+
+# --- The panel in which a reader moves the load of a service ---
+
+NO_SPEC = "Nothing can be moved here: this plan was read from no spec, in which another value could be written."
+
+
+@dataclass(frozen=True)
+class LoadView:
+    """The panel: its `script`, its inputs, its numbers by key, and of how many settings the page has them.
+
+    `why` says why a plan has no script and so no panel.
+    """
+
+    script: str
+    why: str = ""
+    inputs: tuple[ServedInput, ...] = ()
+    numbers: tuple[tuple[str, str], ...] = NUMBERS
+    count: int = 0
+
+
+def load_panel(plan: Plan) -> LoadView:
+    """The panel of a plan that serves."""
+    page = served_page(plan)
+    if page is None:
+        return LoadView("", NO_SPEC)
+    return LoadView(served_script(page), inputs=page.inputs, count=len(page.settings))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.model.causes import Purpose
+from ledger.model.offloading import PAGED
 from ledger.report.charts import memory as charts
-from ledger.report.palette import MEMORY_ORDER
-from ledger.report.views.host import host_table
-from ledger.report.views.levers import lever_table
+from ledger.report.svg import MEMORY_ORDER
+from ledger.report.views.advice import lever_table
 from ledger.report.views.parts import (
     DASH,
     Cell,
@@ -24,12 +26,18 @@ from ledger.report.views.parts import (
     draw_chart,
     fullest_role,
     share,
+    text_cells,
     total,
+    total_cell,
 )
-from ledger.report.views.states import state_table
+from ledger.spec.optimizer import DEFAULT
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Moment, RoleResult
+    from ledger.books.results import Account, Compiled, Moment, Number, RoleResult
+    from ledger.spec.optimizer import Optimizer, State
+    from ledger.spec.plan import Plan
+    from ledger.spec.precision import Recipe
+
 
 CATEGORIES: Mapping[str, tuple[str, str]] = {
     "weights": ("weights", "the parameters as the forward pass reads them, and quantised copies that stay"),
@@ -208,3 +216,107 @@ def largest_table(peak: Moment) -> Table | None:
         (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
     )
     return Table("Largest tensors at the peak", headings, rows, 12)
+
+
+# --- What persists beside weights as they are stored, on the fullest device ---
+
+SHAPES = {
+    "whole": "as large as the weight",
+    "rows": "one a row",
+    "columns": "one a column",
+    "factored": "one a row and one a column",
+    "heads": "one a head",
+    "one": "one",
+}
+KINDS = {"ends": "embedding and head", "matrices": "matrices of layers", "vectors": "norms and biases"}
+
+
+def state_table(report: Report) -> Table | None:
+    """States by name: of which weights, in which shape and format, and their bytes; None where nothing persists."""
+    compiled = report.compiled
+    role = fullest_role(compiled).name
+    accounts = [row for row in compiled.accounts if row.role == role]
+    rows = (*_optimizer_rows(compiled.plan, accounts), *_quantised_rows(compiled.plan.precision.matmul, accounts))
+    headings = (*columns("text", "state", "of", "shape", "format"), Column("takes", "number"))
+    return Table("States and copies that persist, on the fullest device", headings, rows, 16) if rows else None
+
+
+def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
+    """What each rule of the optimizer keeps of the weights that no rule before it updates."""
+    place, where = ("host", ", in host memory") if plan.parallelism.updates_on_host else ("memory", "")
+    held = {(place, "optimizer"), ("host", PAGED)}
+    kept = [row for row in accounts if (row.resource.kind, row.resource.category) in held]
+    rule: Optimizer | None = plan.optimizer
+    left = set(KINDS)
+    while rule is not None:
+        for name, state in rule.states.items():
+            title = f"{name.replace('_', ' ')} ({rule.title}{where})"
+            kinds = _weight_kinds(left & {*rule.weights}, state)
+            found = _bytes(row for row in kept if row.cause.state in (name, f"{name}.scales"))
+            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
+        left -= {*rule.weights}
+        rule = rule.otherwise
+
+
+def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
+    """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
+    kept = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
+    copies = [row for row in kept if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
+    if recipe and copies:
+        scales = f"{recipe.format}, scales in {recipe.scale}"
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes(copies)
+    if recipe and recipe.history:
+        found = _bytes(row for row in kept if row.cause.state == "amax")
+        yield *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"), found
+
+
+def _bytes(accounts: Iterable[Account]) -> Cell:
+    """What these accounts hold in all."""
+    return amount(sum(int(row.amount) * row.times for row in accounts), "B")
+
+
+def _weight_kinds(updated: set[str], state: State) -> str:
+    listed = [kind for kind in KINDS if kind in updated and kind in state.shapes]
+    return "every weight" if len(listed) == len(KINDS) else ", ".join(KINDS[kind] for kind in listed)
+
+
+def _shapes(state: State) -> str:
+    return "; ".join(dict.fromkeys(SHAPES[shape] for shape in state.shapes.values()))
+
+
+def _format(state: State, plan: Plan) -> str:
+    dtype = plan.precision.states if state.dtype == DEFAULT else state.dtype
+    return f"{dtype}, a {state.scales.dtype} scale for {state.scales.block}" if state.scales else dtype
+
+
+# --- What host memory holds instead of the devices ---
+
+WHAT = {
+    "weights": ("weights", "shares that come to the device before each gather"),
+    "master": ("master weights", "the copy that the update writes"),
+    "gradients": ("gradients", "where the update reads them, in the dtype of what it updates"),
+    "optimizer": ("optimizer states", "moments of the gradients"),
+    "paged": ("optimizer states in unified memory", "on the device as far as it has room"),
+    "activations": ("activations", "what layers save for backward, of every micro-batch in flight"),
+}
+
+
+def host_table(compiled: Compiled) -> Table | None:
+    """Host memory by category for one device of the role with most, and for a node; None where nothing is there."""
+    roles: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
+    for row in compiled.accounts:
+        if row.resource.kind == "host":
+            roles[row.role][row.resource.category] += row.amount * row.times
+    if not roles:
+        return None
+    cluster = compiled.plan.cluster
+    devices = min(cluster.devices, cluster.devices_per_node)
+    most = max(roles.values(), key=lambda parts: sum(parts.values()))
+    rows = [
+        (Cell(name, note=note), amount(most[key], "B"), amount(devices * most[key], "B"))
+        for key, (name, note) in WHAT.items()
+        if most[key]
+    ]
+    rows.append((Cell("all"), amount(sum(most.values()), "B"), total_cell(compiled, "memory.host")))
+    quantities = columns("number", "for a device", f"for {numbers.integer(devices)} of a node")
+    return Table("What host memory holds", (Column("in host memory"), *quantities), tuple(rows), sortable=False)

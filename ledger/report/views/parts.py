@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,17 +11,16 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ledger import numbers
-from ledger.report.numbering import anchor
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
-    from ledger.evidence.near_measurements import NearMeasurement
+    from ledger.evidence.nearest import NearMeasurement
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
     from ledger.report.typesetting.pictures import TypesetFormula
-    from ledger.report.views.live import LiveView
-    from ledger.report.views.served.load import LoadView
+    from ledger.report.views.live import LiveView, LoadView
+
 
 SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
@@ -181,3 +182,39 @@ def slowest_role(compiled: Compiled) -> RoleResult:
 def share(part: Number, whole: Number) -> float:
     """Part over whole; nothing is no share of nothing."""
     return float(part / whole) if whole else 0.0
+
+
+# --- Figures and tables by number ---
+
+KINDS = {"fig": "Figure", "table": "Table"}  # what an anchor begins with, and what it is called
+MARK = re.compile(r'<span class="no">((?:fig|table)-[^<]+)</span>')
+REFERENCE = re.compile(r'<a class="ref" href="#((?:fig|table)-[^"]+)"></a>')
+UNFIT = re.compile(r"[^a-z0-9]+")
+
+
+def anchor(kind: str, name: str) -> str:
+    """The fragment of an address at which a figure (`fig`) or a table (`table`) of that name is found."""
+    return f"{kind}-{UNFIT.sub('-', name.lower()).strip('-')}"
+
+
+def number_captions(page: str) -> str:
+    """The page with `Figure 3` in captions and in references; what is not on the page is not referred to."""
+    names = caption_names(MARK.findall(page))
+    page = MARK.sub(lambda found: f'<span class="no">{names[found[1]]}</span>', page)
+    return REFERENCE.sub(_reference(names), page)
+
+
+def caption_names(anchors: list[str]) -> dict[str, str]:
+    """What each anchor is called, in their order; figures and tables are counted apart."""
+    counted: Counter[str] = Counter()
+    names = {}
+    for one in anchors:
+        kind = KINDS[one.partition("-")[0]]
+        counted[kind] += 1
+        names[one] = f"{kind} {counted[kind]}"
+    return names
+
+
+def _reference(names: dict[str, str]) -> Callable[[re.Match[str]], str]:
+    """A link that says the number of what it leads to."""
+    return lambda found: f'<a class="ref" href="#{found[1]}">{names[found[1]]}</a>' if found[1] in names else ""

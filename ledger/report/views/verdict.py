@@ -12,9 +12,8 @@ from ledger.books.verdict import napkin_words, standing
 from ledger.numbers import Number
 from ledger.report.files import BETTER
 from ledger.report.views.advice import Advice, advice, advice_sentence
-from ledger.report.views.asked import question, run_lines
-from ledger.report.views.basis import basis_sentence
-from ledger.report.views.nearby import nearest_runs_sentence
+from ledger.report.views.glance import question, run_lines
+from ledger.report.views.nearby import basis_sentence, nearest_runs_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, columns, share, text_cells, total
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}

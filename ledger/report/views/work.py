@@ -28,8 +28,8 @@ from ledger.report.views.parts import (
     total_cell,
     whole_number,
 )
-from ledger.spec.axes import AXES
 from ledger.spec.kernel_classes import matmul
+from ledger.spec.parallelism import AXES
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, KernelTime

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ledger.spec.imports.huggingface.config import import_config
 from ledger.spec.imports.megatron.script import import_script
-from ledger.spec.imports.parts import ImportedSpec
+from ledger.spec.imports.text import ImportedSpec
 from ledger.spec.imports.torchtitan.plan import import_job
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, read_model

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Kernels, Model, Precision
+from ledger.spec.attention import ATTENTION_KINDS
+from ledger.spec.components import GIVEN
+from ledger.spec.paths import Places, divisors
+from ledger.spec.plan import Accelerator, Custom, Kernels, Model, Parallelism, Precision, Recompute, Run, Train
+from ledger.spec.precision import WHOLE_TENSOR, Recipe
 from ledger.spec.problems import Problem
-from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 from ledger.spec.rules.device import peak_key
+from ledger.spec.written_steps import step_problems
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,323 @@ def _refusal(name: str, accelerator: Accelerator) -> str:
     *rest, last = RUNS_ON[name].architectures
     listed = f"{', '.join(rest)} or {last}" if rest else last
     return f"runs on {listed}, and {accelerator.title} is {accelerator.architecture}"
+
+
+# --- Rules on kinds of attention, and on what runs them ---
+
+WITH_SINKS = ("eager", "cudnn_grouped")  # kernels with a gradient for sinks: Transformer Engine calls cuDNN's
+
+
+def attention_has_its_own_keys(model: Model, at: Places) -> Iterator[Problem]:
+    """Sizes of another kind of attention would be without effect."""
+    for group in model.groups:
+        place = f"model.layers.{group.name}.attention"
+        for key in ATTENTION_KINDS[group.attention.kind].foreign:
+            if f"{place}.{key}" in at.origins:
+                message = f"`{key}` is no size of {group.attention.kind} attention"
+                yield Problem(at(f"{place}.{key}"), message, f"leave `{key}` out, or change `kind`")
+
+
+def attention_sees_one_region(model: Model, at: Places) -> Iterator[Problem]:
+    """A window and chunks are two ways to limit what a token sees."""
+    for group in model.groups:
+        if group.attention.window and group.attention.chunk:
+            place = at(f"model.layers.{group.name}.attention.chunk")
+            yield Problem(place, f"`{group.name}` has a window and chunks", "one of the two")
+
+
+def both_directions_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What sees all tokens has no window and no chunks, and shares of a cut sequence are those of a causal mask."""
+    for group in model.groups:
+        seen = group.attention
+        if not seen.bidirectional:
+            continue
+        path = f"model.layers.{group.name}.attention"
+        for key in [key for key in ("window", "chunk") if getattr(seen, key)]:
+            yield Problem(at(f"{path}.{key}"), f"`{group.name}` is bidirectional and has a {key}", "one of the two")
+        if parallelism.context > 1:
+            message = f"context = {parallelism.context} cuts sequences that `{group.name}` sees in both directions"
+            yield Problem(at("parallelism.context"), message, "`context: 1`: exchanges are those of a causal mask")
+
+
+def sinks_have_a_kernel(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """Few attention kernels take a sink beside the scores, and fewer have a gradient for it."""
+    for group in model.groups:
+        if group.attention.sinks and kernels.attention not in WITH_SINKS:
+            message = f"{kernels.attention} attention has no sinks, and `{group.name}` does"
+            yield Problem(at("kernels.attention"), message, f"`kernels: {{attention: {' | '.join(WITH_SINKS)}}}`")
+
+
+def norms_find_their_heads(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A norm over all heads would need a sum over the devices that hold some of them."""
+    for group in model.groups:
+        if group.attention.qk_norm == "all" and parallelism.tensor > 1:
+            message = f"tensor = {parallelism.tensor} splits the heads over which `{group.name}` norms queries and keys"
+            yield Problem(at("parallelism.tensor"), message, "`tensor: 1`, or `qk_norm: head`")
+
+
+def norms_fit_the_residual(model: Model, at: Places) -> Iterator[Problem]:
+    """Parallel parts are normed before, each or together; one norm for two parts needs them to be parallel."""
+    for group in model.groups:
+        parallel = group.residual == "parallel"
+        if parallel != (group.norms == "shared") and (group.norms == "shared" or group.norms != "pre"):
+            message = f"norms = {group.norms} of `{group.name}` with a {group.residual} residual"
+            legal = "pre or shared" if parallel else "pre, post, sandwich or residual"
+            yield Problem(at(f"model.layers.{group.name}.norms"), message, f"possible here: {legal}")
+
+
+# --- Rules on models of blocks: layers that are written out whole, between dims of their own ---
+
+STEM = "model.stem"
+WITHOUT = ("norm", "embedding", "residual_dropout", "residual_scale", "residual_dtype")  # of models of other layers
+WHOLE_POLICIES = ("none", "full", "every", "layers")
+
+
+def models_are_of_blocks_or_of_parts(model: Model, at: Places) -> Iterator[Problem]:
+    """Blocks stand between a stem that reads images and a head over classes, and no other layer among them."""
+    for group in model.groups:
+        path = f"model.layers.{group.name}"
+        if group.block and not model.stem:
+            yield Problem(at(f"{path}.block"), "a block, and the model has no stem", "`image:` and `stem:`")
+            return
+        if model.stem and not group.block:
+            message = f"`{group.name}` has attention and a feed-forward part, behind a stem"
+            yield Problem(at(path), message, "write it out: `block: {input: ..., dims: ..., steps: [...]}`")
+            return
+        for key in [key for key in ("attention", "mlp", "norms", "residual") if group.block]:
+            if f"{path}.{key}" in at.origins:
+                message = f"`{key}` beside the block of `{group.name}`"
+                yield Problem(at(f"{path}.{key}"), message, "a block is the whole layer: leave it out")
+    if model.stem and not model.image:
+        yield Problem(at(STEM), "a stem, and no image that it reads", "`image: {height: 224, width: 224, channels: 3}`")
+    if model.image and bool(model.stem) == bool(model.image.patch):
+        message = (
+            "a stem reads pixels, and no patches" if model.stem else "an image is cut into patches, or a stem reads it"
+        )
+        where = at("model.image.patch" if model.stem else "model.image")
+        yield Problem(where, message, "leave `patch` out" if model.stem else "`patch: 16`, or `stem:` of steps")
+    for key in WITHOUT if model.stem else ():
+        if f"model.{key}" in at.origins:
+            yield Problem(at(f"model.{key}"), f"`{key}` of a model of blocks", f"leave `{key}` out: steps say all")
+
+
+def blocks_are_like_others(model: Model, at: Places) -> Iterator[Problem]:
+    """A block that is like another has the steps of a group that writes them out."""
+    known = [group.name for group in model.groups if group.block and not group.block.like]
+    for group in model.groups:
+        if not group.block or not group.block.like:
+            continue
+        path = f"model.layers.{group.name}.block"
+        if group.block.like not in known:
+            message = f"`{group.block.like}` is no group that writes its steps out"
+            yield Problem(at(f"{path}.like"), message, f"there are {', '.join(known)}")
+        for key in [key for key in ("input", "weights", "steps") if f"{path}.{key}" in at.origins]:
+            message = f"`{key}` beside `like: {group.block.like}`, which has its own"
+            yield Problem(at(f"{path}.{key}"), message, f"leave `{key}` or `like` out")
+
+
+def stems_are_sound(model: Model, at: Places) -> Iterator[Problem]:
+    """A stem reads images: each with channels, rows and columns, as many as the image has."""
+    stem, image = model.stem, model.image
+    if stem is None:
+        return
+    if stem.like:
+        yield Problem(at(f"{STEM}.like"), "a stem like a block", "write it out: `steps: [...]`")
+        return
+    yield from step_problems(stem, STEM, at)
+    sizes = dict(stem.dims)
+    found = tuple(sizes.get(name, 0) for name in stem.takes[1:])
+    wanted = (image.channels, image.height, image.width) if image else found
+    if stem.takes[:1] != GIVEN[:1] or found != wanted:
+        message = f"the stem starts from `{' '.join(stem.takes)}` ({' x '.join(map(str, found))})"
+        help_text = f"images of {' x '.join(map(str, wanted))}: `input: batch colours height width`"
+        yield Problem(at(f"{STEM}.input"), message, help_text)
+
+
+def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
+    """What a layer starts from is what the one before gives, and the head reads channels as wide as the model says."""
+    made, by = _given(model.stem, STEM, at), "the stem"
+    for group in model.groups:
+        path = f"model.layers.{group.name}.block"
+        gives = _given(group.block, path, at)
+        if not (group.block and gives and made):
+            return
+        where = at(path)
+        unknown = [name for name in group.block.takes[1:] if name not in dict(group.block.dims)]
+        if unknown or group.block.takes[:1] != GIVEN[:1]:
+            message = f"`{group.name}` starts from `{' '.join(group.block.takes)}`"
+            yield Problem(where, message, f"`batch`, then dims of its own{_said(unknown)}")
+            return
+        for before, name in ((made, by), *((gives, "the layer before"),) * (group.repeat > 1)):
+            taken = group.block.sizes_of(group.block.takes)
+            if taken != before:
+                message = f"`{group.name}` starts from {_sizes(taken)}, and {name} gives {_sizes(before)}"
+                yield Problem(where, message, "sizes of `input` are those of what comes before")
+                return
+        made, by = gives, f"`{group.name}`"
+    if model.stem and model.groups and made and made[0] != model.d_model:
+        message = f"d_model = {model.d_model}, and {by} gives {made[0]} channels"
+        yield Problem(at("model.d_model"), message, f"`d_model: {made[0]}`")
+
+
+def _given(part: Custom | None, path: str, at: Places) -> tuple[int, ...]:
+    """The sizes of what a part gives; none where its steps are not sound."""
+    return part.sizes_of(part.gives) if part and part.steps and not any(step_problems(part, path, at)) else ()
+
+
+def _said(unknown: list[str]) -> str:
+    return f"; `{unknown[0]}` has no size" if unknown else ""
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def blocks_stand_alone(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """Adapters are of projections by name, and groups of blocks follow one another."""
+    if model.of_blocks and train.lora:
+        yield Problem(at("train.lora"), "adapters of a model of blocks are not modelled", "`train: {only: [head]}`")
+    if model.of_blocks and model.order:
+        place = at("model.order" if "model.order" in at.origins else "model.alternating")
+        yield Problem(place, "blocks that take turns are not modelled", "write each group in its place")
+
+
+def blocks_are_replicated(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Each device has all blocks, and norms them over its own images."""
+    if not model.of_blocks:
+        return
+    for axis in ("pipeline", "expert"):  # of tensor and context, models of images are refused
+        if getattr(parallelism, axis) > 1:
+            message = f"{axis} = {getattr(parallelism, axis)} is not modelled of a model of blocks"
+            yield Problem(at(f"parallelism.{axis}"), message, f"`{axis}: 1`; `data` is")
+    if parallelism.zero:
+        message = f"zero = {parallelism.zero} is not modelled of a model of blocks"
+        yield Problem(at("parallelism.zero"), message, "`zero: 0`: each device has all weights")
+
+
+def blocks_are_rebuilt_whole(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """A block is checkpointed as a whole, or not at all."""
+    if model.of_blocks and recompute.policy not in WHOLE_POLICIES:
+        message = f"recompute {recompute.policy} of a model of blocks is not modelled"
+        yield Problem(at("recompute"), message, "`none`, `full`, `{every: n}` or `{layers: n}`")
+
+
+# --- Rules on components that a model's author writes ---
+
+
+def custom_components_are_sound(model: Model, at: Places) -> Iterator[Problem]:
+    """Names are there before they are used, einsums parse and fit, and what comes out fits the residual stream."""
+    for group in model.groups:
+        for part, custom in group.written.items():
+            if custom.steps:  # what is like another one, and that is not there, is told elsewhere
+                yield from step_problems(custom, f"model.layers.{group.name}.{part}", at)
+
+
+OWN = ("dims", "weights", "steps", "split")
+
+
+def steps_are_of_custom_attention(model: Model, at: Places) -> Iterator[Problem]:
+    """Only attention of its author's own has steps."""
+    for group in model.groups:
+        path = f"model.layers.{group.name}.attention"
+        for key in [key for key in OWN if f"{path}.{key}" in at.origins and not group.attention.custom]:
+            message = f"`{key}` belongs to no attention of kind {group.attention.kind}"
+            yield Problem(at(f"{path}.{key}"), message, "`kind: custom` has steps of its own")
+
+
+def custom_dims_have_one_size(model: Model, at: Places) -> Iterator[Problem]:
+    """Formulas know a dim of a layer by its name alone."""
+    for group in model.groups:
+        sizes: dict[str, int] = {}
+        for part, custom in group.written.items():
+            for name, size in custom.dims:
+                if sizes.setdefault(name, size) != size:
+                    message = f"`{name}` is {size} here and {sizes[name]} in another part of `{group.name}`"
+                    yield Problem(at(f"model.layers.{group.name}.{part}.dims.{name}"), message, "choose another name")
+
+
+def tokens_that_see_each_other_are_together(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What an author writes out over a sequence has all of it on one device: no exchange is known for it."""
+    cuts = {"context": parallelism.context > 1, "sequence": parallelism.sequence != "off" and parallelism.tensor > 1}
+    for group in model.groups:
+        for part in [part for part, custom in group.written.items() if custom.mixes]:
+            for key in [key for key, cut in cuts.items() if cut]:
+                message = (
+                    f"{key} = {getattr(parallelism, key)} cuts the sequence that {part} of `{group.name}` reads whole"
+                )
+                yield Problem(at(f"parallelism.{key}"), message, "`sequence: off` and `context: 1`")
+
+
+def fields_belong_to_their_kind(model: Model, at: Places) -> Iterator[Problem]:
+    """Only a custom component has steps, and it has nothing else."""
+    own = OWN
+    others = ("d_ff", "activation", "bias", "experts", "top_k", "router", "shared", "capacity_factor")
+    for group in model.groups:
+        path = f"model.layers.{group.name}.mlp"
+        strange = others if group.mlp.kind == "custom" else own
+        for key in [key for key in strange if f"{path}.{key}" in at.origins]:
+            message = f"`{key}` belongs to no feed-forward part of kind {group.mlp.kind}"
+            help_text = "its steps say all" if group.mlp.kind == "custom" else "`kind: custom` has steps of its own"
+            yield Problem(at(f"{path}.{key}"), message, help_text)
+
+
+def custom_dims_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device an equal part of what the author says it cuts."""
+    for group in model.groups:
+        for custom in group.written.values():
+            sizes = dict(custom.dims)
+            for name in [name for _, names in custom.split for name in names if name in sizes]:
+                if sizes[name] % parallelism.tensor:
+                    message = (
+                        f"{name} = {sizes[name]} of `{group.name}` does not split over tensor = {parallelism.tensor}"
+                    )
+                    yield Problem(at("parallelism.tensor"), message, divisors(sizes[name]))
+
+
+# --- Rules on recurrences along the sequence, and on layers that have no feed-forward part beside them ---
+
+
+def groups_share_states(model: Model, at: Places) -> Iterator[Problem]:
+    """Every group of a recurrence writes and reads the states of equally many heads."""
+    for group in model.groups:
+        heads, groups = group.attention.heads, group.attention.state_groups
+        if groups and heads % groups:
+            message = f"heads = {heads} of `{group.name}` is no multiple of state.groups = {groups}"
+            yield Problem(at(f"model.layers.{group.name}.attention.state.groups"), message, divisors(heads))
+
+
+def states_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A device scans whole sequences of all heads: no exchange of states, and no cut of their heads, is modelled."""
+    cuts = {"tensor": parallelism.tensor, "context": parallelism.context}
+    for group in model.groups:
+        for axis in [axis for axis, degree in cuts.items() if degree > 1 and group.attention.recurrent]:
+            message = (
+                f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`, and how that is put together is not modelled"
+            )
+            yield Problem(
+                at(f"parallelism.{axis}"), message, f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
+            )
+
+
+def scans_know_no_documents(model: Model, run: Run, at: Places) -> Iterator[Problem]:
+    """A state that a document leaves would reach the next one of its sequence."""
+    for group in model.groups:
+        if run.documents is not None and group.attention.recurrent:
+            message = f"packed documents with the scan of `{group.name}` are not modelled"
+            yield Problem(at("run.documents"), message, "leave `documents` out, or a model without recurrences")
+
+
+def mixers_stand_alone(model: Model, at: Places) -> Iterator[Problem]:
+    """A layer without a feed-forward part has one norm before its mixer, and one addition."""
+    for group in model.groups:
+        path = f"model.layers.{group.name}"
+        if group.mlp.kind != "none":
+            continue
+        if group.norms != "pre" or group.residual != "sequential":
+            message = (
+                f"`{group.name}` has no feed-forward part, with norms {group.norms} and a {group.residual} residual"
+            )
+            yield Problem(at(f"{path}.mlp"), message, "`norms: pre`, `residual: sequential`")
+        for key in ("d_ff", "activation", "bias", "capacity_factor"):
+            if f"{path}.mlp.{key}" in at.origins:
+                yield Problem(at(f"{path}.mlp.{key}"), f"`{key}` of no feed-forward part", f"leave `{key}` out")

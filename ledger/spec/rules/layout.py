@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.axes import MULTIPLIED
-from ledger.spec.places import Places, divisors, multiples
-from ledger.spec.plan import Cluster, Model, Parallelism, Run, Serve
+from ledger.spec.optimizer import Optimizer
+from ledger.spec.parallelism import MULTIPLIED
+from ledger.spec.paths import Places, divisors, multiples
+from ledger.spec.plan import Accelerator, Cluster, Group, Kernels, Model, Parallelism, Recompute, Run, Serve, Stages
 from ledger.spec.problems import Problem
+from ledger.spec.stages import chunks, depth, slots
 
 
 def devices_are_the_product(cluster: Cluster, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -113,3 +115,339 @@ def zero_needs_replicas(parallelism: Parallelism, at: Places) -> Iterator[Proble
     if parallelism.zero and parallelism.data * parallelism.context == 1:
         message = f"zero = {parallelism.zero} with no data parallelism: there is nothing to split over"
         yield Problem(at("parallelism.zero"), message, "`zero: 0`, or a `data` of 2 or more")
+
+
+# --- Rules on how devices that share weights split them, and on when weights and gradients move ---
+
+
+def groups_multiply(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Hybrid sharding: copies x devices of each copy = data x context."""
+    replicas = parallelism.data * parallelism.context
+    copies, shard = parallelism.replicate, parallelism.shard
+    if shard and copies * shard != replicas:
+        message = f"replicate x shard = {copies} x {shard} = {copies * shard}, but data x context = {replicas}"
+        fitting = f"`shard: {replicas // copies}`" if replicas % copies == 0 else divisors(replicas)
+        yield Problem(at("parallelism.shard"), message, fitting)
+    elif replicas % copies:
+        message = f"replicate = {copies} does not divide data x context = {replicas}"
+        yield Problem(at("parallelism.replicate"), message, divisors(replicas))
+    elif copies == replicas > 1:
+        message = f"replicate = {copies} leaves one device for each copy, so nothing is split"
+        yield Problem(at("parallelism.replicate"), message, "fewer copies, or `zero: 0`")
+
+
+def copies_are_of_something_split(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Hybrid sharding copies what ZeRO splits."""
+    if parallelism.replicate > 1 and not parallelism.zero:
+        message = f"replicate = {parallelism.replicate} with zero = 0: nothing is split, so all devices are copies"
+        yield Problem(at("parallelism.replicate"), message, "`replicate: 1`, or `zero: 3`")
+
+
+def gathering_needs_zero_3(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Only weights that are held split are gathered, and freed again."""
+    default = Parallelism()
+    if parallelism.zero == 3:
+        return
+    for key, what in (("reshard", "no weights are gathered"), ("wrap", "no weights move as one")):
+        if getattr(parallelism, key) != getattr(default, key):
+            message = f"`{key}` with zero = {parallelism.zero}: {what}"
+            yield Problem(at(f"parallelism.{key}"), message, f"leave `{key}` out, or `zero: 3`")
+
+
+def wraps_are_full(model: Model, parallelism: Parallelism, recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """Sets of several layers hold layers of one kind, and every stage holds whole sets."""
+    size = parallelism.wrap
+    if size < 2 or model.bare:
+        return
+    where = at("parallelism.wrap")
+    if model.order or recompute.policy in ("every", "layers", "segment"):
+        what = "groups take turns" if model.order else "layers are recomputed differently"
+        yield Problem(where, f"wrap: {{every: {size}}}, but {what}, so sets would be unlike", "`wrap: layer`")
+        return
+    for group in model.groups:
+        if group.repeat % size:
+            message = f"{group.repeat} layers of `{group.name}` do not divide into sets of {size}"
+            yield Problem(where, message, divisors(group.repeat))
+    uneven = [held for held in chunks(model, parallelism) if held % size]
+    if uneven and not any(group.repeat % size for group in model.groups):
+        message = f"the layers of a pipeline stage, {uneven[0]}, do not divide into sets of {size}"
+        yield Problem(where, message, divisors(uneven[0]))
+
+
+def reduction_is_split(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """ZeRO 2 holds no whole gradients, so nothing could wait for the end of a step."""
+    if parallelism.reduce == "step" and parallelism.zero == 2:
+        message = "reduce: step with zero = 2: gradients that are held split are reduced as they come"
+        yield Problem(at("parallelism.reduce"), message, "`reduce: micro_batch`, or `zero: 1` or `3`")
+
+
+def buckets_are_of_replicas(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Buckets belong to the all-reduce of whole gradients."""
+    if parallelism.zero and parallelism.bucket != Parallelism().bucket:
+        message = f"bucket with zero = {parallelism.zero}: gradients are reduced set by set"
+        yield Problem(at("parallelism.bucket"), message, "leave `bucket` out, or `zero: 0`")
+
+
+# --- Rules on what lives in host memory ---
+
+OFFLOAD = "parallelism.offload"
+LAYERS = f"{OFFLOAD}.activations"
+ALL = "`activations: true`, which is all layers"
+
+
+def host_updates_elements(parallelism: Parallelism, optimizer: Optimizer, at: Places) -> Iterator[Problem]:
+    """An update that multiplies matrices runs where the matrix units are."""
+    if parallelism.updates_on_host and optimizer.newton_schulz is not None:
+        message = f"offload of {optimizer.title}: its update multiplies matrices, which is not modelled on the host"
+        yield Problem(at(OFFLOAD), message, "leave `offload` out, or an optimizer that works element by element: adamw")
+
+
+def host_weights_are_gathered(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Weights come from the host share by share, before they are gathered."""
+    if "weights" in parallelism.offload and parallelism.zero != 3:
+        message = f"offload of weights with zero = {parallelism.zero}: only weights that are gathered come and go"
+        yield Problem(at(OFFLOAD), message, "`zero: 3`, or `offload: [optimizer]`")
+
+
+def drives_are_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What is offloaded to drives needs their capacity and their bandwidth."""
+    sold = accelerator.host if accelerator.host and accelerator.host.devices == cluster.devices_per_node else None
+    host = cluster.host or sold
+    if parallelism.offload.nvme and (host is None or host.nvme is None):
+        message = "offload of the optimizer to NVMe, but no drives are stated"
+        help_text = "`cluster: {host: {nvme: {capacity: 30 TB, read: 50 GB/s, write: 25 GB/s, source: ...}, ...}}`"
+        yield Problem(at(OFFLOAD), message, help_text)
+    if parallelism.offload.nvme and "weights" in parallelism.offload:
+        message = "offload of weights with an optimizer on NVMe is not modelled"
+        yield Problem(at(OFFLOAD), message, "leave `weights` out, or `optimizer: true`")
+
+
+def hosted_layers_are_alike(
+    model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
+) -> Iterator[Problem]:
+    """Layers whose activations leave are the first of each stage, which otherwise treats its layers alike."""
+    asked = parallelism.offload.layers
+    if not asked or model.bare:
+        return
+    layers = sum(group.repeat for group in model.groups)
+    if asked > layers:
+        message = f"offload of the activations of {asked} layers, but the model has {layers}"
+        yield Problem(at(LAYERS), message, f"at most {layers}, or {ALL}")
+    elif model.order:
+        yield Problem(at(LAYERS), "layers are counted, but the model's groups take turns", ALL)
+    elif recompute.policy in ("every", "layers", "segment"):
+        message = f"layers are counted, but recompute = {recompute.policy} already treats layers differently"
+        yield Problem(at(LAYERS), message, f"{ALL}, or a policy for every layer: `full`, `selective`")
+    elif parallelism.wrap > 1:
+        message = f"layers are counted, but sets of {parallelism.wrap} of them move as one"
+        yield Problem(at(LAYERS), message, f"{ALL}, or `wrap: layer`")
+    elif parallelism.interleave > 1 and len(model.groups) > 1:
+        message = f"layers are counted in each of {parallelism.interleave} chunks, but the model has several groups"
+        yield Problem(at(LAYERS), message, f"{ALL}, or `interleave: 1`")
+
+
+def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Places) -> Iterator[Problem]:
+    """A parameter count has no layers whose gradients could move."""
+    if parallelism.offload and model.bare:
+        message = f"offload of {parallelism.offload} with a bare parameter count: nothing moves in it"
+        yield Problem(at(OFFLOAD), message, "leave `offload` out, or give the model its layers")
+
+
+def host_is_stated(
+    parallelism: Parallelism, cluster: Cluster, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What lives on a host needs its memory, and an update there its bandwidth."""
+    sold = accelerator.host
+    known = cluster.host or (sold and sold.devices == cluster.devices_per_node)
+    if parallelism.offload and not known:
+        untimed = (
+            ", and the update there is taken to cost nothing beside its copies" if parallelism.updates_on_host else ""
+        )
+        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked{untimed}"
+        nodes = f"; `{accelerator.name}` is sold in nodes of {sold.devices}" if sold else ""
+        help_text = "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}`, of a node" + nodes
+        yield Problem(at(OFFLOAD), message, help_text)
+
+
+def host_sums_wait(parallelism: Parallelism, run: Run, at: Places) -> Iterator[Problem]:
+    """A gradient that is added to another in host memory is waited for."""
+    several = run.global_batch > run.micro_batch * parallelism.data
+    if "weights" in parallelism.offload and several and not parallelism.reduces_once:
+        message = "gradients of each micro-batch are added up on the host, so no copy of one hides behind backward"
+        yield Problem(at(OFFLOAD), message, "`reduce: step` sends them once, and keeps whole gradients until then")
+
+
+# --- Rules on how a pipeline cuts the layers, and in which order its devices work ---
+
+# Schedules in which a device may have other than one chunk of layers: several, or any number.
+ONE, SEVERAL, ANY = "one", "several", "any number"
+CHUNKS = {"interleaved": SEVERAL, "zero_bubble": ANY}
+
+
+def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """The layers of all chunks are the layers of the model."""
+    if model.bare or chunks(model, parallelism):
+        return
+    stated, layers, count = parallelism.stages, depth(model), slots(parallelism)
+    if stated.each:
+        yield from _listed(stated.each, layers, count, at)
+    elif stated.first is not None or stated.last is not None:
+        given = [number for number in (stated.first, stated.last) if number is not None]
+        rest, inner = layers - sum(given), count - len(given)
+        ends = " and ".join(map(str, given))
+        message = f"{layers} layers less {ends} at the ends are {rest}, which do not split into {inner} equal chunks"
+        if rest < 0:
+            message = f"{ends} layers at the ends are more than the {layers} of the model"
+        yield Problem(at("parallelism.stages"), message, _closest(rest, inner))
+    elif stated.ends == "shared":
+        message = f"{layers} layers do not split into pipeline x interleave = {count} equal chunks"
+        yield Problem(at("parallelism.pipeline"), message, f"{divisors(layers)}; or `stages`, or `ends: layer`")
+    else:
+        words = {"layer": f"{layers} layers, and two ends that count as one each,", "own": f"{layers} layers"}
+        inner = count if stated.ends == "layer" else count - 2
+        message = f"{words[stated.ends]} do not split into {max(0, inner)} equal chunks (ends = {stated.ends})"
+        yield Problem(at("parallelism.ends"), message, f"`ends: shared`, or `stages` with {count} numbers of layers")
+
+
+def _listed(each: tuple[int, ...], layers: int, count: int, at: Places) -> Iterator[Problem]:
+    if len(each) != count:
+        message = f"`stages` lists {len(each)} chunks, but pipeline x interleave = {count}"
+        yield Problem(at("parallelism.stages"), message, f"{count} numbers whose sum is {layers}")
+    else:
+        message = f"`stages` lists {sum(each)} layers, but the model has {layers}"
+        more = layers - sum(each)
+        amount = f"{abs(more)} layer{'s' if abs(more) > 1 else ''}"
+        yield Problem(at("parallelism.stages"), message, f"add {amount}" if more > 0 else f"take {amount} away")
+
+
+def _closest(rest: int, inner: int) -> str:
+    if rest > 0 and inner > 0:
+        return f"of what is left, {multiples(rest, inner)}"
+    return "fewer layers at the ends"
+
+
+def stages_have_layers(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Of a bare parameter count there are no layers to place."""
+    if model.bare and parallelism.stages != Stages():
+        key = "ends" if parallelism.stages == Stages(ends=parallelism.stages.ends) else "stages"
+        message = f"`{key}` of a model of which only a count is known: it has no layers to place"
+        yield Problem(at(f"parallelism.{key}"), message, f"leave `{key}` out, or a model with layers")
+
+
+def stages_are_stated_once(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A list of stages says what the ends hold."""
+    stated = parallelism.stages
+    if stated.ends != "shared" and stated != Stages(ends=stated.ends):
+        message = f"both `stages` and `ends: {stated.ends}` say how many layers the ends hold"
+        yield Problem(at("parallelism.ends"), message, "leave one of them out; a stage of 0 layers has an end alone")
+
+
+def interleave_needs_pipeline(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Interleaving gives a pipeline stage several chunks."""
+    if parallelism.interleave > 1 and parallelism.pipeline == 1:
+        message = f"interleave = {parallelism.interleave} without a pipeline"
+        yield Problem(at("parallelism.interleave"), message, "`interleave: 1`, or a `pipeline` of 2 or more")
+
+
+def schedule_needs_pipeline(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Without stages there is nothing to order."""
+    if parallelism.schedule and parallelism.pipeline == 1:
+        message = f"schedule = {parallelism.schedule} without a pipeline"
+        yield Problem(at("parallelism.schedule"), message, "leave `schedule` out, or a `pipeline` of 2 or more")
+
+
+def schedule_fits_the_chunks(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A schedule is for one chunk of layers a device, or for several."""
+    name, count = parallelism.scheduled, parallelism.interleave
+    allowed = CHUNKS.get(name, ONE)
+    if parallelism.pipeline > 1 and allowed != ANY and (count > 1) != (allowed == SEVERAL):
+        message = f"schedule = {name} is for {allowed} chunk{'s' if allowed == SEVERAL else ''} of layers a device"
+        message += f", and interleave = {count}"
+        fitting = ", ".join(f"`{other}`" for other in CHUNKS) if count > 1 else f"any but `{name}`"
+        yield Problem(at("parallelism.schedule"), message, f"with interleave = {count}: {fitting}")
+
+
+def both_ends_share_the_work(parallelism: Parallelism, run: Run, at: Places) -> Iterator[Problem]:
+    """Micro-batches that enter at both ends come in pairs, and so do the stages that a device holds.
+
+    Source: deepseek-ai/DualPipe, dualpipe/dualpipe.py, which asserts both.
+    """
+    mesh = parallelism
+    if mesh.scheduled != "dual_pipe" or mesh.pipeline == 1:
+        return
+    if mesh.pipeline % 2:
+        message = f"schedule = dual_pipe needs an even number of stages, not {mesh.pipeline}"
+        yield Problem(at("parallelism.pipeline"), message, multiples(mesh.pipeline, 2))
+    count, rest = divmod(run.global_batch, mesh.data * run.micro_batch)
+    if not rest and (count % 2 or count < 2 * mesh.pipeline):
+        message = f"schedule = dual_pipe needs an even number of micro-batches, at least 2 x pipeline, not {count}"
+        least = 2 * mesh.pipeline * mesh.data * run.micro_batch
+        yield Problem(at("run.global_batch"), message, f"`global_batch: {least}` or more, in steps of 2 micro-batches")
+
+
+# --- Rules on what attention can do with a sequence that is cut over devices ---
+
+# Kernels that hand out the log of each row's sum, by which the results of blocks of keys are put together, and that
+# take any number of heads.
+FUSED = ("flash", "flash_repeated", "flash3", "efficient", "cudnn", "cudnn_grouped")
+
+
+def exchange_needs_context(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What is not cut needs no exchange."""
+    if parallelism.context > 1:
+        return
+    for field, default in (("context_exchange", "all_gather"), ("context_balance", "zigzag")):
+        value = getattr(parallelism, field)
+        if value != default:
+            message = f"{field} = {value} without context parallelism"
+            yield Problem(at(f"parallelism.{field}"), message, f"leave `{field}` out, or a `context` of 2 or more")
+
+
+def exchange_needs_a_fused_kernel(kernels: Kernels, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Blocks of a ring are put together by the sums of their rows, which only fused kernels hand out."""
+    exchange = parallelism.context_exchange
+    if parallelism.context > 1 and exchange != "all_gather" and kernels.attention not in FUSED:
+        message = f"context_exchange = {exchange} cannot run with {kernels.attention} attention"
+        help_text = f"`kernels.attention` of {', '.join(FUSED)}; or `context_exchange: all_gather`"
+        yield Problem(at("parallelism.context_exchange"), message, help_text)
+
+
+def rings_see_everything(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Windows and chunks leave blocks of a ring, or ranks in plain order, without work: no framework runs them so."""
+    mesh = parallelism
+    plain = mesh.context_balance == "none"
+    if mesh.context == 1 or not (plain or mesh.context_exchange == "ring"):
+        return
+    field = "context_exchange" if mesh.context_exchange == "ring" else "context_balance"
+    for group in model.groups:
+        limit = _limit(group)
+        if limit:
+            message = f"{field} = {getattr(mesh, field)}, but layers of `{group.name}` see only a {limit}"
+            legal = "`all_gather` or `all_to_all`" if field == "context_exchange" else "`zigzag`"
+            yield Problem(at(f"parallelism.{field}"), message, legal)
+
+
+def _limit(group: Group) -> str:
+    if group.attention.window is not None:
+        return f"window of {group.attention.window} tokens"
+    return f"chunk of {group.attention.chunk} tokens" if group.attention.chunk is not None else ""
+
+
+def heads_split_over_context(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """An all-to-all cuts heads instead of the sequence, within tensor parallelism (Jacobs et al. 2023, 2309.14509)."""
+    mesh = parallelism
+    if mesh.context == 1 or mesh.context_exchange != "all_to_all":
+        return
+    parts = mesh.tensor * mesh.context
+    for group in model.groups:
+        for field in ("heads", "kv_heads"):
+            count = getattr(group.attention, field)
+            if count % parts and not count % mesh.tensor:
+                message = f"{field} = {count} of `{group.name}` does not split over tensor x context = {parts}"
+                message += " (context_exchange = all_to_all)"
+                each = count // mesh.tensor
+                yield Problem(
+                    at("parallelism.context"), message, f"{divisors(each)}; or `context_exchange: all_gather`"
+                )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 
-from ledger.spec.kernel_families import BYTE_CACHES
+from ledger.spec.kernel_classes import BYTE_CACHES
 from ledger.spec.parts import field_rows
-from ledger.spec.places import Places
+from ledger.spec.paths import Places
 from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Stack
 from ledger.spec.problems import Problem
 

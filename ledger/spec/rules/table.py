@@ -8,32 +8,24 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ledger.spec.places import Places
+from ledger.spec.paths import Places
 from ledger.spec.problems import Problem
-from ledger.spec.rules import (
-    architecture,
-    attention,
-    blocks,
-    context,
-    custom,
-    device,
-    documents,
-    effects,
-    encoders,
-    experts,
-    formats,
-    images,
-    layout,
-    model,
-    offload,
-    operations,
-    pipeline,
-    recurrence,
-    serving,
-    sharding,
-    states,
-    training,
-)
+from ledger.spec.rules import architecture, device, encoders, layout, model, serving, training
+from ledger.spec.rules import architecture as attention
+from ledger.spec.rules import architecture as blocks
+from ledger.spec.rules import architecture as custom
+from ledger.spec.rules import architecture as recurrence
+from ledger.spec.rules import device as effects
+from ledger.spec.rules import device as operations
+from ledger.spec.rules import encoders as images
+from ledger.spec.rules import layout as context
+from ledger.spec.rules import layout as offload
+from ledger.spec.rules import layout as pipeline
+from ledger.spec.rules import layout as sharding
+from ledger.spec.rules import model as experts
+from ledger.spec.rules import training as documents
+from ledger.spec.rules import training as formats
+from ledger.spec.rules import training as states
 
 Rule = Callable[..., Iterator[Problem]]
 # Parts that say how a model is trained: of a plan that serves, rules that read one of them have nothing to hold to.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ledger.spec.documents import TOLD_BOUNDS, WRITES_SCORES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
-from ledger.spec.places import Places
-from ledger.spec.plan import Group, Kernels, Model, Parallelism, Recompute, Run, Train
+from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
+from ledger.spec.paths import Places, multiples
+from ledger.spec.plan import Accelerator, Group, Kernels, Model, Parallelism, Precision, Recompute, Run, Serve, Train
+from ledger.spec.precision import HALF, WHOLE_TENSOR
 from ledger.spec.problems import Problem
+from ledger.spec.rules.device import peak_key
 
 LAYER_PARTS = ("attention", "mlp", "attention_norm", "mlp_norm")  # of every layer
 MODEL_ENDS = ("embedding", "head", "final_norm")
@@ -189,3 +193,250 @@ def frozen_layers_move_alone(
     if recompute.policy == "segment":
         message = "layers are rebuilt in segments, but the first layer has another backward pass"
         yield Problem(at("recompute"), message, "`full`, or `train: all`")
+
+
+# --- Rules on optimizers and on quantised operands ---
+
+
+def update_exists(optimizer: Optimizer, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """The optimizer has the implementation that the plan names; what the stack prefers gives way by itself."""
+    there = optimizer.implementations()
+    if there and kernels.optimizer not in there:
+        message = f"{optimizer.title or optimizer.name} has no {kernels.optimizer} update"
+        yield Problem(at("kernels.optimizer"), message, f"it has {', '.join(there)}")
+
+
+def every_weight_is_updated(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
+    """What a rule does not update, another does."""
+    rule, place = optimizer, "optimizer"
+    while rule.otherwise is not None:
+        rule, place = rule.otherwise, f"{place}.otherwise"
+    left = [kind for kind in WEIGHT_KINDS if kind not in rule.weights]
+    if left:
+        message = f"nothing updates the {' and '.join(left)}: {rule.title} is for {' and '.join(rule.weights)}"
+        yield Problem(at(f"{place}.weights"), message, "`otherwise: adamw` updates the rest")
+
+
+def update_multiplies(optimizer: Optimizer, accelerator: Accelerator, at: Places) -> Iterator[Problem]:
+    """The accelerator multiplies in the dtype of the products that an update is made of."""
+    schulz = optimizer.newton_schulz
+    if schulz is not None and peak_key(schulz.dtype) not in accelerator.peak:
+        message = f"{accelerator.title} has no {schulz.dtype} peak, and {optimizer.title} multiplies in it"
+        yield Problem(at("optimizer.newton_schulz.dtype"), message, f"it has {', '.join(accelerator.peak)}")
+
+
+def states_are_of_a_shape(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
+    """Scales belong to blocks of whole states."""
+    for name, state in optimizer.states.items():
+        odd = sorted(set(state.shapes.values()) - {"whole"})
+        if state.scales is not None and odd:
+            message = f"`{name}` has scales for blocks of {state.scales.block}, but is {' and '.join(odd)}"
+            yield Problem(at(f"optimizer.states.{name}.scales"), message, "only `shape: whole` is cut into blocks")
+
+
+# --- quantised operands -------------------------------------------------------------------------
+
+ALIGNED = 16  # bytes: torch._scaled_mm and cuBLASLt multiply 8-bit matrices whose sides are multiples of this
+PACKED = {"e2m1": 2}  # elements of a byte
+
+
+def operands_are_aligned(
+    model: Model, precision: Precision, parallelism: Parallelism, run: Run, at: Places
+) -> Iterator[Problem]:
+    """Every side of a quantised product is a multiple of 16 bytes on each device."""
+    recipe = precision.matmul
+    if recipe is None or model.bare:
+        return
+    step = ALIGNED * PACKED.get(recipe.format, 1)
+    tokens = run.micro_batch * run.seq_len // parallelism.context
+    sizes = {"run.seq_len": ("tokens of a micro-batch", tokens), "model.d_model": ("d_model", model.d_model)}
+    for group in model.groups:
+        attention, path = group.attention, f"model.layers.{group.name}"
+        if not attention.expanded and not recipe.leaves("attention", group.name):
+            for field, count in attention.split_heads.items():
+                width = count * attention.head_dim // parallelism.tensor
+                sizes[f"{path}.attention.{field}"] = f"{field} x head_dim of `{group.name}`", width
+        if not recipe.leaves("mlp", group.name):
+            width = group.mlp.d_ff // parallelism.tensor
+            sizes[f"{path}.mlp.d_ff"] = f"d_ff of `{group.name}`", width
+    for path, (name, size) in sizes.items():
+        if size % step:
+            message = f"{name} = {size} on a device: {recipe.format} matmuls need multiples of {step}"
+            yield Problem(at(path), message, multiples(size, step))
+
+
+def blocks_fit(model: Model, precision: Precision, at: Places) -> Iterator[Problem]:
+    """A width that blocks do not divide ends in a short block, which has a scale of its own."""
+    recipe = precision.matmul
+    if recipe is None or model.bare:
+        return
+    block = max(recipe.activation_block[1], recipe.weight_block[1])
+    if block > 1 and model.d_model % block:
+        message = f"d_model = {model.d_model} is no multiple of blocks of {block}: the last block is padded"
+        yield Problem(at("model.d_model"), message, multiples(model.d_model, block))
+
+
+def quantised_streams_are_saved(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Where a sequence is gathered before it is quantised, backward keeps the copies of the gathered one."""
+    recipe = precision.matmul
+    quantised = recipe is None or (recipe.gathers, recipe.saves) == ("quantised", "quantised")
+    if not quantised and parallelism.tensor > 1 and parallelism.sequence == "regather":
+        message = "sequence = regather with matmuls that quantise what was gathered: backward keeps those copies"
+        help_ = "`sequence: save_gathered` or `off`, or a precision with `matmul: {gathers: quantised}`"
+        yield Problem(at("parallelism.sequence"), message, help_)
+
+
+def what_is_stored_narrow_is_wide(precision: Precision, at: Places) -> Iterator[Problem]:
+    """Activations that wait for backward in another format have 16 bits before."""
+    if precision.stored and precision.compute not in HALF:
+        message = f"`stored` narrows activations of 16 bits, but the precision computes in {precision.compute}"
+        yield Problem(at("precision.stored"), message, "a precision that computes in bf16, or leave it out")
+
+
+def recipes_fit_their_scales(precision: Precision, at: Places) -> Iterator[Problem]:
+    """One layout serves both passes only where a transposed matrix has the same scales."""
+    recipe = precision.matmul
+    if recipe is None:
+        return
+    if recipe.layouts == "one" and (recipe.activation_block, recipe.weight_block) != (WHOLE_TENSOR, WHOLE_TENSOR):
+        message = "layouts = one with scales of rows or blocks: backward contracts the other side"
+        yield Problem(at("precision.matmul.layouts"), message, "`layouts: both`, or one scale a tensor")
+    if recipe.history and (recipe.activation_block, recipe.weight_block) != (WHOLE_TENSOR, WHOLE_TENSOR):
+        message = "delayed scaling with scales of rows or blocks"
+        yield Problem(at("precision.matmul.scales.history"), message, "leave `history` out, or one scale a tensor")
+
+
+# --- Rules on the formats that parts of a model are stored in ---
+
+BASE = "precision.weights.base"
+
+
+def stored_weights_are_frozen(model: Model, precision: Precision, train: Train, at: Places) -> Iterator[Problem]:
+    """What is only stored quantised has no gradient (bitsandbytes, Params4bit: `requires_grad=False`)."""
+    if not precision.weights.is_stored_only or train.lora is not None or _leaves_matrices(model, train):
+        return
+    message = f"weights in {precision.weights.base} cannot be trained, and this plan trains matrices of layers"
+    yield Problem(at(BASE), message, "`train: {lora: {rank: 16, targets: [q, v]}}`, or weights in bf16")
+
+
+def quantised_weights_are_gathered(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What is quantised before it is gathered is gathered: by ZeRO 3."""
+    recipe = precision.matmul
+    if recipe is not None and recipe.weights == "gathered" and parallelism.zero < 3:
+        message = f"precision.matmul.weights: gathered with zero = {parallelism.zero}, which gathers no weights for use"
+        yield Problem(at("precision.matmul.weights"), message, "`weights: kept` or `weights: anew`, or `zero: 3`")
+
+
+def second_layouts_are_of_lasting_weights(precision: Precision, at: Places) -> Iterator[Problem]:
+    """A layout is made of another one where that lasts, and where there are two."""
+    recipe = precision.matmul
+    if recipe is not None and recipe.turned == "anew" and not recipe.turns:
+        why = "backward makes all copies anew" if not recipe.lasts else "there is one layout"
+        message = f"precision.matmul.turned: anew has no effect: {why}"
+        yield Problem(at("precision.matmul.turned"), message, "leave `turned` out")
+
+
+def _leaves_matrices(model: Model, train: Train) -> bool:
+    """Whether no matrix of a layer is trained."""
+    names = set(train.names)
+    if train.kind == "only":
+        return names <= {*MODEL_ENDS, "attention_norm", "mlp_norm"}
+    whole = {group.name for group in model.groups} <= names
+    return train.kind == "frozen" and (whole or {*LAYER_PARTS[:2]} <= names)
+
+
+def stored_weights_are_multiplied_wide(
+    model: Model, precision: Precision, kernels: Kernels, at: Places
+) -> Iterator[Problem]:
+    """What is only stored quantised is brought back to `compute`, by a kernel before each product with it."""
+    if not precision.weights.is_stored_only:
+        return
+    base = precision.weights.base
+    if precision.matmul is not None:
+        message = (
+            f"weights in {base} are brought back to {precision.compute}, and a matmul recipe would quantise them anew"
+        )
+        yield Problem(at(BASE), message, "leave out `matmul`, or keep weights in bf16")
+    kinds = {group.mlp.kind for group in model.groups}
+    if "experts" in kinds and kernels.experts == "batched_mm":
+        message = f"batched_mm copies rows of the experts' weights, which are not there as rows in {base}"
+        yield Problem(at("kernels.experts"), message, "`grouped_mm` or `eager`")
+    if "custom" in kinds:
+        message = f"products of a custom feed-forward part do not bring back weights in {base}"
+        yield Problem(at(BASE), message, "`mlp: {kind: gated}` or `plain`, or weights in bf16")
+
+
+def experts_of_another_format_serve(precision: Precision, serve: Serve | None, at: Places) -> Iterator[Problem]:
+    """Experts in a format of their own are weights that nobody trains (gpt-oss: MXFP4 in its checkpoint)."""
+    if precision.weights.experts and serve is None:
+        message = f"experts in {precision.weights.experts} beside other matrices in {precision.weights.base} can serve"
+        help_text = "leave `experts` out, so that they are kept as `base`"
+        yield Problem(at("precision.weights.experts"), f"{message}, and this plan trains", help_text)
+
+
+def adapters_have_a_format(train: Train, at: Places) -> Iterator[Problem]:
+    """A format of adapters is of a plan that trains some."""
+    if at.states("precision.weights.adapters") and train.lora is None:
+        message = "`precision.weights.adapters` has no effect: the plan trains no adapters"
+        yield Problem(at("precision.weights.adapters"), message, "`train: {lora: ...}`, or leave it out")
+
+
+def formats_have_their_parts(model: Model, at: Places) -> Iterator[Problem]:
+    """A format that a plan states itself is of weights that the model has."""
+    if at.states("precision.weights.head") and model.tied:
+        message = "`precision.weights.head` has no effect: the head's weight is the embedding's"
+        yield Problem(at("precision.weights.head"), message, "`embedding:` says what both are kept in")
+    if at.states("precision.weights.experts") and not any(group.mlp.experts for group in model.groups):
+        message = "`precision.weights.experts` has no effect: the model has no experts"
+        yield Problem(at("precision.weights.experts"), message, "leave it out")
+
+
+# --- Rules on documents that are packed into sequences ---
+
+DOCUMENTS = "run.documents"
+
+
+def documents_fit_their_sequence(run: Run, at: Places) -> Iterator[Problem]:
+    """A sequence holds whole documents of several lengths, whose shares are all of them."""
+    if run.documents is None or not run.documents.lengths:
+        return
+    longest, shares = max(one.tokens for one in run.documents.lengths), sum(o.share for o in run.documents.lengths)
+    if longest > run.seq_len:
+        message = f"documents of {longest} tokens do not fit sequences of {run.seq_len}"
+        yield Problem(at(f"{DOCUMENTS}.lengths"), message, "state the lengths of the parts that they are cut into")
+    if abs(float(shares) - 1) > 1e-6:
+        message = f"the shares of documents sum to {float(shares):.6g}, not 1"
+        yield Problem(at(f"{DOCUMENTS}.lengths"), message, "give the share of all documents that have each length")
+
+
+def documents_have_a_kernel(
+    run: Run, kernels: Kernels, parallelism: Parallelism, model: Model, at: Places
+) -> Iterator[Problem]:
+    """Attention that stays within documents is told their bounds, or masks its scores."""
+    if run.documents is None:
+        return
+    if kernels.attention not in (*TOLD_BOUNDS, *WRITES_SCORES):
+        message = f"{kernels.attention} attention knows no bounds of documents"
+        yield Problem(at(DOCUMENTS), message, f"`kernels.attention` of {', '.join((*TOLD_BOUNDS, *WRITES_SCORES))}")
+    if parallelism.context > 1:
+        message = f"packed documents with context = {parallelism.context}: how they are cut is not modelled"
+        yield Problem(at(DOCUMENTS), message, "`context: 1`, or leave `documents` out")
+    for group in model.groups:
+        if group.attention.bidirectional:
+            message = f"packed documents with layers of `{group.name}` that see both directions are not modelled"
+            yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a causal model")
+        if any(custom.mixes for custom in group.written.values()):
+            message = (
+                f"packed documents with a part of `{group.name}` that is written out over a sequence: not modelled"
+            )
+            yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a kind of attention that is known")
+        if group.attention.chunk is not None:
+            message = f"packed documents with layers of `{group.name}` that see chunks are not modelled"
+            yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a model without chunks")
+
+
+def documents_are_shorter(run: Run, at: Places) -> Iterator[Problem]:
+    """A document as long as its sequence is what a sequence is without any."""
+    if run.documents is not None and run.documents.length >= run.seq_len:
+        message = f"`documents` has no effect: one of {run.documents.length} tokens fills a sequence of {run.seq_len}"
+        yield Problem(at(DOCUMENTS), message, "leave it out, or a longer `seq_len`")

@@ -20,10 +20,8 @@ import ledger
 from ledger.cli import main
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.seals import opening, reproduction
-from ledger.report.seals.alike import same_text
-from ledger.report.seals.carried import CLOSING, MOST_VALUES, OPENING
-from ledger.report.seals.reading import MOST_LISTED, read_seal
-from ledger.report.seals.seal import record_digest
+from ledger.report.seals.reproduction import CLOSING, MOST_VALUES, OPENING, same_text
+from ledger.report.seals.seal import MOST_LISTED, read_seal, record_digest
 from ledger.spec.library import installed_specs
 from ledger.spec.problems import SpecError
 

@@ -16,9 +16,9 @@ from pypdf import PdfReader
 
 import ledger
 from ledger.report.html import data_block
-from ledger.report.seals.carried import carried_seal
 from ledger.report.seals.gathering import seal_of
 from ledger.report.seals.opening import sealed
+from ledger.report.seals.reproduction import carried_seal
 from ledger.report.seals.seal import published_seal
 from ledger.spec.load import load_plan
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.megatron import interleaved
 from ledger.lab.judges.megatron.attention import beside_a_core
-from ledger.lab.judges.megatron.experts import expert_choice, sorted_places
-from ledger.lab.judges.megatron.interleaved import AFTER, BACKWARD, FORWARD
 from ledger.lab.judges.megatron.scales import (
     norm_gradient,
     padded_scales,
@@ -16,10 +15,31 @@ from ledger.lab.judges.megatron.scales import (
     stashed_scales,
     turned_columns,
 )
-from ledger.lab.judges.role_instant import BETWEEN, RoleInstant, token_ids
+from ledger.lab.judges.protocol import BETWEEN, RoleInstant, token_ids
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
+
+
+def sorted_places(at: RoleInstant) -> int:
+    """The places of each expert's rows, which the dispatcher keeps, and those from which they are put back.
+
+    `sort_input_by_local_experts` and `restore_output_by_local_experts` of
+    megatron/core/transformer/moe/token_dispatcher.py, which share a storage where a device has one expert, or all of
+    them; where it has several, also how many rows of each came (`num_global_tokens_per_local_expert`).
+    """
+    layout, found = at.plan.parallelism, 0
+    for group, count in zip(at.plan.model.groups, at.role.layers, strict=True):
+        lists = 1 if group.mlp.experts == layout.expert else 3 if layout.expert * layout.tensor > 1 else 2
+        found += INDEX * group.mlp.experts * layout.tensor * lists * count
+    return found
+
+
+def expert_choice(at: RoleInstant) -> int:
+    """What corrects which experts are chosen, and how many tokens chose each: two fp32 an expert (moe/router.py)."""
+    groups = zip(at.plan.model.groups, at.role.layers, strict=True)
+    corrected = (count * group.mlp.experts for group, count in groups if group.mlp.router.scores == "sigmoid")
+    return 2 * WIDE * sum(corrected)
 
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
@@ -129,16 +149,16 @@ def _frames(at: RoleInstant) -> int:
 def _lists_of_chunks(at: RoleInstant) -> int:
     """Where chunks take turns, what the schedule replayed holds in the passes of those that a moment is of."""
     layout, chunks = at.plan.parallelism, at.plan.parallelism.interleave
-    found = interleaved.visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
+    found = visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
     phase, several = FORWARD if at.forward else BACKWARD, sum(at.role.layers) > chunks
     if at.moment == "backward/input":
-        return interleaved.beside(found, AFTER, {0}) * _stream(at)
+        return beside(found, AFTER, {0}) * _stream(at)
     if at.moment.endswith("/inner"):
-        return interleaved.beside(found, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
+        return beside(found, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
     if at.moment == "forward/input" or at.moment.endswith(("/start", "/end")):
         framed = several and not at.forward  # the gradient that came, while the chunk's first layer runs
-        return (interleaved.beside(found, phase, {0}) + framed) * _stream(at)
-    return interleaved.beside(found, phase, {chunks - 1}) * _stream(at) + _after_loss(at)
+        return (beside(found, phase, {0}) + framed) * _stream(at)
+    return beside(found, phase, {chunks - 1}) * _stream(at) + _after_loss(at)
 
 
 def _after_loss(at: RoleInstant) -> int:
@@ -250,3 +270,189 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "the gradient that a norm gives, where its products' columns were": norm_gradient,
     "columns in blocks, before they are turned": turned_columns,
 }
+
+
+# --- interleaved ---
+
+FORWARD, BACKWARD, AFTER = "forward", "backward", "after backward"
+
+
+@dataclass(eq=False)
+class Sent:
+    """A tensor that goes from stage to stage: its gradient, and whether its data is gone (deallocate_output_tensor)."""
+
+    gradient: Sent | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A pass of a chunk on a stage: chunks of micro-batches in flight with it, and tensors held beside what they save.
+
+    AFTER it, its own gradients are among these.
+    """
+
+    phase: str
+    chunk: int
+    flying: int
+    beside: int
+
+
+@dataclass
+class Stage:
+    """One stage of `stages` with `chunks`, and what it holds of `count` micro-batches as the schedule goes on."""
+
+    place: int
+    stages: int
+    chunks: int
+    count: int
+    inputs: list[list[Sent | None]] = field(init=False)
+    outputs: list[list[Sent | None]] = field(init=False)
+    gradients: list[list[Sent | None]] = field(init=False)
+    received: list[Sent | None] = field(init=False)  # of each chunk what came last: decoder.input_tensor
+    saved: list[tuple[Sent | None, int]] = field(default_factory=list)  # inputs that layers save, with their chunk
+    names: dict[str, Sent | None] = field(default_factory=dict)  # local names of the schedule
+    visits: list[Visit] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Lists without anything for each chunk."""
+        self.inputs = [[] for _ in range(self.chunks)]
+        self.outputs = [[] for _ in range(self.chunks)]
+        self.gradients = [[] for _ in range(self.chunks)]
+        self.received = [None] * self.chunks
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the first stage."""
+        return self.place == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether it is the last stage."""
+        return self.place == self.stages - 1
+
+    @property
+    def total(self) -> int:
+        """Forward passes of chunks in a step."""
+        return self.count * self.chunks
+
+    def chunk(self, index: int, *, forward: bool) -> int:
+        """Whose turn it is: each chunk has a round of one micro-batch for each stage (get_schedule_table)."""
+        index %= self.total
+        start = index // (self.stages * self.chunks) * self.stages
+        chunk = (index - start * self.chunks) // min(self.stages, self.count - start)
+        return chunk if forward else self.chunks - 1 - chunk
+
+    def comes(self, index: int, *, forward: bool) -> tuple[bool, int]:
+        """Whether something comes after a pass, and for which chunk (recv_tensor_from_previous_stage)."""
+        if not (self.first if forward else self.last):
+            return True, self.chunk(index + 1, forward=forward)
+        ahead = self.stages - 1
+        chunk = self.chunk(index - ahead if index >= ahead else index + 1, forward=forward)
+        ends = chunk == (self.chunks - 1 if forward else 0)
+        return index >= ahead and not ends, chunk + (1 if forward else -1)
+
+    def forward(self, index: int) -> Sent | None:
+        """A forward pass; what it sends."""
+        chunk = self.chunk(index, forward=True)
+        begins = self.first and chunk == 0
+        if begins and len(self.inputs[chunk]) == len(self.outputs[chunk]):
+            self.inputs[chunk].append(None)
+        entering = self.inputs[chunk][len(self.outputs[chunk])]
+        if not begins:
+            self.received[chunk] = entering
+        self.saved.append((entering, chunk))
+        self.note(FORWARD, chunk, (entering,), (entering,))
+        result = None if self.last and chunk == self.chunks - 1 else Sent()
+        self.outputs[chunk].append(result)
+        return result
+
+    def backward(self, index: int) -> Sent | None:
+        """A backward pass; the gradient that it sends."""
+        chunk = self.chunk(index, forward=False)
+        if self.last and chunk == self.chunks - 1 and not self.gradients[chunk]:
+            self.gradients[chunk].append(None)
+        entering, result, upstream = (held[chunk].pop(0) for held in (self.inputs, self.outputs, self.gradients))
+        framed = (entering, result, upstream)
+        self.note(BACKWARD, chunk, framed, (entering, upstream))
+        self.saved.pop(next(place for place, (_, mine) in enumerate(self.saved) if mine == chunk))
+        if entering is not None:
+            entering.gradient = Sent()
+        self.note(AFTER, chunk, framed, (entering,))
+        return None if entering is None or (self.first and chunk == 0) else entering.gradient
+
+    def note(self, phase: str, chunk: int, framed: Iterable[Sent | None], own: Iterable[Sent | None]) -> None:
+        """Counts what is held now but by layers."""
+        waiting = (*self.inputs, *self.outputs, *self.gradients)
+        held = {id(one) for many in (*waiting, self.received, self.names.values(), framed) for one in _alive(many)}
+        mine = {id(one) for one in (*(one for one, _ in self.saved), *own) if one is not None}
+        self.visits.append(Visit(phase, chunk, len(self.saved), len(held - mine)))
+
+    def let_go(self) -> None:
+        """What was sent last gives its data back."""
+        if sent := self.names.get("output_tensor"):
+            sent.gone = True
+
+    def warm_up(self, passes: int) -> None:
+        """Forward passes alone; the name of what came last stays."""
+        self.inputs[0].append(None if self.first else Sent())
+        for index in range(passes):
+            comes, chunk = self.comes(index, forward=True)
+            self.names["output_tensor"] = self.forward(index)
+            came = Sent() if comes and index < self.total - 1 else None
+            self.names["input_tensor"] = came
+            if came:
+                self.inputs[chunk].append(came)
+            self.let_go()
+        self.gradients[-1].append(None if self.last else Sent())
+
+    def steady(self, warm: int, passes: int) -> None:
+        """A forward pass and a backward pass in turn."""
+        for index in range(passes):
+            self.let_go()
+            sent = self.forward(warm + index)
+            comes, chunk = self.comes(warm + index, forward=True)
+            if comes and index < passes - 1:
+                self.inputs[chunk].append(Sent())
+            self.names["forward_output_tensor"] = sent
+            gradient = self.backward(index)
+            comes, chunk = self.comes(index, forward=False)
+            if comes:
+                self.gradients[chunk].append(Sent())
+            self.names |= {"output_tensor": sent, "forward_output_tensor": None, "input_tensor_grad": gradient}
+        self.let_go()
+
+    def cool_down(self, done: int) -> None:
+        """The backward passes that are left once every forward pass has run; `done` of them had run before."""
+        for index in range(done, self.total):
+            comes, chunk = self.comes(index, forward=False)
+            gradient = self.backward(index)
+            came = Sent() if comes and index < self.total - 1 else None
+            self.names |= {"input_tensor_grad": gradient, "output_tensor_grad": came}
+            if came:
+                self.gradients[chunk].append(came)
+
+
+def _alive(held: Iterable[Sent | None]) -> Iterator[Sent]:
+    for one in held:
+        if one is not None and not one.gone:
+            yield one
+            yield from _alive((one.gradient,))
+
+
+@cache
+def visits(place: int, stages: int, chunks: int, count: int) -> tuple[Visit, ...]:
+    """Every pass of a stage in one step (get_pp_rank_microbatches)."""
+    stage = Stage(place, stages, chunks, count)
+    warm = min(stage.total, 2 * (stages - place - 1) + (chunks - 1) * stages)
+    stage.warm_up(warm)
+    stage.steady(warm, stage.total - warm)
+    stage.cool_down(stage.total - warm)
+    return tuple(stage.visits)
+
+
+def beside(found: Iterable[Visit], phase: str, among: Iterable[int]) -> int:
+    """Tensors held beside what layers save in the fullest pass of some chunks: most in flight, then most of these."""
+    wanted = set(among)
+    mine = [visit for visit in found if visit.phase == phase and visit.chunk in wanted]
+    return max(mine, key=lambda visit: (visit.flying, visit.beside)).beside if mine else 0

@@ -8,7 +8,7 @@ from typing import Any
 from ledger.model.schedule import micro_batches, order
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan, Recompute
-from ledger.spec.recipe import WHOLE_TENSOR, Recipe
+from ledger.spec.precision import WHOLE_TENSOR, Recipe
 from ledger.spec.stages import chunks
 
 Fields = dict[str, Any]

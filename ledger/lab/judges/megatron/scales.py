@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.configuration import recipe_name
-from ledger.lab.judges.role_instant import BETWEEN, RoleInstant
+from ledger.lab.judges.protocol import BETWEEN, RoleInstant
 from ledger.lab.verification.causes import WIDE
 from ledger.model.quantised import SLOTS
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
-from ledger.spec.recipe import WHOLE_TENSOR, Recipe
+from ledger.spec.precision import WHOLE_TENSOR, Recipe
 
 OWN = 3  # products that core_attention has tensors for
 FORWARD = 3  # slots of a product in forward: input, weight, result

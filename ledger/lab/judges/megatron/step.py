@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
+from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformer_engine.pytorch.module.base import _dummy_wgrads
 
-from ledger.lab.judges.fake_values import FakeValues
+from ledger.lab.judges.fakes import FakeValues
 from ledger.lab.judges.megatron import rank as ranks
-from ledger.lab.judges.megatron.dealt_tokens import dealt_evenly
 from ledger.lab.judges.megatron.rank import BuiltRank
-from ledger.lab.judges.metered_rank import MeteredRank
-from ledger.lab.judges.rank_collectives import RankCollectives
-from ledger.lab.judges.rank_figures import RankFigures
-from ledger.lab.judges.rank_meter import RankMeter
-from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages
+from ledger.lab.judges.metered_rank import (
+    MeteredRank,
+    RankCollectives,
+    RankFigures,
+    RankMeter,
+    RankMoments,
+    SavedStorage,
+    SavedStorages,
+)
 from ledger.lab.observed.device_step import CollectiveCalls
 from ledger.spec.plan import Plan
 
@@ -219,3 +223,36 @@ def _filled_share(buffer: Any) -> int:
         for index, bucket in enumerate(buffer.buckets)
     }
     return sum(max(0, min(end, ends[bucket]) - start) for start, end, bucket in buffer.param_index_map.values())
+
+
+# --- How many rows each rank and each expert gets: fake tensors do not say, so rows are dealt evenly ---
+
+
+def dealt(rows: int, places: int) -> Any:
+    """So many rows at each place, the first ones with one more where they do not come out even."""
+    each, rest = divmod(rows, places)
+    return np.array([each + (place < rest) for place in range(places)])
+
+
+def _counted(arriving: Fraction) -> Callable[..., Any]:
+    """What stands for counts that the dispatcher copies to the host."""
+
+    def copy(dispatcher: Any, point: str, tokens_per_expert: Any = None) -> Any:
+        if point != dispatcher.cuda_dtoh_point:
+            return tokens_per_expert
+        sent = dispatcher.routing_map.size(0) * dispatcher.config.moe_router_topk
+        received = int(sent * arriving)
+        dispatcher.input_splits = dealt(sent, dispatcher.ep_size)
+        dispatcher.output_splits = dealt(received, dispatcher.ep_size)
+        dispatcher.output_splits_tp = np.array([received] * dispatcher.tp_size)
+        return dealt(received * dispatcher.tp_size, dispatcher.num_local_experts)
+
+    return copy
+
+
+@contextmanager
+def dealt_evenly(arriving: Fraction) -> Iterator[None]:
+    """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
+    name = "_maybe_dtoh_and_synchronize"
+    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _counted(arriving)):
+        yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.role_instant import BETWEEN, RoleInstant, token_ids
+from ledger.lab.judges.protocol import BETWEEN, RoleInstant, token_ids
 from ledger.lab.verification.causes import INDEX, LOSS, SCALAR, WIDE
 from ledger.model import dtypes
 from ledger.model.projections import JOINED

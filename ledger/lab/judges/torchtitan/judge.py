@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
+from torch.utils import _triton
+
+from ledger.lab.judges import fakes
+from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge
-from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.torchtitan.causes import causes
 from ledger.lab.judges.torchtitan.configuration import refusal
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.spec.plan import Plan
+
+LOOKING = ("torch._dynamo", "torch._functorch.partitioners", "torch._inductor.codecache")  # for Triton, when imported
+UNUSED = ("datasets", "datasets.distributed", "torch.utils.tensorboard")
+
+
+def install() -> None:
+    """Lets this process import torchtitan; for good, so call it in a process of its own."""
+    for name in LOOKING:
+        import_module(name)
+    _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
+    fakes.install((*fakes.TRITON, *UNUSED))
+
 
 AMPERE = (8, 0)  # whose FlashAttention is torch's own
 
@@ -21,9 +37,8 @@ def ask(plan: Plan, stage: int) -> RankFigures:
 
 def run(plan: Plan, stage: int) -> RankFigures:
     """The same in this process, which keeps the stand-ins."""
-    from ledger.lab.judges.fake_group import fake_group
+    from ledger.lab.judges.fakes import fake_group
     from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
-    from ledger.lab.judges.torchtitan.stand_ins import install
     from ledger.lab.reference.modules import imaginary_gpu
 
     devices = plan.cluster.devices

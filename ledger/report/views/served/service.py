@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.books.counts import peak
 from ledger.books.serving.compiler import phase_rows
-from ledger.books.serving.curve import CurvePoint, curve
 from ledger.books.serving.passes import DECODE, PREFILL
+from ledger.books.serving.totals import CurvePoint, curve
 from ledger.report.charts import curve as charts
 from ledger.report.views.parts import (
     Cell,
@@ -33,6 +33,7 @@ from ledger.report.views.work import kernel_table, roofline_figure, total_second
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.books.serving.steady import Service
+
 
 RATES = (
     ("serve.ttft", "first token", "all passes of one prompt, no queue"),
@@ -198,3 +199,22 @@ def _titled(figure: Chart | None, name: str) -> Chart | None:
 def _captioned(table: Table, name: str) -> Table:
     caption = f"Kernels of {name}, by their share of time"
     return Table(caption, table.columns, table.rows, table.printed, name=f"kernels of {name}")
+
+
+# --- What the trained model asks of the devices that it was trained on, once it answers ---
+
+KEYS = (
+    ("kv_cache", "cache of keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),
+    ("prefill.time", "prefill", "a micro-batch of prompts forward through all stages, with the kernels of training"),
+    (
+        "decode.time_per_token",
+        "decoding a token",
+        "a lower bound: the weights that it uses, and all keys and values, are read once",
+    ),
+)
+
+
+def serving(report: Report) -> Table | None:
+    """Keys and values, prefill and decode; None where only a count is known."""
+    found = key_table("Serving on the training devices", KEYS, report.compiled)
+    return found if found.rows else None

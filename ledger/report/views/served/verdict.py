@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.results import Number
-from ledger.report.views.asked import devices_line, model_name, parameters_line
+from ledger.report.views.advice import WORTH, Advice, AdvisedLayout, unfound_sentence
+from ledger.report.views.glance import devices_line, model_name, parameters_line
 from ledger.report.views.parts import Report, share, total
-from ledger.report.views.served.advice import served_advice, served_sentence
 from ledger.report.views.verdict import Headline, VerdictView, with_better
 from ledger.spec.plan import Lengths
+from ledger.units import unit_of
 
 if TYPE_CHECKING:
+    from ledger.report.recommendations import Recommendation
     from ledger.spec.plan import Plan, Serve
+
 
 HEADLINES = (
     ("memory.reserved", "memory per device"),
@@ -106,3 +109,57 @@ def _note(report: Report, key: str) -> str:
         return f"{numbers.size(values['serve.cache.bytes_per_sequence'])} of cache for each"
     price = plan.assumptions.price
     return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}" if price else ""
+
+
+# --- Layouts that are recommended of a service ---
+
+FIRST, LATENCY, RATE = "serve.ttft", "serve.time_per_token", "serve.tokens_per_second"
+COST = "cost.per_million_tokens"
+AT_THIS_LOAD = "with the sequences in flight, or the requests, of this plan"
+
+
+def served_advice(report: Report) -> Advice | None:
+    """The layouts that are recommended; None where none were searched, or where none gives more than this one."""
+    found, here = report.recommendations, report.compiled.totals
+    if not found:
+        return None
+    fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - found.headroom
+    rows = [(name, one) for name, one in found.named().items() if one.changes and not (fits and _alike(one, here))]
+    if not rows:
+        return None
+    return Advice(tuple(advised_service(*row, here) for row in rows), f"{found.scope}, {AT_THIS_LOAD}.")
+
+
+def served_sentence(report: Report) -> str:
+    """The layout that gives most, or that none fits; empty where none were searched, or none gives more."""
+    found, here = report.recommendations, report.compiled.totals
+    if not found:
+        return ""
+    if not found.smallest or not found.fastest or not found.legal:
+        return unfound_sentence(found, "fits")
+    if found.smallest.changes:
+        return f"Fits with {numbers.size(found.headroom)} free: {found.smallest.label}."
+    if _alike(found.fastest, here):
+        return f"None of {numbers.integer(found.legal)} legal layouts gives more."
+    if found.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
+        saved = numbers.percent(1 - found.fastest.totals[LATENCY] / float(here[LATENCY]))
+        return f"A token takes {saved} less: {found.fastest.label}."
+    return f"{numbers.percent(found.fastest.totals[RATE] / float(here[RATE]) - 1)} more output: {found.fastest.label}."
+
+
+def _alike(one: Recommendation, here: Mapping[str, Number]) -> bool:
+    """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
+    return one.totals[RATE] < (1 + WORTH) * float(here[RATE]) and one.totals[LATENCY] > (1 - WORTH) * float(
+        here[LATENCY]
+    )
+
+
+def advised_service(name: str, one: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+    """A layout against the plan: its output, what that costs, and how long a user waits."""
+    totals = one.totals
+    told = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
+    told.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
+    told.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
+    told.append(f"{numbers.size(totals['memory.reserved'])} a device")
+    told.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
+    return AdvisedLayout(name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(told), one.yaml)

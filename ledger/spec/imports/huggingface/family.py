@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.architecture import Group, Model
-from ledger.spec.imports.huggingface.fields import ConfigField
+from ledger.spec.imports.huggingface import terms as fields
 from ledger.spec.imports.huggingface.patterns import LayerPattern
-from ledger.spec.imports.huggingface.terms import Term, Values
-from ledger.spec.imports.parts import Part, arranged
+from ledger.spec.imports.huggingface.terms import ConfigField, Term, Values
+from ledger.spec.imports.text import Part, arranged
 
 SHOWN = frozenset(
     {"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"}
@@ -149,3 +149,44 @@ def _nested(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:
 
 def _picked(whole: Part, keys: Sequence[str]) -> Part:
     return {key: whole[key] for key in keys if key in whole}
+
+
+# --- Fields that the configurations of many families have in common ---
+
+ROTARY = {
+    **fields.rotary_parameters()(rope_parameters=None, rope_scaling=None),
+    "partial_rotary_factor": fields.only(1.0, 1),
+}
+PARTLY_ROTARY = fields.rotary_parameters(partial=True)(rope_parameters=None, rope_scaling=None)
+UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
+
+
+def depth(layers: int) -> dict[str, ConfigField]:
+    """The number of layers."""
+    return fields.depths(num_hidden_layers=layers)
+
+
+def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, ConfigField]:
+    """The fields that every decoder has."""
+    return {
+        **fields.sizes(hidden_size=width, num_attention_heads=heads),
+        **depth(layers),
+        **fields.sizes(max_position_embeddings=positions, vocab_size=vocabulary),
+    }
+
+
+def grouped(
+    heads: int | None, d_ff: int, *, head_dim: int | None = None, act: str = "silu", tied: bool = False
+) -> dict[str, ConfigField]:
+    """What decoders with rotary positions and grouped queries have beside: heads of keys, a feed-forward width.
+
+    `heads` of None: as many as of queries. A class that puts a number for `head_dim` takes no null.
+    """
+    return {
+        **ROTARY,
+        **fields.sizes_or_null(num_key_value_heads=heads, head_dim=head_dim),
+        **fields.sizes(intermediate_size=d_ff),
+        **fields.activations(hidden_act=act),
+        **fields.dropouts(attention_dropout=0.0),
+        **fields.flags(tie_word_embeddings=tied),
+    }

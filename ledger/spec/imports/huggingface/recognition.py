@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.spec.architecture import Model
 from ledger.spec.build import part_of
-from ledger.spec.imports.huggingface.checks import all_values, problems
+from ledger.spec.imports.huggingface.config import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES
 from ledger.spec.imports.huggingface.family import PLACES, Family
 from ledger.spec.imports.huggingface.terms import Values

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from ledger.spec.imports.huggingface.fields import ACTIVATIONS
+from ledger.spec.imports.text import DEEPEST, LARGEST
 
 Values = Mapping[str, Any]  # every field of a configuration, by name
 
@@ -146,3 +147,154 @@ def experts(width: str, count: str, nonlinearity: Term | None = None) -> tuple[T
 def router(**parts: str | bool) -> tuple[Term, ...]:
     """What every router of a family has."""
     return fixed("mlp.router", **parts)
+
+
+# --- Fields of a Hugging Face config.json ---
+
+# Names in transformers' ACT2FN -> names in a model spec.
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "relu2": "relu2",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+}
+SLIDING = ("full_attention", "sliding_attention")
+LINEAR = ("full_attention", "linear_attention")
+CHUNKED = ("full_attention", "chunked_attention")
+
+
+@dataclass(frozen=True)
+class FieldKind:
+    """What fields of a kind may hold."""
+
+    accepts: Callable[[Any], bool]
+    must: str
+
+    def __call__(self, **defaults: Any) -> dict[str, ConfigField]:
+        """Fields of these names, each with what its configuration class puts where it is absent."""
+        return {name: ConfigField(default, self) for name, default in defaults.items()}
+
+    def or_null(self) -> FieldKind:
+        """The same where null is a value too."""
+        return FieldKind(lambda value: value is None or self.accepts(value), f"{self.must}, or null")
+
+
+@dataclass(frozen=True)
+class ConfigField:
+    """A field that shapes the model, and its value where a file does not have it."""
+
+    default: Any
+    kind: FieldKind
+
+
+def wholes(least: int = 0, most: int | None = None) -> FieldKind:
+    """Whole numbers from `least` to `most`."""
+    greatest = most or LARGEST
+    return FieldKind(
+        lambda value: _is_whole(value) and least <= value <= greatest, f"a whole number from {least} to {greatest}"
+    )
+
+
+def layer_types(*known: str) -> FieldKind:
+    """The kind of every layer, or null."""
+
+    def accepts(value: Any) -> bool:
+        return value is None or (isinstance(value, list) and all(kind in known for kind in value))
+
+    return FieldKind(accepts, f"a list of {' and '.join(known)}")
+
+
+def rotary_parameters(*, partial: bool = False) -> FieldKind:
+    """Rotary positions of any type: they hold no parameter; `partial` allows a share of the head to be rotated."""
+
+    def accepts(value: Any) -> bool:
+        rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
+        known = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
+        of_kinds = [value[kind] for kind in SLIDING if kind in value] if isinstance(value, dict) else []
+        known = known and all(isinstance(one, dict) and _is_number(one.get("rope_theta", 1)) for one in of_kinds)
+        return value is None or (isinstance(value, dict) and known)
+
+    return FieldKind(accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+sizes = wholes(1)
+sizes_or_null = sizes.or_null()
+depths = wholes(1, DEEPEST)
+flags = FieldKind(_is_flag, "true or false")
+flags_or_counts = FieldKind(  # a count stands for true unless it is 0
+    lambda value: _is_flag(value) or wholes().accepts(value), "true, false or a whole number"
+)
+dropouts = FieldKind(  # null is 0
+    lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
+)
+shares = FieldKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+factors = FieldKind(lambda value: _is_number(value) and value > 0, "a number above 0")
+caps = factors.or_null()
+activations = FieldKind(
+    lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
+)
+layer_lists = FieldKind(
+    lambda value: isinstance(value, list) and all(map(wholes().accepts, value)), "a list of layers, counted from 0"
+).or_null()
+of_any_kind = FieldKind(lambda _: True, "anything")
+
+
+def only(*values: object) -> ConfigField:
+    """A field of which these values are understood, the first being that of an absent one."""
+
+    def accepts(given: Any) -> bool:
+        return any(type(given) is type(value) and given == value for value in values)
+
+    return ConfigField(values[0], FieldKind(accepts, " or ".join(json.dumps(value) for value in values)))
+
+
+# Fields of every class that would make another model than a decoder with one head over its vocabulary.
+FIXED: Mapping[str, ConfigField] = {
+    "is_encoder_decoder": only(False),
+    "add_cross_attention": only(False),
+    "cross_attention_hidden_size": only(None),
+    "tie_encoder_decoder": only(False),
+    "pruned_heads": only({}),
+    "torchscript": only(False),  # true unties the output head
+    "use_bidirectional_attention": only(None, False),
+    "quantization_config": ConfigField(
+        None,
+        FieldKind(
+            lambda given: given is None, "null; remove it, and say in a plan's `precision` what weights are stored in"
+        ),
+    ),
+    "auto_map": only(None),
+}
+# Fields of every class that leave shapes, parameters and dropout as they are.
+WITHOUT_EFFECT = frozenset(
+    """
+    _name_or_path _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled _num_labels
+    architectures attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    chunk_size_feed_forward classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing id2label initializer_range is_decoder label2id length_penalty max_length
+    min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pad_token_id prefix pretraining_tp problem_type
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens
+    task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype transformers_version
+    typical_p unk_token_id use_bfloat16 use_cache
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be two pages
+)

@@ -8,22 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.imports.megatron.arguments import (
-    ALIASES,
-    NUMBER,
-    REFUSED,
-    SPEAKS_OF_SIZES,
-    SWITCH,
-    UNDERSTOOD,
-    WHOLE,
-)
-from ledger.spec.imports.megatron.effects import KNOWN, UNRELATED, WHY, WITHOUT_EFFECT
-from ledger.spec.imports.megatron.model import layer_marks, model
-from ledger.spec.imports.megatron.plan import MESH, devices_of_copy, plan, stated_devices
-from ledger.spec.imports.megatron.shell import Argument, arguments
-from ledger.spec.imports.parts import BY_HAND, DEEPEST, LARGEST, ImportedSpec, suggestion
-from ledger.spec.imports.text import model_text, plan_text
-from ledger.spec.places import multiples
+from ledger.spec.expressions import ExpressionError, evaluate
+from ledger.spec.imports.megatron.plan import MESH, devices_of_copy, layer_marks, model, plan, stated_devices
+from ledger.spec.imports.text import BY_HAND, DEEPEST, LARGEST, ImportedSpec, model_text, plan_text, suggestion
+from ledger.spec.paths import multiples
 from ledger.spec.problems import Location, Problem, SpecError
 
 Values = Mapping[str, Any]
@@ -226,3 +214,324 @@ def _attention_conflicts(script: ParsedScript) -> Iterator[Problem]:
     if values["kv-channels"] is None and values["hidden-size"] % values["num-attention-heads"]:
         message = f"a width of {values['hidden-size']} is no multiple of {values['num-attention-heads']} heads"
         yield Problem(where("num-attention-heads"), message, "or state `--kv-channels`")
+
+
+# --- Megatron-LM's arguments ---
+
+WHOLE, NUMBER, TEXT, SWITCH = "a whole number", "a number", "text", "no value"
+
+# What each understood argument takes; `None` is the default of those that have none.
+UNDERSTOOD: Mapping[str, tuple[str, object]] = {
+    # sizes
+    "num-layers": (WHOLE, None),
+    "hidden-size": (WHOLE, None),
+    "ffn-hidden-size": (WHOLE, None),
+    "num-attention-heads": (WHOLE, None),
+    "kv-channels": (WHOLE, None),
+    "group-query-attention": (SWITCH, False),
+    "num-query-groups": (WHOLE, 1),
+    "max-position-embeddings": (WHOLE, None),
+    "seq-length": (WHOLE, None),
+    "vocab-size": (WHOLE, None),
+    "padded-vocab-size": (WHOLE, None),
+    "make-vocab-size-divisible-by": (WHOLE, 128),
+    "untie-embeddings-and-output-weights": (SWITCH, False),
+    # kinds of layers
+    "normalization": (TEXT, "LayerNorm"),
+    "swiglu": (SWITCH, False),
+    "openai-gelu": (SWITCH, False),
+    "no-bias-gelu-fusion": (SWITCH, False),
+    "disable-bias-linear": (SWITCH, False),
+    "add-qkv-bias": (SWITCH, False),
+    "qk-layernorm": (SWITCH, False),
+    "position-embedding-type": (TEXT, "learned_absolute"),
+    "use-rotary-position-embeddings": (SWITCH, False),
+    "no-position-embedding": (SWITCH, False),
+    "rotary-percent": (NUMBER, 1.0),
+    "attention-dropout": (NUMBER, 0.1),
+    "hidden-dropout": (NUMBER, 0.1),
+    "window-size": (TEXT, None),
+    "softmax-type": (TEXT, "vanilla"),
+    # latent attention
+    "multi-latent-attention": (SWITCH, False),
+    "q-lora-rank": (WHOLE, None),
+    "kv-lora-rank": (WHOLE, 32),
+    "qk-head-dim": (WHOLE, 128),
+    "qk-pos-emb-head-dim": (WHOLE, 64),
+    "v-head-dim": (WHOLE, 128),
+    # experts
+    "num-experts": (WHOLE, None),
+    "moe-layer-freq": (TEXT, "1"),
+    "moe-ffn-hidden-size": (WHOLE, None),
+    "moe-router-topk": (WHOLE, 2),
+    "moe-router-score-function": (TEXT, "softmax"),
+    "moe-router-pre-softmax": (SWITCH, False),
+    "moe-router-num-groups": (WHOLE, None),
+    "moe-router-dtype": (TEXT, None),
+    "moe-shared-expert-intermediate-size": (WHOLE, None),
+    "moe-shared-expert-gate": (SWITCH, False),
+    "moe-expert-capacity-factor": (NUMBER, None),
+    # the run
+    "tensor-model-parallel-size": (WHOLE, 1),
+    "pipeline-model-parallel-size": (WHOLE, 1),
+    "context-parallel-size": (WHOLE, 1),
+    "expert-model-parallel-size": (WHOLE, 1),
+    "sequence-parallel": (SWITCH, False),
+    "num-layers-per-virtual-pipeline-stage": (WHOLE, None),
+    "num-virtual-stages-per-pipeline-rank": (WHOLE, None),
+    "cp-comm-type": (TEXT, "p2p"),
+    "use-distributed-optimizer": (SWITCH, False),
+    "micro-batch-size": (WHOLE, None),
+    "global-batch-size": (WHOLE, None),
+    "train-iters": (WHOLE, None),
+    "train-samples": (WHOLE, None),
+    "bf16": (SWITCH, False),
+    "fp16": (SWITCH, False),
+    "fp8-format": (TEXT, None),
+    "fp8-recipe": (TEXT, "delayed"),
+    "optimizer": (TEXT, "adam"),
+    "recompute-activations": (SWITCH, False),
+    "recompute-granularity": (TEXT, None),
+    "recompute-method": (TEXT, None),
+    "recompute-num-layers": (WHOLE, None),
+    "transformer-impl": (TEXT, "transformer_engine"),
+    "use-flash-attn": (SWITCH, False),
+    "attention-backend": (TEXT, "auto"),
+    "overlap-grad-reduce": (SWITCH, False),
+    "overlap-param-gather": (SWITCH, False),
+    "tp-comm-overlap": (SWITCH, False),
+    "cross-entropy-loss-fusion": (SWITCH, False),
+    "cross-entropy-fusion-impl": (TEXT, "native"),
+    "no-rope-fusion": (SWITCH, False),
+    "no-bias-swiglu-fusion": (SWITCH, False),
+    "nnodes": (WHOLE, None),
+    "nproc-per-node": (WHOLE, None),
+}
+# Other spellings of an argument.
+ALIASES: Mapping[str, str] = {"model-parallel-size": "tensor-model-parallel-size"}
+
+# Arguments that make another model than a decoder of the kinds that a model spec has.
+REFUSED: Mapping[str, str] = {
+    "apply-residual-connection-post-layernorm": "a residual stream of normed values",
+    "attention-output-gate": "gated attention",
+    "decoder-num-layers": "an encoder",
+    "encoder-num-layers": "an encoder",
+    "encoder-seq-length": "an encoder",
+    "experimental-attention-variant": "another kind of attention",
+    "heterogeneous-layers-config-path": "layers described in another file",
+    "hybrid-layer-pattern": "layers that are no transformer",
+    "hybrid-override-pattern": "layers that are no transformer",
+    "hybrid-attention-ratio": "layers that are no transformer",
+    "is-hybrid-model": "layers that are no transformer",
+    "moe-latent-size": "experts of another width than the stream",
+    "mtp-num-layers": "modules that predict further tokens",
+    "expert-tensor-parallel-size": "experts cut another way than the rest",
+    "qk-l2-norm": "norms without weights",
+    "quick-geglu": "another activation",
+    "spec": "layers built by a module of your own",
+    "squared-relu": "another activation",
+    "use-torch-fsdp2": "another way to shard",
+    "use-megatron-fsdp": "another way to shard",
+    "window-attn-skip-freq": "layers of two kinds of window",
+}
+# Parts of the names of arguments that may shape a model or its layout.
+SPEAKS_OF_SIZES = tuple(
+    """
+    num- -size hidden layer head -dim rank channels expert moe norm embedding attention rotary rope vocab parallel
+    """.split()  # noqa: SIM905 - as above
+)
+
+
+# --- Megatron-LM's arguments that are in no plan ---
+
+# What is written down, watched, loaded, learned: the beginnings of such arguments' names, `no-` left aside.
+UNRELATED = tuple(
+    """
+    adam- adlr- async-save attention-softmax-in-fp32 auto-detect-ckpt check-for-nan check-weight ckpt- clip-grad
+    config-logger data- dataloader decoder-seq-length dist-ckpt distributed-backend distributed-timeout
+    embedding-init end-weight-decay eod-mask eval- exit- finetune hysteresis init-method initial-loss-scale
+    iterations-to-skip lazy-mpu load local-rank log- loss-scale lr make-vocab-size manual-gc master- merge-file
+    min-loss-scale min-lr mmap-bin mock-data nccl- node-rank one-logger override-opt profile rdzv reset- rerun-mode
+    save seed sgd-momentum skip-train split start-weight-decay te-rng tensorboard test-data-path tiktoken timing-log
+    tokenizer train-data train-sync use-checkpoint use-dist-ckpt use-mcore-models use-rope-scaling
+    use-tp-pp-dp-mapping valid-data vocab-file wandb weight-decay
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be two pages
+)
+# The same of single arguments, many of which speak of sizes all the same.
+WITHOUT_EFFECT = frozenset(
+    """
+    accumulate-allreduce-grads-in-fp32 apply-query-key-layer-scaling layernorm-epsilon log-num-zeros-in-grad
+    moe-aux-loss-coeff moe-grouped-gemm moe-per-layer-logging moe-router-bias-update-rate
+    moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type moe-router-topk-limited-devices
+    moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff norm-epsilon
+    num-dataset-builder-threads num-workers rotary-base rotary-interleaved rotary-scaling-factor
+    rotary-seq-len-interpolation-factor rope-scaling-factor tokenizer-hf-use-fast
+    no-async-tensor-model-parallel-allreduce
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
+# Arguments that change memory or time, and no size of the model.
+TOLD = frozenset(
+    """
+    apply-layernorm-1p bias-dropout-fusion bucket-size ddp-bucket-size ddp-num-buckets distribute-saved-activations
+    eval-micro-batch-size masked-softmax-fusion moe-enable-deepep moe-expert-rank-capacity-factor moe-extended-tp
+    moe-layer-recompute moe-pad-expert-input-to-capacity moe-permute-fusion moe-router-force-load-balancing
+    moe-router-fusion moe-shared-expert-overlap moe-token-dispatcher-type moe-token-drop-policy no-bias-dropout-fusion
+    no-masked-softmax-fusion no-persist-layer-norm num-distributed-optimizer-instances overlap-p2p-communication
+    no-overlap-p2p-communication rampup-batch-size recompute-modules sequence-parallel-overlap tensorboard-queue-size
+    tp-comm-bulk-dgrad tp-comm-bulk-wgrad tp-comm-overlap-ag tp-comm-overlap-rs
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
+KNOWN = WITHOUT_EFFECT | TOLD
+WHY: Mapping[str, str] = {
+    "distribute-saved-activations": "what full recomputation keeps is whole on each tensor-parallel rank of a plan",
+    "exp-avg-dtype": "`optimizer:` names a file that says what states are kept in",
+    "exp-avg-sq-dtype": "`optimizer:` names a file that says what states are kept in",
+    "fp8-param-gather": "a plan gathers weights in the dtype they are kept in",
+    "main-grads-dtype": "`precision: {base: ..., gradients: ...}` says what gradients are kept in",
+    "main-params-dtype": "`precision: {base: ..., master: ...}` says what master weights are kept in",
+    "moe-layer-recompute": "`recompute: {components: [mlp]}`",
+    "optimizer-cpu-offload": "`parallelism: {offload: [optimizer]}`",
+    "rampup-batch-size": "a plan is of the full batch",
+    "recompute-modules": "`recompute: {components: [...]}`",
+    "use-precision-aware-optimizer": "`optimizer:` names a file that says what states are kept in",
+}
+
+
+# --- The `--name value` arguments of a shell script or a file of arguments, each with its place ---
+
+# What is not closed within so many characters is not opened: each opening would be looked for to the end of the line.
+WORD = re.compile(
+    r'(?:"(?:[^"\\]|\\.){0,500}+"|\'[^\']{0,500}+\'|\$\(\(.{0,300}?\)\)|\$\([^)]{0,300}+\)|\$\{[^}]{0,300}+\}|`[^`]{0,300}+`'
+    r"|[^\s\"'#]|(?<=\S)#)+|#.*"
+)
+ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+ENDS = re.compile(r"[();&|]+|\d*(?:<|>|&>).*")  # of an array or of a command
+INSIDE = re.compile(r"(?:^|\s)--\w")  # arguments within quotes: a variable of them, or a command for another shell
+ARITHMETIC = re.compile(r"\$\(\((.{0,300}?)\)\)")
+LONGEST_VALUE = 20_000  # characters of a word with its variables in place: each may hold two of the one before it
+LONGEST_SCRIPT = 200_000  # characters
+NAMED = re.compile(r"\$(?:\{(\w{1,300})(?::-([^}]{0,300}+))?\}|(\w+))")
+OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")  # a branch or a loop
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument: its name with hyphens, the values up to the next one, and where it stands."""
+
+    name: str
+    values: tuple[str, ...]
+    where: Location
+
+    @property
+    def value(self) -> str:
+        """Its first value, empty for a switch."""
+        return self.values[0] if self.values else ""
+
+
+def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, str]]:
+    """Every argument in order, and the variables that the script sets; what it does not set stays as `$NAME`.
+
+    So does what it sets to several values in branches. Raises SpecError for a script that is too long.
+    """
+    if len(text) > LONGEST_SCRIPT:
+        message = f"a script of more than {LONGEST_SCRIPT:,} characters"
+        raise SpecError([Problem(Location(file), message, "give the lines that hold the arguments")])
+    variables = _Variables()
+    given: list[tuple[str, list[str], Location]] = []
+    takes_values, line = False, 0  # whether a word belongs to the last argument
+    for word, where in _words(text, file):
+        begins, line = where.line != line, where.line
+        assigned = ASSIGNED.fullmatch(word)
+        if word in (*OPENS, *CLOSES) and (begins or not takes_values):
+            variables.depth = max(0, variables.depth + (1 if word in OPENS else -1))
+            takes_values = False
+        elif assigned:
+            variables.assign(assigned[1], _expanded(assigned[3], variables), appended=bool(assigned[2]))
+            takes_values = False
+        elif word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            values = [_expanded(value, variables)] if equals else []
+            given.append((name.replace("_", "-"), values, where))
+            takes_values = True
+        elif ENDS.fullmatch(word):
+            takes_values = False
+        elif takes_values:
+            given[-1][1].append(_expanded(word, variables))
+    return tuple(Argument(name, tuple(values), where) for name, values, where in given), variables
+
+
+class _Variables(dict[str, str]):
+    """Variables with the values that a script gives them; one that branches give different values has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = 0  # of branches around what is read
+        self.unsure: set[str] = set()
+
+    def assign(self, name: str, value: str, *, appended: bool) -> None:
+        """Sets a variable, or appends to it; one that is too long has no value either."""
+        if appended:
+            value = self.get(name, "") + value
+        elif not self.depth:
+            self.unsure.discard(name)
+        if len(value) > LONGEST_VALUE or (self.depth and self.get(name, value) != value):
+            self.unsure.add(name)
+            self.pop(name, None)
+        if name not in self.unsure:
+            self[name] = value
+
+
+def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
+    """Words with their places: what opens and closes an array or ends a command stands apart, comments are left out."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() in ('"', "'"):  # the end of a text over several lines
+            yield ")", Location(file, number)
+        for match in WORD.finditer(line):
+            if match[0].startswith("#"):
+                break
+            if match[0] != "\\":
+                for word, column in _without_brackets(match[0], match.start() + 1):
+                    yield word, Location(file, number, column)
+
+
+def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
+    """A word without the brackets of an array and the end of a command that it is written together with."""
+    assigned = ASSIGNED.fullmatch(word)
+    if assigned and assigned[3].startswith("("):
+        yield "(", column
+        word, column = assigned[3][1:], column + assigned.start(3) + 1
+    quoted = assigned[3] if assigned else word
+    if quoted[:1] in ('"', "'") and INSIDE.search(quoted.strip("\"'")):
+        start = column + len(word) - len(quoted) + 1
+        yield from ((match[0], start + match.start()) for match in WORD.finditer(quoted.strip("\"'")))
+        yield ")", start
+        return
+    bare = word.rstrip(";&|")
+    over = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
+    bare = bare[:-over] if over > 0 else bare
+    if bare:
+        yield bare, column
+    if bare != word:
+        yield ")", column + len(bare)
+
+
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
+    """A word without quotes, variables and sums in place; one that they would make too long stays as it is written."""
+    text = word.strip("\"'").strip("\"'")
+    if len(text) > LONGEST_VALUE:
+        return text
+    put_in = sum(len(variables.get(match[1] or match[3], "")) for match in NAMED.finditer(text))
+    if len(text) + put_in > LONGEST_VALUE:
+        return text
+    text = NAMED.sub(lambda match: variables.get(match[1] or match[3], match[2] or match[0]), text)
+    return ARITHMETIC.sub(lambda match: _sum(match[1], variables) or match[0], text)
+
+
+def _sum(text: str, variables: Mapping[str, str]) -> str:
+    """A sum in shell arithmetic, whose division drops what is left; empty where it cannot be known."""
+    if "/" in text and "-" in text:  # of what is negative, dropping is not rounding down
+        return ""
+    try:
+        return str(evaluate(text.replace("/", "//"), lambda name: int(variables[name])))
+    except (ExpressionError, KeyError, ValueError):
+        return ""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.imports.parts import NODE, ImportedSpec, assumed_devices, stated
-from ledger.spec.imports.text import plan_text
-from ledger.spec.imports.torchtitan.job import TorchtitanJob, read_job
-from ledger.spec.imports.torchtitan.pipeline import micro_batch, pipeline_notes, schedule
-from ledger.spec.imports.torchtitan.precision import eight_bit_format, formats_left_out, precision
-from ledger.spec.imports.torchtitan.settings import settings_left_out
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.imports.text import BY_HAND, NODE, ImportedSpec, assumed_devices, plan_text, stated
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import LONGEST_INTEGER
 
 FLAVORS: Mapping[tuple[str, str], str] = {
     ("llama3", "8B"): "llama-3-8b",
@@ -200,3 +199,265 @@ def _taken_otherwise(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterato
         yield Problem(job.place(hidden), message, "`training.compile = true`")
     if mesh.pipeline > 1:
         yield from pipeline_notes(job)
+
+
+# --- The settings of a torchtitan job file by dotted key, each with its line ---
+
+# Sections in which torchtitan has had the degrees of its mesh, the latest first.
+MESH = ("parallelism", "experimental", "training")
+LARGEST = 10**15
+DEEPEST = 100  # dots of a key
+NO_KEY = re.compile(r"[^\w.\-\s\"']+")
+DIGITS = re.compile(rf"[0-9_]{{{LONGEST_INTEGER + 1},}}")
+
+
+@dataclass(frozen=True)
+class TorchtitanJob:
+    """What a file sets, by dotted key (`training.seq_len`)."""
+
+    settings: Mapping[str, Any]
+    text: str
+    file: str
+
+    def place(self, key: str) -> Location:
+        """The line that sets a key; the file where none does."""
+        section, last = "", key.rpartition(".")[2]
+        for number, line in enumerate(self.text.splitlines(), 1):
+            stripped = line.strip()
+            if stripped.startswith("["):
+                section = stripped.partition("]")[0].strip("[ ")
+            name = stripped.partition("=")[0].strip().strip("\"'")
+            if "=" in stripped and key in (f"{section}.{name}", name):
+                return Location(self.file, number, line.index(last) + 1 if last in line else 1)
+        return Location(self.file)
+
+    def whole(self, key: str, default: int, least: int = 1) -> int:
+        """A whole number; raises SpecError for anything else."""
+        value = self.settings.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            message = f"`{key}` is {value!r}"
+            raise SpecError([Problem(self.place(key), message, f"a whole number of at least {least} is due")])
+        return value
+
+    def word(self, key: str, default: str = "") -> str:
+        """A text; a number is its digits."""
+        return str(self.settings.get(key, default))
+
+    def flag(self, key: str) -> bool:
+        """Whether something is switched on."""
+        return bool(self.settings.get(key, False))
+
+    def mesh(self, name: str) -> str:
+        """The dotted key under which this job states something of its mesh; that of today where it does not."""
+        return next(
+            (f"{section}.{name}" for section in MESH if f"{section}.{name}" in self.settings), f"{MESH[0]}.{name}"
+        )
+
+    def choice(self, key: str, known: Mapping[str, str], default: str, given: str = "") -> str:
+        """What a word of torchtitan's is in a plan; raises SpecError for one that is not understood."""
+        word = given or self.word(key, default)
+        if word in known:
+            return known[word]
+        raise SpecError([Problem(self.place(key), f"`{key}` is `{word}`", f"understood is {', '.join(known)}")])
+
+
+def read_job(text: str, file: str) -> TorchtitanJob:
+    """The job that a text describes; raises SpecError."""
+    if digits := DIGITS.search(text):
+        before = text[: digits.start()]
+        where = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise SpecError([Problem(where, "a number beyond reason", "no size of a training run is that large")])
+    for number, line in enumerate(text.splitlines(), 1):
+        if any(part.count(".") > DEEPEST for part in NO_KEY.split(line)):
+            raise SpecError([Problem(Location(file, number), "a key of more parts than any setting", "name a section")])
+    try:
+        job = TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
+    for key, value in job.settings.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise SpecError([Problem(job.place(key), f"`{key}` is {value}, no number", "a number, or text in quotes")])
+    return job
+
+
+def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        inner = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from _flat(value, inner)
+        else:
+            yield inner, value
+
+
+# --- What of a torchtitan job is in a plan, what no plan says anything of, and what is left out and told ---
+
+CARRIED = frozenset(
+    """
+    activation_checkpoint.mode activation_checkpoint.selective_ac_option compile.components compile.enable
+    float8.enable_float8_linear float8.enable_fsdp_float8_all_gather float8.recipe_name job.description
+    model.converters model.flavor model.name
+    mx.recipe_name optimizer.fused optimizer.implementation optimizer.name
+    quantize.linear.float8.enable_fsdp_float8_all_gather quantize.linear.float8.recipe_name
+    quantize.linear.mx.recipe_name training.batch_size training.compile training.dtype training.enable_cpu_offload
+    training.enable_float8_linear training.enable_fp8_linear training.global_batch_size training.local_batch_size
+    training.mixed_precision_param training.mixed_precision_reduce training.seq_len training.steps
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
+OF_THE_MESH = frozenset(
+    """
+    context_parallel_degree context_parallel_rotate_method data_parallel_degree data_parallel_replicate_degree
+    data_parallel_shard_degree disable_loss_parallel enable_async_tensor_parallel expert_parallel_degree
+    fsdp_reshard_after_forward
+    pipeline_parallel_degree pipeline_parallel_first_stage_less_layers pipeline_parallel_last_stage_less_layers
+    pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size pipeline_parallel_microbatches
+    pipeline_parallel_schedule tensor_parallel_degree
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
+# Sections and settings that change no total of a plan: what is written down, watched, loaded, learned.
+UNRELATED = tuple(
+    """
+    checkpoint comm debug job lr_scheduler memory_estimation metrics model.hf_assets_path
+    model.print_after_conversion model.tokenizer_path optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.lr
+    optimizer.weight_decay profiling training.dataset training.dataset_path training.deterministic training.gc_debug
+    training.gc_freq training.max_norm training.seed training.warmup_steps validation
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
+# values of what is switched off
+SWITCHED_OFF: tuple[Any, ...] = (False, 0, "", [], None, "none", "default", ["output"], ["output", "router.gate"])
+WHY: Mapping[str, str] = {
+    "expert_tensor_parallel_degree": "experts of a plan are cut like the rest of a layer",
+    "memory_budget": "`recompute:` names what is rebuilt, not how much memory it may take",
+    "per_op_sac_force_recompute_mm_shapes_by_fqns": "every second product is kept, whatever its shape",
+    "precompute_float8_dynamic_scale_for_fsdp": "scales of gathered weights are found weight by weight",
+    "filter_fqns": "`precision: {matmul: {keep: [...]}}` names what stays as it is",
+    "module_fqns_per_model_part": "`parallelism: {stages: [...]}` lists the layers of each stage",
+    "pipeline_parallel_split_points": "`parallelism: {stages: [...]}` lists the layers of each stage",
+    "early_step_in_backward": "a plan updates after backward is over",
+}
+
+
+def settings_left_out(job: TorchtitanJob) -> Iterator[Problem]:
+    """Every setting that may change a total and is not in the plan, with its line."""
+    for key, value in job.settings.items():
+        section, _, last = key.partition(".")
+        known = key in CARRIED or (section in MESH and last in OF_THE_MESH)
+        unrelated = any(key == name or key.startswith(f"{name}.") for name in UNRELATED)
+        if not known and not unrelated and value not in SWITCHED_OFF:
+            help_text = WHY.get(key.rpartition(".")[2], BY_HAND)
+            yield Problem(job.place(key), f"`{key}` is not carried over", help_text)
+
+
+# --- The number formats of a torchtitan job ---
+
+RECIPES = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise"}
+MX = ("mxfp8", "mxfp8_cublas", "mxfp8_emulated")
+SWITCHES = ("float8.enable_float8_linear", "training.enable_float8_linear", "training.enable_fp8_linear")
+GATHERED = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")
+KEYS = {
+    "float8": ("float8.recipe_name", "quantize.linear.float8.recipe_name"),
+    "mx": ("mx.recipe_name", "quantize.linear.mx.recipe_name"),
+}
+
+
+def eight_bit_format(job: TorchtitanJob) -> str:
+    """`float8` or `mx` where linear layers multiply in 8 bits, else nothing."""
+    converters = _converters(job)
+    if any("float8" in name for name in converters) or any(job.flag(key) for key in SWITCHES):
+        return "float8"
+    return "mx" if any(name.rpartition(".")[2] == "mx" for name in converters) else ""
+
+
+def precision(job: TorchtitanJob, *, sharded: bool) -> Any:
+    """FSDP2 gathers fp32 shards in bf16 (MixedPrecisionPolicy); weights may be bf16 or multiplied in 8 bits."""
+    kind = eight_bit_format(job)
+    if kind == "mx":
+        base = "mxfp8-torchao"
+    elif kind == "float8":
+        base = RECIPES.get(_recipe(job, kind) or "tensorwise", "fp8-tensorwise")
+    elif job.word("training.dtype") == "bfloat16":
+        base = "bf16-true"
+    else:
+        base = "fp32" if job.word("training.mixed_precision_param") == "float32" else "bf16-autocast"
+    own: dict[str, Any] = {}
+    if job.word("training.mixed_precision_reduce") == "bfloat16" and base != "bf16-true":
+        own["reduction"] = "bf16"
+    if kind == "float8" and sharded and any(job.flag(key) for key in GATHERED):
+        own["matmul"] = {"weights": "gathered"}
+    return {"base": base, **own} if own else base
+
+
+def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:
+    """What of narrow formats is in no plan."""
+    for name in _converters(job):
+        if not ("float8" in name or name.rpartition(".")[2] == "mx") or "grouped" in name:
+            message = f"the converter `{name}` is not carried over"
+            yield Problem(job.place("model.converters"), message, "`precision: {matmul: ...}` says what is quantised")
+    kind = eight_bit_format(job)
+    if not kind:
+        return
+    asked, place = _recipe(job, kind), job.place(KEYS[kind][0])
+    if kind == "float8" and asked and asked not in RECIPES:
+        yield Problem(place, f"the recipe `{asked}` is taken as `tensorwise`", f"known are {', '.join(RECIPES)}")
+    if kind == "mx" and asked and asked not in MX:
+        yield Problem(place, f"the recipe `{asked}` is taken as `mxfp8`", f"known are {', '.join(MX)}")
+    if asked == "rowwise_with_gw_hp":
+        message = "`rowwise_with_gw_hp` is taken as `rowwise`: gradients of weights are multiplied in fp8"
+        yield Problem(place, message, "the job multiplies them in bf16")
+    if kind == "float8" and tensor > 1 and asked in ("", "tensorwise"):
+        message = "float8 with tensor parallelism: the plan gathers sequences in bf16, the job in fp8"
+        yield Problem(job.place("model.converters"), message, "half of those gathers' bytes are saved")
+
+
+def _converters(job: TorchtitanJob) -> list[str]:
+    given = job.settings.get("model.converters", "")
+    names = given if isinstance(given, list) else str(given).split(",")
+    return [str(name).strip() for name in names if str(name).strip()]
+
+
+def _recipe(job: TorchtitanJob, kind: str) -> str:
+    return next((job.word(key) for key in KEYS[kind] if key in job.settings), "")
+
+
+# --- The pipeline of a torchtitan job: its schedule, its micro-batches, and what of it is in no plan ---
+
+# Schedules of torch.distributed.pipelining: a plan's word, and stages of a rank where the job does not say.
+SCHEDULES: Mapping[str, tuple[str, int]] = {
+    "1f1b": ("1f1b", 1),
+    "gpipe": ("gpipe", 1),
+    "interleaved1f1b": ("interleaved", 2),
+    "interleavedzerobubble": ("interleaved", 2),
+    "zbvzerobubble": ("zero_bubble", 1),
+}
+NEAREST = ("interleavedzerobubble", "zbvzerobubble")  # schedules that no plan has: the nearest one is taken, and told
+
+
+def schedule(job: TorchtitanJob) -> tuple[str, int]:
+    """The schedule, and the chunks of layers that a rank has of it."""
+    key = job.mesh("pipeline_parallel_schedule")
+    known = {name: name for name in SCHEDULES}
+    return SCHEDULES[job.choice(key, known, "1f1b", job.word(key, "1F1B").lower())]
+
+
+def micro_batch(job: TorchtitanJob, local: int) -> int:
+    """Sequences of the micro-batches that a pipeline cuts a local batch into."""
+    parts = job.whole(job.mesh("pipeline_parallel_microbatches"), 0, least=0)
+    return max(local // parts, 1) if parts else job.whole(job.mesh("pipeline_parallel_microbatch_size"), 1)
+
+
+def pipeline_notes(job: TorchtitanJob) -> Iterator[Problem]:
+    """Sizes of a pipeline that the job leaves to its version of torchtitan, or states in a way that no plan has."""
+    key = job.mesh("pipeline_parallel_schedule")
+    if job.word(key).lower() in NEAREST:
+        message = f"`{job.word(key)}` is taken as `{SCHEDULES[job.word(key).lower()][0]}`"
+        yield Problem(job.place(key), message, "a plan has no such schedule: what it holds and waits differs")
+    sizes = [job.mesh(f"pipeline_parallel_{name}") for name in ("microbatch_size", "microbatches")]
+    if not any(key in job.settings for key in sizes):
+        message = "the job does not say how a pipeline cuts its batch: a micro-batch is 1 sequence"
+        yield Problem(
+            job.place(job.mesh("pipeline_parallel_degree")), message, f"`{sizes[0]} = 1`, its default of 2025"
+        )
+    for name in ("layers_per_stage", "first_stage_less_layers", "last_stage_less_layers"):
+        key = job.mesh(f"pipeline_parallel_{name}")
+        if job.settings.get(key, 1) not in (0, 1) or (name.startswith("layers") and key in job.settings):
+            message = f"`{key}` is not carried over: stages are as even as they can be"
+            yield Problem(job.place(key), message, "`parallelism: {stages: [...]}` lists the layers of each stage")

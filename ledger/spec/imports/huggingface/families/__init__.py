@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.imports.huggingface.families.after_llama import AFTER_LLAMA
-from ledger.spec.imports.huggingface.families.dense import DENSE
-from ledger.spec.imports.huggingface.families.encoder_decoders import ENCODER_DECODERS
-from ledger.spec.imports.huggingface.families.encoders import ENCODERS
-from ledger.spec.imports.huggingface.families.experts import EXPERTS
+from ledger.spec.imports.huggingface.families.dense import AFTER_LLAMA, DENSE
+from ledger.spec.imports.huggingface.families.encoder_decoders import ENCODER_DECODERS, ENCODERS
+from ledger.spec.imports.huggingface.families.experts import EXPERTS, LATENT, RECURRENT
 from ledger.spec.imports.huggingface.families.images import IMAGES
-from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.families.parallel import PARALLEL
-from ledger.spec.imports.huggingface.families.recurrent import RECURRENT
 from ledger.spec.imports.huggingface.families.residual import RESIDUAL
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 

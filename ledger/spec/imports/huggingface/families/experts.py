@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.imports.huggingface import fields, patterns, terms
-from ledger.spec.imports.huggingface.families.common import UNSHAPED, decoder, grouped
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface import patterns, terms
+from ledger.spec.imports.huggingface import terms as fields
+from ledger.spec.imports.huggingface.family import PARTLY_ROTARY, ROTARY, UNSHAPED, Family, decoder, grouped
+from ledger.spec.imports.huggingface.terms import Values
 
 # What the configurations of Mixtral and Qwen say of the balance of experts: the loss for it is added with the logits.
 ROUTED_UNSHAPED = UNSHAPED | {"router_aux_loss_coef"}
@@ -170,5 +171,234 @@ EXPERTS: Mapping[str, Family] = {
         ),
         patterns=(patterns.CHUNKS, patterns.NAMED_OR_EVERY),
         ignored=ROUTED_UNSHAPED | {"attn_scale", "floor_scale", "cache_implementation", "for_llm_compressor"},
+    ),
+}
+
+
+# --- DeepSeek's architectures ---
+
+# How experts were spread, losses of routers, 8-bit weights, sums that transformers saves and computes again.
+UNSHAPED_HERE = UNSHAPED | {
+    "auto_map",
+    "aux_loss_alpha",
+    "ep_size",
+    "head_dim",
+    "qk_head_dim",
+    "quantization_config",
+    "routed_scaling_factor",
+    "seq_aux",
+    "topk_group",
+}
+COMMON = {
+    **ROTARY,
+    **fields.activations(hidden_act="silu"),
+    **fields.flags(attention_bias=False, tie_word_embeddings=False),
+    **fields.dropouts(attention_dropout=0.0),
+    **fields.sizes_or_null(q_lora_rank=1536),
+    **fields.sizes(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
+    "output_router_logits": fields.only(False),
+    "moe_layer_freq": fields.only(1),
+}
+TERMS = (
+    *terms.OUTSIDE,
+    *terms.norms("rms"),
+    *terms.fixed("attention", kind="latent"),
+    terms.Term(
+        ("attention.heads",),
+        lambda values: values["num_attention_heads"],
+        lambda heads: {"num_attention_heads": heads, "num_key_value_heads": heads},
+    ),
+    terms.Term(("attention.q_rank",), lambda values: values["q_lora_rank"], lambda rank: {"q_lora_rank": rank or None}),
+    terms.same("kv_lora_rank", "attention.kv_rank"),
+    terms.same("qk_nope_head_dim", "attention.nope_head_dim"),
+    terms.same("qk_rope_head_dim", "attention.rope_head_dim"),
+    terms.same("v_head_dim", "attention.v_head_dim"),
+    *(terms.BIASES, terms.DROPOUT),
+    *terms.of("dense", *terms.mlp("gated")),
+    *terms.of("experts", *terms.experts("moe_intermediate_size", "n_routed_experts")),
+)
+SHARED = terms.of(
+    "experts",
+    terms.derived("mlp.shared.d_ff", lambda values: values["moe_intermediate_size"]),
+    terms.same("n_shared_experts", "mlp.shared.count"),
+)
+
+
+def _best_groups(groups: int) -> terms.Values:
+    """A token uses experts of some of the groups: how many shapes nothing."""
+    return {"n_group": groups, "topk_group": max(1, groups // 2)}
+
+
+LATENT: Mapping[str, Family] = {
+    "deepseek_v2": Family(
+        config="DeepseekV2Config",
+        architecture="DeepseekV2ForCausalLM",
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=102400),
+            **COMMON,
+            **fields.sizes(intermediate_size=11008, moe_intermediate_size=1407),
+            **fields.sizes(n_routed_experts=64, n_shared_experts=2),
+            **fields.flags(mlp_bias=False, norm_topk_prob=False),
+            **fields.sizes_or_null(num_key_value_heads=None, num_experts_per_tok=None, n_group=None),
+            **fields.wholes()(first_k_dense_replace=0),
+            "topk_method": fields.only("greedy", "group_limited_greedy"),
+            "scoring_func": fields.only("softmax"),
+        },
+        terms=(
+            *(*TERMS, *terms.fixed("attention", rotary_form="complex")),
+            *terms.of("dense", terms.same("mlp_bias", "mlp.bias")),
+            *terms.of(
+                "experts",
+                *terms.router(scores="softmax", dtype="fp32"),
+                terms.Term(
+                    ("mlp.router.groups",),
+                    lambda values: values["n_group"] if values["topk_method"] == "group_limited_greedy" else None,
+                    lambda groups: {
+                        **_best_groups(groups),
+                        "topk_method": "group_limited_greedy" if groups > 1 else "greedy",
+                    },
+                ),
+                *SHARED,
+            ),
+        ),
+        patterns=(patterns.AFTER_DENSE,),
+        aliases={"num_experts": "n_routed_experts"},
+        ignored=UNSHAPED_HERE,
+    ),
+    "deepseek_v3": Family(
+        config="DeepseekV3Config",
+        architecture="DeepseekV3ForCausalLM",
+        divides=False,
+        fields={
+            **decoder(width=7168, layers=61, heads=128, positions=4096, vocabulary=129280),
+            **COMMON,
+            **fields.flags(rope_interleave=True, norm_topk_prob=True),
+            **fields.sizes(intermediate_size=18432, moe_intermediate_size=2048),
+            **fields.sizes(n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, n_group=8),
+            **fields.sizes_or_null(num_key_value_heads=128),
+            **fields.wholes()(first_k_dense_replace=3),
+            **fields.wholes(0, 64)(num_nextn_predict_layers=1),
+            "topk_method": fields.only("noaux_tc"),
+            "scoring_func": fields.only("sigmoid"),
+        },
+        terms=(
+            *(*TERMS, terms.choice("rope_interleave", "attention.rotary_form", {True: None, False: "halves"})),
+            *terms.of(
+                "experts",
+                *terms.router(scores="sigmoid"),
+                terms.same("norm_topk_prob", "mlp.router.normalize"),
+                *terms.router(dtype="fp32"),
+                terms.Term(("mlp.router.groups",), lambda values: values["n_group"], _best_groups),
+                *SHARED,
+            ),
+        ),
+        patterns=(patterns.AFTER_DENSE,),
+        aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+        ignored=UNSHAPED_HERE,
+        # modules for further tokens (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2)
+        unbuilt={"num_nextn_predict_layers": "multi_token.depth"},
+    ),
+}
+
+
+# --- Architectures whose layers keep a state of tokens before. Defaults ---
+
+
+def _inner(values: Values) -> str:
+    """Mamba-2 states its inner width twice."""
+    inner, expanded = values["num_heads"] * values["head_dim"], values["expand"] * values["hidden_size"]
+    stated = f"{values['num_heads']} heads of {values['head_dim']}"
+    if inner != expanded:
+        return f"`expand` makes {expanded:g} of `hidden_size`, and {stated} are {inner} wide"
+    return f"{stated} do not share {values['n_groups']} groups" if values["num_heads"] % values["n_groups"] else ""
+
+
+def _shared(values: Values) -> str:
+    """Heads of values share those of keys evenly."""
+    heads, keys = values["linear_num_value_heads"], values["linear_num_key_heads"]
+    return f"{heads} heads of values cannot share {keys} of keys" if heads % keys else ""
+
+
+RECURRENT: Mapping[str, Family] = {
+    "mamba2": Family(
+        config="Mamba2Config",
+        architecture="Mamba2ForCausalLM",
+        divides=False,
+        fields={
+            **fields.sizes(hidden_size=4096, num_heads=128, head_dim=64, vocab_size=32768),
+            **fields.depths(num_hidden_layers=64),
+            **fields.sizes(state_size=128, expand=2, conv_kernel=4, n_groups=8, chunk_size=256),
+            **fields.flags(use_bias=False, use_conv_bias=True, residual_in_fp32=True, tie_word_embeddings=False),
+            "hidden_act": fields.only("silu", "swish"),
+        },
+        terms=(
+            *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
+            *(terms.same("tie_word_embeddings", "embedding.tied"), *terms.norms("rms")),
+            terms.choice("residual_in_fp32", "residual_dtype", {True: "fp32", False: None}),
+            *(*terms.fixed("attention", kind="mamba2"), terms.same("num_heads", "attention.heads")),
+            *(terms.same("head_dim", "attention.head_dim"), terms.same("state_size", "attention.state.size")),
+            *(terms.same("n_groups", "attention.state.groups"), terms.same("chunk_size", "attention.state.chunk")),
+            terms.same("conv_kernel", "attention.state.convolution"),
+            terms.same("use_conv_bias", "attention.state.convolution_bias"),
+            terms.same("use_bias", "attention.qkv_bias", "attention.out_bias"),
+            *terms.fixed("mlp", kind="none"),
+        ),
+        # steps of time begin there, and are clamped to no other shape; gates come before the norm whatever a file says
+        ignored=frozenset(
+            """
+            layer_norm_epsilon norm_before_gate rescale_prenorm_residual rms_norm time_step_floor time_step_limit
+            time_step_max time_step_min time_step_rank
+            """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
+        ),
+        clashes={"num_heads": _inner},
+        follows={"expand": lambda values: values["num_heads"] * values["head_dim"] // values["hidden_size"]},
+        layers="backbone.layers",
+    ),
+    "qwen3_next": Family(
+        config="Qwen3NextConfig",
+        architecture="Qwen3NextForCausalLM",
+        divides=False,
+        fields={
+            **decoder(width=2048, layers=48, heads=16, positions=32768, vocabulary=151936),
+            **grouped(2, 5632),
+            **PARTLY_ROTARY,
+            **BALANCE,
+            **fields.sizes(decoder_sparse_step=1),
+            **fields.layer_lists(mlp_only_layers=None),
+            **fields.shares(partial_rotary_factor=0.25),
+            **fields.sizes(head_dim=256, num_key_value_heads=2, num_experts=512, num_experts_per_tok=10),
+            **fields.sizes(moe_intermediate_size=512, shared_expert_intermediate_size=512),
+            **fields.sizes(linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128),
+            **fields.sizes(linear_num_key_heads=16, linear_num_value_heads=32, full_attention_interval=4),
+            **fields.flags(attention_bias=False, norm_topk_prob=True),
+            **fields.layer_types(*fields.LINEAR)(layer_types=None),
+            "hidden_act": fields.only("silu", "swish"),
+        },
+        terms=(
+            *(*terms.OUTSIDE, *terms.norms("rms", unit_offset=True)),
+            *terms.of(
+                "linear",
+                *terms.fixed("attention", kind="gated_delta"),
+                terms.same("linear_num_value_heads", "attention.heads"),
+                terms.same("linear_value_head_dim", "attention.head_dim"),
+                terms.same("linear_key_head_dim", "attention.state.size"),
+                terms.same("linear_num_key_heads", "attention.state.groups"),
+                *terms.fixed("attention.state", chunk=64),
+                terms.same("linear_conv_kernel_dim", "attention.state.convolution"),
+            ),
+            *terms.of(
+                "global",
+                *(*terms.fixed("attention", kind="gated", qk_norm="head"), *terms.GROUPED, terms.BIASES),
+                *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="joined_halves")),
+                terms.DROPOUT,
+            ),
+            *QWEN,
+            *terms.of("experts", terms.same("shared_expert_intermediate_size", "mlp.shared.d_ff")),
+            *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
+        ),
+        patterns=(patterns.EVERY_STEP, patterns.LINEAR),
+        clashes={"linear_num_value_heads": _shared},
+        aliases={"num_local_experts": "num_experts"},
+        ignored=ROUTED_UNSHAPED | {"max_window_layers", "sliding_window", "use_sliding_window"},
     ),
 }

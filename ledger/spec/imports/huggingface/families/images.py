@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.imports.huggingface import fields, terms
-from ledger.spec.imports.huggingface.families.common import depth
-from ledger.spec.imports.huggingface.family import Family
-from ledger.spec.imports.huggingface.fields import ConfigField
-from ledger.spec.imports.huggingface.terms import Term, Values
+from ledger.spec.imports.huggingface import terms
+from ledger.spec.imports.huggingface import terms as fields
+from ledger.spec.imports.huggingface.family import Family, depth
+from ledger.spec.imports.huggingface.terms import ConfigField, Term, Values
 
 LABELS = 2  # of a configuration that says nothing of them (PreTrainedConfig)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.imports.huggingface import fields, patterns, terms
-from ledger.spec.imports.huggingface.families.common import PARTLY_ROTARY, UNSHAPED, decoder, grouped
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface import patterns, terms
+from ledger.spec.imports.huggingface import terms as fields
+from ledger.spec.imports.huggingface.family import PARTLY_ROTARY, UNSHAPED, Family, decoder, grouped
 
 NO_DROPOUT = fields.only(0.0, 0)
 COHERE = (

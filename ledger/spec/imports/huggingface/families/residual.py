@@ -6,19 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger.spec.architecture import Group, Model
-from ledger.spec.imports.huggingface import fields
+from ledger.spec.imports.huggingface import terms
 from ledger.spec.imports.huggingface.families.images import NAMES, SIDES, classes, names_differ, side
 from ledger.spec.imports.huggingface.family import Family
-from ledger.spec.imports.huggingface.fields import ConfigField, FieldKind
-from ledger.spec.imports.huggingface.terms import Values
-from ledger.spec.imports.parts import Part
+from ledger.spec.imports.huggingface.terms import ConfigField, FieldKind, Values
+from ledger.spec.imports.text import Part
 from ledger.spec.windows import Window
 
 USUAL_SIDE = 224  # of the images of ImageNet-1k, as its models are trained
 REDUCTION = 4  # of the width of a bottleneck (ResNetBottleNeckLayer)
 TAPS = {1: ("point_row", "point_column"), 3: ("tap_row", "tap_column"), 7: ("wide_tap_row", "wide_tap_column")}
 SIZES = FieldKind(
-    lambda value: isinstance(value, list) and len(value) > 0 and all(map(fields.sizes.accepts, value)),
+    lambda value: isinstance(value, list) and len(value) > 0 and all(map(terms.sizes.accepts, value)),
     "a list of whole numbers of at least 1",
 )
 KINDS = ("bottleneck", "basic")
@@ -244,13 +243,13 @@ RESIDUAL: Mapping[str, Family] = {
         config="ResNetConfig",
         architecture="ResNetForImageClassification",
         fields={
-            **fields.sizes(num_channels=3, embedding_size=64),
+            **terms.sizes(num_channels=3, embedding_size=64),
             **SIZES(hidden_sizes=[256, 512, 1024, 2048], depths=[3, 4, 6, 3]),
             **SIDES(image_size=USUAL_SIDE),
             "layer_type": ConfigField(KINDS[0], FieldKind(lambda value: value in KINDS, " or ".join(KINDS))),
-            "hidden_act": fields.only("relu"),
-            **fields.flags(downsample_in_first_stage=False, downsample_in_bottleneck=False),
-            **fields.wholes(2).or_null()(num_labels=None),
+            "hidden_act": terms.only("relu"),
+            **terms.flags(downsample_in_first_stage=False, downsample_in_bottleneck=False),
+            **terms.wholes(2).or_null()(num_labels=None),
             "id2label": ConfigField(None, NAMES),
         },
         terms=(),

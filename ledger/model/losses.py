@@ -1,0 +1,492 @@
+"""The loss: cross-entropy whole or in parts, and further tokens that are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import sympy
+
+from ledger.model import components, dtypes
+from ledger.model import tape as moves
+from ledger.model.causes import Module, Parameter, Purpose
+from ledger.model.collectives import Collective
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim, symbol
+from ledger.model.elementwise import Pointwise
+from ledger.model.norms import norm
+from ledger.model.operations import Operation
+from ledger.model.recompute import POLICIES, Kept
+from ledger.model.tape import Tape
+from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, LOSS, NO_KERNEL, REDUCTION, KernelClass, matmul
+from ledger.spec.loss_chunks import CHUNKED_LOSSES
+from ledger.spec.plan import Kernels, Model, Recompute
+
+if TYPE_CHECKING:
+    from ledger.model.units import Unit
+
+
+@dataclass(frozen=True)
+class SplitLogSoftmax(Pointwise):
+    """Log-softmax over a split vocabulary, whose gradient PyTorch spells out: (one-hot + exp(result)) x upstream.
+
+    So one more tensor of the logits' size exists than in the fused kernel (torch.distributed.tensor.parallel.loss).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """Probabilities are written out before they join the upstream gradient."""
+        logs, upstream = self.output, self.output.gradient
+        shares = replace(logs, name=f"{self.name}.probabilities")
+        wanted = (self.inputs[0].gradient,)
+        return (
+            Pointwise(f"{shares.name}", ELEMENTWISE, (logs,), (shares,), flops=4),
+            Pointwise(f"{self.name}.gradient", ELEMENTWISE, (logs, upstream, shares), wanted, flops=2),
+        )
+
+
+@dataclass(frozen=True)
+class Replicated(Collective):
+    """A tensor gathered by devices that then all do the same with it: backward copies a device's own part.
+
+    torch.distributed.tensor, placement_types.py: `_to_replicate_tensor`, and `_replicate_to_shard` for the gradient.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The part of the upstream gradient."""
+        wanted, upstream = self.inputs[0].gradient, self.output.gradient
+        part = replace(wanted, name=f"{upstream.name}.part", view_of=upstream.storage)
+        return (Pointwise(f"{self.name}.gradient", COPY, (part,), (wanted,)),)
+
+
+@dataclass(frozen=True)
+class Inner(Pointwise):
+    """A kernel inside an operation that has a gradient as a whole."""
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient flows through it by itself."""
+        return ()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None of its own."""
+        return ()
+
+
+@dataclass(frozen=True)
+class InPlaceLoss(Pointwise):
+    """Softmax, loss and the gradient of the logits in one kernel, the gradient written over the logits.
+
+    Backward has nothing left to do but to scale it by one (Liger-Kernel and Transformer Engine, cross_entropy.py).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None: forward has left the gradient where the logits were."""
+        return ()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is in the storage of the logits."""
+        return ((self.inputs[0].gradient.name, self.inputs[0].storage),)
+
+
+@dataclass(frozen=True)
+class InPlaceSoftmax(Pointwise):
+    """Softmax that is kept for backward, which turns it into the gradient where it stands.
+
+    `_VocabParallelCrossEntropy` of Megatron-LM, over the logits in fp32 themselves, and `_ShardedCrossEntropy` of
+    nanotron, over a copy of them.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel over the softmax: less one at the target, times the upstream gradient."""
+        reads = (*self.saves, self.output.gradient)
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (self.inputs[0].gradient,), flops=2),)
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is in the storage of the softmax."""
+        return ((self.inputs[0].gradient.name, self.outputs[1].storage),)
+
+
+@dataclass(frozen=True)
+class LossWithGradient(Pointwise):
+    """Softmax, loss and the gradient of the logits in one kernel, the gradient kept in fp32 until backward reads it.
+
+    Transformer Engine since 2.18 (transformer_engine/pytorch/cross_entropy.py).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel that scales what forward has left, and writes it in the dtype of the logits."""
+        reads = (*self.saves, self.output.gradient)
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (self.inputs[0].gradient,), flops=1),)
+
+
+@dataclass(frozen=True)
+class Shifted(Pointwise):
+    """A copy of the logits without those of the last position, beside the logits that the model's output holds.
+
+    transformers 4.38, modeling_llama.py: `logits[..., :-1, :].contiguous()`, of logits that CausalLMOutput keeps.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The gradient of the copy, put into zeros for all positions."""
+        (logits,) = self.inputs
+        return (Pointwise(f"{self.name}.gradient", self.kernel, (self.output.gradient,), (logits.gradient,)),)
+
+
+def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
+    """Cross-entropy of the next token or of a class; a split vocabulary needs the sums of its three reductions."""
+    inside = replace(tape, of_loss=True)
+    logits = _whole(inside, logits) if tape.stack.gathered_logits else logits
+    return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:-1]))
+
+
+def _whole(tape: Tape, logits: Tensor) -> Tensor:
+    """The logits of all rows on every device, by way of a copy: the vocabulary is not outermost in memory."""
+    for axis in _axes(logits):
+        name = f"{logits.name}.all_gather"
+        rest = tuple(pair for pair in logits.split if pair[1] != axis)
+        whole = replace(logits.on(rest, f"{logits.name}.gathered"), of_loss=True)
+        copy = replace(whole, name=f"{name}.copy")
+        kernel, made = KernelClass("all_gather"), (whole, copy)
+        gather = Replicated(name, kernel, (logits,), made, collective="all_gather", axis=axis, copied=True)
+        logits = tape.record(replace(gather, block=logits.block))
+    return logits
+
+
+def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:
+    """The token that each position is to predict, or the class of each image."""
+    return Tensor("cross_entropy/labels.index", dims, "int64", "index", tape.layout.inputs, of_loss=True)
+
+
+def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+    """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
+    logits = tape.cast(logits, tape.precision.logits)
+    if tape.stack.shifted_logits and len(logits.dims) > 2:
+        shifted = tape.activation("cross_entropy/shifted_logits", logits.dims, logits.dtype, logits.split)
+        logits = tape.record(Shifted(shifted.name, COPY, (logits,), (shifted,), (logits,)))
+    logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
+    if _axes(logits):
+        _split_log_softmax(tape, logits, logs)
+    else:
+        tape.record(Pointwise(logs.name, CROSS_ENTROPY, (logits,), (logs,), (logs,), flops=5))
+    total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic", of_loss=True)
+    kept = [logs, wanted]
+    return tape.pointwise("cross_entropy/nll", logs, wanted, dims=(), kernel=LOSS, saves=kept, extras=[total])
+
+
+def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
+    """The steps of a log-softmax one by one, since every device needs the maximum and the sum of all."""
+    largest, each, below = (_row(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target"))
+    shifted, powers = (_beside(logits, f"cross_entropy/{name}") for name in ("shifted", "exponentials"))
+    tape.record(Inner(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
+    largest = _summed(tape, largest, logits)
+    tape.record(Inner(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
+    tape.record(Inner(powers.name, ELEMENTWISE, (shifted,), (powers,), flops=1))
+    tape.record(Inner(f"{each.name}.row", REDUCTION, (powers,), (each,), flops=1))
+    each = _summed(tape, each, logits)
+    tape.record(SplitLogSoftmax(logs.name, CROSS_ENTROPY, (logits, shifted, each), (logs,), (logs,), flops=2))
+    _summed(tape, below, logits)
+
+
+def _beside(logits: Tensor, name: str) -> Tensor:
+    """A tensor of the logits' shape that no gradient flows into."""
+    return replace(logits, name=name, role="statistic", view_of="")
+
+
+def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
+    """One number for each token."""
+    return Tensor(name, logits.dims[:-1], "fp32", "statistic", tape.layout.inputs, of_loss=True)
+
+
+def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
+    """Put together from every device that has a part of the vocabulary."""
+    for axis in _axes(logits):
+        part = moves.all_reduce_over(tape, part, axis)
+    return part
+
+
+def _fused(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+    """One kernel on the logits as the head wrote them."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    inside = replace(logits.gradient, view_of=logits.storage)
+    read = (logits, wanted)
+    return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
+
+
+def _fused_apart(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+    """One kernel on the logits as the head wrote them, and a gradient in fp32 of its own."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    kept = replace(logits, name="cross_entropy/gradient", dtype="fp32", view_of="")
+    read = (logits, wanted)
+    return tape.record(LossWithGradient(result.name, CROSS_ENTROPY, read, (result, kept), (kept,), flops=8))
+
+
+def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor, *, apart: bool = False) -> Tensor:
+    """Logits in fp32 that become their softmax, or have it `apart`; it becomes their gradient."""
+    logits = tape.cast(logits, tape.precision.logits)
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    inside = "" if apart else logits.storage
+    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of=inside)
+    kept = (shares, wanted)
+    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, wanted), (result, shares), kept, flops=8))
+
+
+def _compiled(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+    """What Inductor makes of it: fp32 inside its kernels alone, so that the head's own logits are what is kept."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    sums = _row(tape, logits, "cross_entropy/logsumexp")
+    return tape.record(
+        Pointwise(result.name, CROSS_ENTROPY, (logits, wanted), (result, sums), (logits, wanted, sums), flops=8)
+    )
+
+
+LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {
+    "eager": _eager,
+    "fused": _fused,
+    "fused_apart": _fused_apart,
+    "softmax_in_place": _softmax_in_place,
+    "softmax_apart": partial(_softmax_in_place, apart=True),
+    "compiled": _compiled,
+}
+
+
+def _axes(logits: Tensor) -> list[str]:
+    return sorted({axis for dim, axis in logits.split if dim == "vocab"})
+
+
+# What a device sends of each token where the vocabulary is split, and how many numbers that is.
+SUMS: Mapping[str, Mapping[str, int]] = {
+    "apart": {"maximum": 1, "sum": 1, "target": 1},
+    "joined": {"maximum": 1, "sum_and_target": 2},  # megatron/core/fusions/fused_cross_entropy.py
+    "gathered": {"statistics": 3},  # transformer_engine/common/triton/cross_entropy.py, online_softmax_kernel
+}
+
+
+def _summed_over_vocabulary(tape: Tape, logits: Tensor) -> None:
+    """Each device has a part of every row: its largest value, its sum and its target are put together."""
+    for name, numbers in SUMS[tape.stack.loss_sums].items() if _axes(logits) else ():
+        row = _row(tape, logits, f"cross_entropy/{name}")
+        part = replace(row, dims=(*row.dims, Dim("numbers", sympy.Integer(numbers)))) if numbers > 1 else row
+        if tape.stack.loss_sums == "gathered":
+            for axis in _axes(logits):
+                ranks = Dim("ranks", symbol(axis))
+                each = replace(part, dims=(ranks, *part.dims), split=(("ranks", axis), *part.split))
+                moves.all_gather_along(tape, each, axis)
+        else:
+            _summed(tape, part, logits)
+
+
+# --- chunked loss ---
+
+REGION = "loss_chunk"  # what a chunked loss rebuilds
+LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
+
+
+@dataclass(frozen=True)
+class Cut(Operation):
+    """Hidden states as parts of the sequence: views, whose gradients are put together when the last is there."""
+
+    @property
+    def runs(self) -> bool:
+        """A view is no kernel."""
+        return False
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One copy of the gradients of all parts, those that were there before and that of the first part."""
+        part = self.output.gradient
+        (whole,) = self.inputs[0].named("seq")
+        (first,) = part.named("seq")
+        rest = tuple(replace(dim, symbol=whole.symbol - first.symbol) if dim == first else dim for dim in part.dims)
+        earlier = replace(part, name=f"{part.name}.earlier", dims=rest, earlier=True)
+        return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (self.inputs[0].gradient,)),)
+
+
+@dataclass(frozen=True)
+class Done(Contraction):
+    """A contraction of the backward pass that forward runs: nothing is left of it for backward."""
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient goes through it."""
+        return ()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """Nothing: forward has run its contractions already."""
+        return ()
+
+
+@dataclass(frozen=True)
+class DoneLoss(InPlaceLoss):
+    """The loss of a part, whose gradient is used up in forward."""
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient goes through it."""
+        return ()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """Nothing is left for backward."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Buffer(Pointwise):
+    """Zeros, to which a gradient is added part by part; nothing asks for a gradient of it."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """Nothing: backward does not go through it."""
+        return ()
+
+
+@dataclass(frozen=True)
+class HandedOn(Operation):
+    """A gradient that forward computed is kept, and is what backward finds as the gradient of the one input."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether a kernel runs: none does, the tensor only gets another name."""
+        return False
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is the tensor that was saved."""
+        return tuple(
+            (tensor.gradient.name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False)
+        )
+
+
+def _part_dims(hidden: Tensor, kernels: Kernels) -> tuple[Dim, Dim, Dim]:
+    """The tokens of a sequence: all of them, those in a part, and those in the last part.
+
+    Liger cuts rows of a micro-batch, whatever sequences they are of: a part has so many of each on average.
+    """
+    (seq,) = hidden.named("seq")
+    tokens = hidden.local(seq)  # on one device
+    count, batch, devices = symbol("loss_chunks"), symbol("batch"), seq.symbol / tokens
+    if kernels.loss == "chunked":
+        length = CeilDiv(tokens, count)
+        last = tokens - (count - 1) * length
+    else:
+        rows = CeilDiv(batch * tokens, count) if kernels.loss_chunks else symbol("loss_rows")
+        length, last = rows / batch, (batch * tokens - (count - 1) * rows) / batch
+    return seq, replace(seq, symbol=length * devices), replace(seq, symbol=last * devices)
+
+
+def write_chunked_loss(tape: Tape, hidden: Tensor, model: Model) -> None:
+    """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
+    hidden = moves.all_gather_along(tape, hidden, "tensor")
+    seq, first, last = _part_dims(hidden, tape.kernels)
+    each = replace(tape, times=symbol("loss_chunks"), last_dim=(first, last))
+    dims = tuple(first if dim == seq else dim for dim in hidden.dims)
+    part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
+    if tape.kernels.loss == "chunked":
+        inner = each.inside(REGION)
+        replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
+        loss(inner, components.logits(inner.of_block("head"), part, model), "eager")
+        return
+    _fused_linear(tape, each, (hidden, part), model)
+
+
+def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: Model) -> None:
+    """Logits, loss and both gradients of each part; what is left of it are the gradients alone."""
+    hidden, part = states
+    weight = tape.weight(components.table_of(model), "vocab d_model")
+    collected = replace(hidden, name="head/hidden.collected", view_of="")
+    summed = Tensor("head/weight.collected", weight.dims, weight.dtype, "activation", weight.split)
+    for made, towards in ((collected, hidden.name), (summed, weight.name)):
+        tape.record(Buffer(f"{made.name}.zeros", ELEMENTWISE, (), (made,), towards=towards))
+    compute = tape.precision.compute
+    left, right = each.cast(part, compute), each.cast(weight, compute)
+    batch, seq, _ = part.dims
+    logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
+    inside = replace(logits.gradient, view_of=logits.storage)
+    result = replace(tape, of_loss=True).activation("cross_entropy/loss", (), "fp32")
+    piece = replace(part, name="head/part.collected", view_of=collected.name)
+    kernel = matmul(dtypes.rate(compute))
+    each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
+    each.record(
+        DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels(tape, (batch, seq))), (result, inside), flops=8)
+    )
+    back = "batch seq vocab, vocab d_model -> batch seq d_model"
+    each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name))
+    sums = "batch seq d_model, batch seq vocab -> vocab d_model"
+    last = Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
+    each.record(replace(last, purpose=Purpose.WEIGHT_GRADIENT))
+    tape.record(HandedOn("head/hidden.gradient", NO_KERNEL, (hidden,), (collected,), (collected,), towards=hidden.name))
+    tape.record(HandedOn("head/weight.gradient", NO_KERNEL, (weight,), (summed,), (summed,), towards=weight.name))
+
+
+# --- Multi-token prediction ---
+
+UNIT = "multi_token"
+LAYER = "predicting_layer"  # the region of all but norm, head and loss
+
+
+def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
+    """Writes one prediction, from the residual stream (batch seq d_model) to its loss."""
+    inner = tape.inside(LAYER)
+    tokens = components.token_rows(inner)
+    stream = norm(inner, Module("hidden_norm", "norm", of_layer=True), hidden, model.norm)
+    ahead = norm(inner, Module("token_norm", "norm", of_layer=True), tokens, model.norm)
+    batch, seq, d_model = stream.dims
+    two, result = Dim("two", sympy.Integer(2)), Dim("d_out", d_model.symbol)
+    joining = inner.of_block("projection")
+    both = joining.joined("projection/joined", [stream, ahead], (batch, seq, two, d_model))
+    einsum = "batch seq two d_model, d_out two d_model -> batch seq d_out"
+    narrow = joining.linear(Module("projection", "projection"), einsum, both, sizes=(result, two))
+    x = inner.view(narrow, "batch seq d_model", "projection/stream")
+    last = components.layer(inner, x, model.groups[-1], model)
+    normed = components.final_norm(tape, last, model)
+    if tape.kernels.loss in CHUNKED_LOSSES:
+        write_chunked_loss(tape, normed, model)
+    else:
+        loss(tape, components.logits(tape, normed, model))
+
+
+def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+    """Checkpointing of whole layers is that of this one; its head and loss are as the model's own."""
+    inside = {
+        "selective": ("core",),
+        "components": recompute.components,
+        "none": (),
+        "every": (),
+        "layers": (),
+    }.get(recompute.policy, (LAYER,))
+    return POLICIES["components"](operations, replace(recompute, components=(*inside, REGION)))
+
+
+def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
+    """Weights of its own: embedding and head are the model's."""
+    shared = (Parameter(components.TOKENS), Parameter(components.table_of(model)))
+    return tuple(weight for weight in weights if weight.parameter not in shared)
+
+
+def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
+    """Its backward pass, whose gradients of what it shares are added to those that are there.
+
+    The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first
+    here, and the residual stream has one from the final norm.
+    """
+    gradients = {weight.parameter: weight.gradient for weight in unit.weights}
+    head, stream = gradients[Parameter(components.table_of(model))], hidden.gradient
+    tokens, part_of_head = gradients[Parameter(components.TOKENS)], replace(head, name=f"{head.name}.part")
+    for step in unit.backward:
+        apart = part_of_head if not step.adds_to else head  # a product that adds its result makes none of its own
+        outputs = tuple(
+            apart if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
+            for tensor in step.outputs
+        )
+        yield replace(step, outputs=outputs)
+        for whole, part in zip(step.outputs, outputs, strict=True):
+            if part.name == part_of_head.name:
+                yield Pointwise(f"{step.name}.shared", ELEMENTWISE, (whole, part), (part,))
+    earlier = replace(stream, name=f"{stream.name}.earlier", earlier=True)
+    whole = replace(stream, name=f"{stream.name}.whole")
+    yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (whole,))
+
+
+def _held(gradient: Tensor) -> Tensor:
+    """A gradient in the storage of another unit, which has all there is of it so far."""
+    return replace(gradient, view_of=f"{gradient.name}.held")
