@@ -50,6 +50,14 @@ def test_rows_of_a_space_are_what_the_compiler_says() -> None:
     assert found.totals > 2 * len(compile_totals(load_plan(DENSE))) - 10
 
 
+@pytest.mark.parametrize("number", [78, 672])
+def test_spaces_that_once_differed(number: int) -> None:
+    """Buckets counted for another stage; hosts that compare collectives in some layouts of a batch alone."""
+    case = numbered_case(SEED, number)
+    assert case is not None
+    assert rows.compare(case).differences == ()
+
+
 def test_a_case_is_the_same_each_time_and_small() -> None:
     """Its seed and number make it; stacks take turns, and their kinds with them."""
     cases = [case for number in range(8, 12) if (case := numbered_case(SEED, number))]

@@ -138,7 +138,8 @@ class StepWork:
         """The work of both."""
         compared = dict(self.compared)
         for call, (each, often) in other.compared.items():
-            compared[call] = each, compared.get(call, (each, 0))[1] + often
+            before, calls = compared.get(call, (0.0, 0))
+            compared[call] = maximum(before, each), calls + often  # 0 where a layout of several has no such call
         phases = {**self.computed, **other.computed}
         return StepWork(
             self.reduced + other.reduced,
