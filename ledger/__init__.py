@@ -166,8 +166,8 @@ def write_report(  # noqa: PLR0913 - what a report is made with, and callers nam
     from ledger.report.recommendations import with_layout
 
     plan = with_layout(plan, _searched(plan), taken) if taken else plan
-    from ledger.report.assembly import assemble_report
     from ledger.report.seals.opening import sealed, with_books
+    from ledger.report.write import assemble_report
     from ledger.report.write import write_report as written
 
     found = _searched(plan) if search and {*SEARCHED} & {*chosen} else None

@@ -80,10 +80,10 @@ def cut(page: str, begin: str, end: str) -> str:
 def report_page(found: Mapping[str, Any] | None) -> str:
     """The report's page as `ledger report` writes it where a search has found these layouts; it takes seconds."""
     from ledger.books import compile_plan
-    from ledger.report.assembly import assemble_report
     from ledger.report.html import render
     from ledger.report.recommendations import from_record
     from ledger.report.seals.opening import sealed, with_books
+    from ledger.report.write import assemble_report
     from ledger.spec.load import load_plan
 
     with chdir(ROOT):

@@ -10,11 +10,11 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
-from ledger.model.documents import causal_keys
 from ledger.model.images import STEM
 from ledger.model.recompute import hosted, redone, segment
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.model.tape import rank_dim
+from ledger.spec.documents import causal_keys
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_parts
 from ledger.spec.parallelism import AXES
 from ledger.spec.plan import Group, Model, Plan

@@ -11,10 +11,9 @@ from functools import cached_property
 import sympy
 
 from ledger.books.evaluate import Exact, Value
-from ledger.model.exchanges import Exchanged, sent
+from ledger.model.exchanges import Exchanged, copied_to_buckets, sent
 from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
-from ledger.model.gradients import copied_to_buckets
 from ledger.model.operations import Operation, total
 from ledger.model.program import Program
 from ledger.model.sharding import exchange

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from ledger.cli.needed import installed
-from ledger.cli.options import Amount, json_option
+from ledger.cli.options import Amount, installed, json_option
 from ledger.cli.plain_streams import unguarded
 
 if TYPE_CHECKING:

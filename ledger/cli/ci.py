@@ -49,7 +49,7 @@ def command(
 
     Exit code 2: a plan does not compile. 1: a condition of --fail-on is met. 0: neither.
     """
-    from ledger.cli.garbage import rarely
+    from ledger.cli.options import rarely
     from ledger.cli.tables import write_format
     from ledger.report.pull_request.markdown import FORMATS as PRINTED
     from ledger.report.pull_request.markdown import format_of

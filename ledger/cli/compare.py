@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ledger.cli.garbage import rarely
-from ledger.cli.options import conditions_option, json_option, set_option, specs_argument, total_option
+from ledger.cli.options import conditions_option, json_option, rarely, set_option, specs_argument, total_option
 from ledger.cli.progress import search_option, searched
 from ledger.cli.report import formats_option
 

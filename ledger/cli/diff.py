@@ -78,7 +78,7 @@ def trees(specs: Texts) -> tuple[Tree, Tree] | None:
 def print_set(old: Tree, new: Tree, paths: Texts, options: tuple[str, Texts, Texts]) -> int:
     """Prints what differs between the plans of two trees; the exit code."""
     from ledger.cli.ci import exit_code, tell_failed
-    from ledger.cli.garbage import rarely
+    from ledger.cli.options import rarely
     from ledger.report.diff_sets import FORMATS as PRINTED
     from ledger.report.diff_sets import diff_set
     from ledger.report.gates import read_gates

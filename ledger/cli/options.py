@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -107,3 +110,36 @@ def as_record(problem: Problem) -> dict[str, Any]:
 def no_such_name(problem: Problem) -> click.UsageError:
     """A name that a plan does not have is bad usage: it is an argument, and in no file."""
     return click.UsageError(f"{problem.message}; {problem.help}")
+
+
+# --- How often garbage is looked for while plans are compiled ---
+
+UNTOUCHED = 200_000  # new objects before garbage is looked for: books are made of many, and stay
+
+
+@contextmanager
+def rarely() -> Iterator[None]:
+    """Objects that hold each other are searched for rarely meanwhile, a tenth of a report's time otherwise."""
+    before = gc.get_threshold()
+    gc.set_threshold(UNTOUCHED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+# --- Packages that a verb needs beside those that the program is installed with ---
+
+FOR_STEPS = ("torch", "transformers")  # what runs a training step; the extra `evidence` has them
+
+
+def installed(why: str, needed: Sequence[str] = FOR_STEPS) -> None:
+    """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        wanted = "-e '.[evidence]'" if needed is FOR_STEPS else " ".join(missing)
+        place = " in ledger's folder" if needed is FOR_STEPS else ""
+        raise click.UsageError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
+            f"`pip install {wanted}`{place} installs what is needed"
+        )

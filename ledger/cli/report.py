@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from weakref import finalize
 
 import click
 from click.core import ParameterSource
 
-from ledger.cli.garbage import rarely
-from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.options import json_option, rarely, set_option, spec_argument
 from ledger.cli.progress import search_option, searched, with_better_layout, with_option
+from ledger.processes import end_with_parent, interrupt_held
 from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
 
@@ -102,8 +109,10 @@ def plan_paths(
 
     with sealed(plan) as (same, seal):
         made = panel_beside(same) if "html" in formats and not setting else None
-        from ledger.report.assembly import assemble_report  # beside the panel: what makes a page loads slowly
-        from ledger.report.write import write_report
+        from ledger.report.write import (
+            assemble_report,  # beside the panel: what makes a page loads slowly
+            write_report,
+        )
 
         compiled = compile_plan(same)
         click.echo(compiled.verdict.headline, err=True)
@@ -115,8 +124,6 @@ def plan_paths(
 
 def paper_ahead() -> Callable[..., Callable[[], bytes]]:
     """A process that sets a PDF, the longest part of a report, and loads what it needs for that meanwhile."""
-    from ledger.report.beside import ready
-
     return ready(_typeset, _load_typesetter)
 
 
@@ -135,8 +142,6 @@ def _load_typesetter() -> None:
 
 def panel_beside(plan: Plan) -> Callable[[], LiveView | LoadView]:
     """The panel of a page, which takes longer than the page itself, made in a process of its own meanwhile."""
-    from ledger.report.beside import beside
-
     return beside(partial(_panel, plan))
 
 
@@ -179,3 +184,104 @@ def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tup
         f"{len(given)} questions, {f'unexpected: {chr(44).join(missed)}' if missed else 'all as expected'}", err=True
     )
     return write_lecture(lecture, given, out, formats)
+
+
+# --- Work in a process of its own, beside what this one does meanwhile ---
+
+Result = TypeVar("Result")
+
+FORKS = sys.platform == "linux"  # elsewhere a fork of a program with system libraries is not safe
+
+
+def can_fork() -> bool:
+    """Whether a forked process is safe here, and has a core of its own."""
+    return FORKS and len(os.sched_getaffinity(0)) > 1
+
+
+def beside(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Begins `work` in a forked process where a second core is free for it; what is returned waits for its result.
+
+    The result can be pickled. A process that fails says nothing: its work is done here, and fails here as it would
+    have.
+    """
+    if not can_fork():
+        return work
+    forking = get_context("fork")
+    ours, theirs = forking.Pipe(duplex=False)
+    process = forking.Process(target=_send, args=(theirs, work), daemon=True)
+    with interrupt_held(forking):
+        process.start()
+    theirs.close()
+    return _Awaited(ours, process, work)
+
+
+class _Begun(Generic[Result]):
+    """A process that was begun, and its `work`, which is done here where it ends without; forgotten, it is ended."""
+
+    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
+        self._ours, self._process, self._work = ours, process, work
+        self._forgotten = finalize(self, _end, ours, process)
+
+
+class _Awaited(_Begun[Result]):
+    """Waits for what a process sends."""
+
+    def __call__(self) -> Result:
+        try:
+            return cast(Result, self._ours.recv())
+        except (EOFError, OSError):
+            return self._work()
+        finally:
+            self._forgotten.detach()
+            self._ours.close()
+            self._process.join()
+
+
+def _end(ours: Connection, process: ForkProcess) -> None:
+    """Ends a process whose result nobody waits for; it would wait for ever to be rid of it."""
+    ours.close()
+    process.terminate()
+    process.join()
+
+
+def _send(there: Connection, work: Callable[[], Any]) -> None:
+    """In the process: the result, or nothing where there is none."""
+    end_with_parent()
+    with suppress(BaseException), there:
+        there.send(work())
+
+
+def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callable[..., Callable[[], Result]]:
+    """As `beside`, of work whose arguments come later: the process calls `prepare` at once, then waits for them."""
+    if not can_fork():
+        return partial(partial, work)
+    forking = get_context("fork")
+    ours, theirs = forking.Pipe()
+    process = forking.Process(target=_answer, args=(theirs, ours, work, prepare), daemon=True)
+    with interrupt_held(forking):
+        process.start()
+    theirs.close()
+
+    return _Ready(ours, process, work)
+
+
+class _Ready(_Begun[Result]):
+    """Sends its arguments to a process that waits for them."""
+
+    def __call__(self, *given: Any) -> Callable[[], Result]:
+        work = partial(self._work, *given)
+        try:
+            self._ours.send(given)
+        except OSError:
+            return work
+        self._forgotten.detach()
+        return _Awaited(self._ours, self._process, work)
+
+
+def _answer(there: Connection, other: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:
+    """In the process: one result for one set of arguments, or nothing where there is none."""
+    end_with_parent()
+    other.close()
+    with suppress(BaseException), there:
+        prepare()
+        there.send(work(*there.recv()))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli.garbage import rarely
-from ledger.cli.options import json_option
+from ledger.cli.options import json_option, rarely
 
 if TYPE_CHECKING:
     from ledger.report.seals.reproduction import Reproduction, TotalChange

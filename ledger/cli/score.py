@@ -16,8 +16,7 @@ from time import monotonic
 
 import click
 
-from ledger.cli.garbage import UNTOUCHED
-from ledger.cli.options import Amount, json_option, set_option
+from ledger.cli.options import UNTOUCHED, Amount, json_option, set_option
 from ledger.cli.progress import TOLD_EVERY
 from ledger.cli.tables import amount, print_table
 from ledger.evidence.documents import Evidence, read_document, read_evidence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli import completion
-from ledger.cli.garbage import rarely
-from ledger.cli.options import json_option, no_such_name, set_option, spec_argument
+from ledger.cli.options import json_option, no_such_name, rarely, set_option, spec_argument
 
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli import completion
-from ledger.cli.interrupts import INTERRUPTED
 from ledger.cli.options import conditions_option, json_option, set_option, spec_argument, total_option
 from ledger.cli.progress import progress_bar
 from ledger.cli.tables import amount, print_table
-from ledger.cli.verbs import BAD_INPUT
+from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
 from ledger.numbers import THIN, change, integer, plain
 from ledger.search.page import misses, short_changes, totals
 from ledger.search.question import kept_free, kept_free_words

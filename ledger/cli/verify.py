@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.needed import installed
-from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.options import installed, json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
     from ledger.evidence.verdicts import ComparedFigure

@@ -20,9 +20,8 @@ from ledger.model.mamba2 import mamba2
 from ledger.model.norms import norm, unweighted
 from ledger.model.operations import Operation, differentiable, handed_on
 from ledger.model.rotary import rotated, turned
-from ledger.model.sides import CROSS
 from ledger.model.tape import Tape
-from ledger.model.tensors import BUFFER, Tensor
+from ledger.model.tensors import BUFFER, CROSS, Tensor
 from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention, Norm
 

@@ -14,8 +14,7 @@ from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Lookup, Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
-from ledger.model.projections import is_joined
-from ledger.model.quantised import Quantise, Quantised
+from ledger.model.quantised import Quantise, Quantised, is_joined
 from ledger.model.tape import Convolution
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import (

@@ -14,6 +14,7 @@ from ledger.model import dtypes, images
 from ledger.model import tape as moves
 from ledger.model.activations import activation, dropout
 from ledger.model.attention import attention, crossed
+from ledger.model.attention_cores import shared
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.custom import custom
 from ledger.model.dims import Dim
@@ -22,10 +23,8 @@ from ledger.model.experts import TWO, activated, experts
 from ledger.model.images import heard
 from ledger.model.norms import norm
 from ledger.model.product_frames import UPDATE
-from ledger.model.shared_results import shared
-from ledger.model.sides import CROSS
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import CROSS, Tensor
 from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
 from ledger.spec.plan import MLP, Group, Model
 

@@ -10,8 +10,7 @@ from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.operations import Operation
-from ledger.model.projections import is_projection, matrix
-from ledger.model.quantised import Quantise, Quantised
+from ledger.model.quantised import Quantise, Quantised, is_projection, matrix
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import NORM
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import sympy
@@ -255,3 +255,27 @@ def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
     """The fp32 scales of a tensor whose blocks lie along its last dim."""
     count = _scales(tensor, (tensor.dims[-1].name,), block, (1, 1))
     return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
+
+
+# --- Projections of one input whose weights are one matrix ---
+
+# `projections` of a stack -> the parts of a layer in which what multiplies one input is one matrix.
+JOINED: Mapping[str, tuple[str, ...]] = {"apart": (), "attention": ("attention",), "joined": ("attention", "mlp")}
+# Products that have a matrix of their own whatever else reads their input: those into latents (Megatron-Core's
+# linear_q_down_proj and linear_kv_down_proj, as in transformers), and that into scores of experts.
+ALONE = ("attention/q_latent", "attention/kv_latent", "mlp/router")
+
+
+def is_projection(operation: Operation) -> bool:
+    """Whether it multiplies by a weight, or by a copy of one."""
+    return isinstance(operation, Contraction) and operation.inputs[1].role in ("weight", "cast", STAYING, PASSING)
+
+
+def matrix(operation: Operation, joined: Collection[str]) -> str:
+    """What names the matrix that a projection multiplies by: its input where all weights that read it are one."""
+    return operation.inputs[0].storage if is_joined(operation, joined) else operation.name
+
+
+def is_joined(operation: Operation, joined: Collection[str]) -> bool:
+    """Whether a projection is of one matrix with those that read the same input."""
+    return operation.block in joined and operation.name not in ALONE

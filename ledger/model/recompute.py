@@ -15,8 +15,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Operation, total
-from ledger.model.projections import is_projection, matrix
-from ledger.model.quantised import STAYING, Quantise, scales_along
+from ledger.model.quantised import STAYING, Quantise, is_projection, matrix, scales_along
 from ledger.model.tensors import CeilDiv, Tensor, product
 from ledger.spec.kernel_classes import ATTENTION, COPY, GROUPED, MATMUL, NORM, QUANTISE
 from ledger.spec.plan import Recompute

@@ -30,8 +30,7 @@ from ledger.model.quantised import (
     copied,
     read,
 )
-from ledger.model.sides import Side
-from ledger.model.tensors import SHARED, Split, Tensor, product, sized
+from ledger.model.tensors import SHARED, Side, Split, Tensor, product, sized
 from ledger.spec.kernel_classes import CAST, COPY, DROPOUT, ELEMENTWISE, QUANTISE, REDUCTION, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision, Stack
 from ledger.spec.precision import WHOLE_TENSOR, Recipe

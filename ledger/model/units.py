@@ -8,25 +8,23 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import components, losses
+from ledger.model.attention_cores import Shared
 from ledger.model.backward import backward, fixed, frozen, kernels
 from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
+from ledger.model.exchanges import fuses, stays
 from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT
-from ledger.model.gradients import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.product_frames import Held, held_by_products, held_inputs, held_updates, scattered_first
-from ledger.model.projections import JOINED
-from ledger.model.quantised import replaced
+from ledger.model.quantised import JOINED, replaced
 from ledger.model.recompute import POLICIES, Kept, Part, discarded, hosted, hosting, parts, read, redone, stored
 from ledger.model.routing import balance, is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
-from ledger.model.shared_results import Shared
-from ledger.model.sides import SOURCE_LENGTH, Side
 from ledger.model.tape import OWN_SEQUENCE, Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import SOURCE_LENGTH, Side, Tensor
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
 from ledger.spec.stack import UNSTATED_STACK

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.books.what_if.conditions import host_conditions, served_conditions
 from ledger.search.question import CAPACITY, EDIT_RANK, MEMORY, TIME, Question
-from ledger.search.served import COST, EACH, FIRST, LATENCY, RATE
-from ledger.search.served import SHOWN as SERVED
 from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
+
+
+LATENCY, FIRST, RATE = "serve.time_per_token", "serve.ttft", "serve.tokens_per_second"
+EACH, COST = f"{RATE}_per_device", "cost.per_million_tokens"
+SHOWN = (LATENCY, FIRST, RATE, EACH, "memory.reserved")  # totals of every row, beside those that are asked for
+FRONT = (LATENCY, EACH)
+
+
+def shown_totals(plans: Sequence[Plan]) -> tuple[str, ...]:
+    """The totals of every row: dollars too where all plans have a price of their devices."""
+    return (*SHOWN, COST) if all(plan.assumptions.price for plan in plans) else SHOWN
+
 
 CANDIDATES = 16  # layouts with the fewest edits, by estimate, whose edits are counted exactly
 HOSTED = tuple(f"memory.{place}{end}" for place in ("host", "nvme") for end in ("", ".capacity"))
@@ -39,5 +49,5 @@ def aim_of(plan: Plan) -> Aim:
     if plan.serve is None:
         return Aim(TIME, Question(EDIT_RANK, conditions=host_conditions(plan), top=CANDIDATES), OF_RUNS)
     total = EACH if plan.serve.arrival_rate is None else LATENCY
-    question = Question(EDIT_RANK, False, served_conditions(plan), (total, MEMORY), CANDIDATES, SERVED)
+    question = Question(EDIT_RANK, False, served_conditions(plan), (total, MEMORY), CANDIDATES, SHOWN)
     return Aim(total, question, OF_SERVICES)

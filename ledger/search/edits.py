@@ -10,9 +10,9 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.model.schedule import PIPELINES
+from ledger.search.aims import LATENCY
 from ledger.search.batches import Batch
 from ledger.search.question import TIME
-from ledger.search.served import LATENCY
 from ledger.search.space import DATA, LAYOUT, MESH, NOWHERE, RECOMPUTE, Layout, Space
 from ledger.spec.faults import Written
 from ledger.spec.inputs import changes as differences

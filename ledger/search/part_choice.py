@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
+from ledger.arithmetic.values import Amount
+from ledger.books.calendar import run, saved_bytes
 from ledger.books.compiled_roles import whole
-from ledger.books.counts import has_peak, whole_parameters, with_token_count
-from ledger.books.least import least_totals
+from ledger.books.counts import has_peak, peak, state_bytes, whole_parameters, with_token_count
 from ledger.books.names import absent
 from ledger.books.prices import curve
 from ledger.books.what_if.answer import Question, Solution
@@ -23,6 +24,9 @@ from ledger.books.what_if.solve import asked_of
 from ledger.books.what_if.solve import solve as solved
 from ledger.books.what_if.sought import Unknown, Value, key_fault, totals
 from ledger.books.what_if.unknowns import library_part
+from ledger.model import dtypes
+from ledger.model.formats import stored_dtype
+from ledger.model.operations import total
 from ledger.report.recommendations import Recommendation
 from ledger.search.choices import VALUES
 from ledger.search.extent import kept_values
@@ -32,10 +36,11 @@ from ledger.search.workers import Run, in_this_process
 from ledger.spec.kernel_classes import COLLECTIVES, KernelClass
 from ledger.spec.load import revised
 from ledger.spec.overrides import assignments
+from ledger.spec.plan import Plan
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Accelerator, Plan
+    from ledger.spec.plan import Accelerator
     from ledger.spec.problems import Problem
 
 
@@ -333,3 +338,56 @@ def unmeasured_links(devices: Mapping[str, Accelerator]) -> list[str]:
         return []
     told = "by data sheet, which transfers seldom reach, where those of the others are as measured"
     return [f"transfers between devices are priced {told}: {', '.join(without)}"]
+
+
+# --- What no layout of a plan can be below ---
+
+ACTIVATIONS = "activations"
+HELD = ("memory.peak", "memory.reserved")
+GROWS = ("time.step", "time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")  # with the time of a step
+
+
+def least_totals(plan: Plan) -> Mapping[str, Amount]:
+    """The totals of GROWS and HELD that a plan has, each at most what it is in any layout, legal or not.
+
+    Of a plan that keeps weights or states on the host none of HELD; of one that serves HELD alone.
+    """
+    least = {} if plan.serve else _least_of_run(with_token_count(plan))
+    if {*plan.parallelism.offload.kinds} - {ACTIVATIONS}:
+        return least
+    held = least_state(plan) / plan.cluster.devices
+    return {**least, **dict.fromkeys(HELD, held), "memory.capacity": plan.accelerator.memory}
+
+
+def _least_of_run(plan: Plan) -> dict[str, Amount]:
+    """The totals of GROWS that a plan which trains has."""
+    step = least_flops(plan) / (plan.cluster.devices * peak(plan))
+    found = {"time.step": step, **dict(run(plan, step, saved_bytes(plan)))}
+    return {key: found[key] for key in GROWS if key in found}
+
+
+def least_state(plan: Plan) -> float:
+    """Bytes of the weights as they are stored, and of the copies and states that an optimizer has of those trained."""
+    model, beside = whole(plan), state_bytes(plan)
+    trained = 0.0 if plan.serve else float(beside["master"] + beside["optimizer"])
+    return sum(
+        float(model.value(layers * weight.elements()))
+        * (float(dtypes.DTYPES[stored_dtype(plan.precision, weight)].average) + (0 if weight.frozen else trained))
+        for layers, weight in model.weights()
+    )
+
+
+def least_flops(plan: Plan) -> float:
+    """Matmul FLOPs of a step of the whole job, forward and backward; nothing twice, and no scores that a mask hides."""
+    model = whole(plan)
+    each = sum(
+        model.value(
+            unit.count
+            * total(
+                operation.in_all(lambda run: run.useful() - run.redone())
+                for operation in (*unit.forward, *unit.backward)
+            )
+        )
+        for unit in model.units
+    )
+    return float(each) * plan.run.global_batch / plan.run.micro_batch

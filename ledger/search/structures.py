@@ -21,8 +21,8 @@ from ledger.books.memory.timeline import Timeline, timeline
 from ledger.books.parameter_traffic import by_module
 from ledger.books.price_changes import PRICES
 from ledger.model import losses
+from ledger.model.exchanges import drains, stays
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
-from ledger.model.gradients import drains, stays
 from ledger.model.program import Program, program
 from ledger.model.schedule import PIPELINES, Pipeline, Role, schedule
 from ledger.model.units import Unit, builder, compute_precision

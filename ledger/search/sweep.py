@@ -13,6 +13,8 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.books.what_if.conditions import fault
+from ledger.search.aims import EACH, FRONT, shown_totals
+from ledger.search.aims import SHOWN as SERVED
 from ledger.search.axes import Axes, Base, LeftOut, bases, left_out_words, read_axes, require_keys, with_totals
 from ledger.search.batches import FULL, Block, text_of
 from ledger.search.columns import columns_of
@@ -22,8 +24,6 @@ from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
 from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, kept_free, kept_free_words, read_question
-from ledger.search.served import EACH, FRONT, shown_totals
-from ledger.search.served import SHOWN as SERVED
 from ledger.search.space import keys_of
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Run

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from ledger.spec.expand import name_of_base
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.paths import Places, plan_path, spec_path, unit
 from ledger.spec.plan import Group, Offload, Origin, Plan, Price, Recompute
@@ -18,7 +19,6 @@ from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
 from ledger.spec.serve import Lengths
 from ledger.spec.token_budget import TokensPerParameter
-from ledger.spec.variants import name_of_base
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan

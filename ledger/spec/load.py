@@ -18,6 +18,7 @@ from ledger.spec.expand import (
     ResolvedPart,
     assume_fabric,
     expand,
+    is_changed,
     of_changed_model,
     resolve,
     with_inner_parts,
@@ -27,19 +28,18 @@ from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.faults import Fault, Faults, Written, label, unknown_field
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
+from ledger.spec.operations import NAME, STOOD
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.parts import PartByName, PartOf, ValuesOf, field_rows, header_of, nested_types, spec_type
 from ledger.spec.paths import PLAN, Places, type_of
 from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Price, Reading, Stack
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.publication import Publication, Spelling
 from ledger.spec.reader import Node, read, read_again
-from ledger.spec.renamed import in_new_places
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sources import YAML, Source, exists, open_source
 from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Row, Sourced
 from ledger.spec.values import Size, ValueType
-from ledger.spec.variants import is_changed
 
 Built = TypeVar("Built")
 PARTS = tuple(row.attribute for row in field_rows(Plan) if row.attribute != "title")
@@ -460,3 +460,43 @@ class _Sizes:
 
 def _known(scope: Scope) -> list[str]:
     return sorted({name for fields in scope for name in fields if name in size_names()})
+
+
+# --- Fields that have moved to another part ---
+
+LIBRARY, PLAN_KEYS, TYPED = range(3)  # who says a value: the stronger last
+
+
+def in_new_places(whole: Expanded, file: str) -> Expanded:
+    """The plan with each field where it stands now.
+
+    Of two spellings one that is typed on the command line holds over the plan's (`file`), and the plan's over that of
+    a part on file; two that the same hand wrote are a problem.
+    """
+    for (part, key), new_key in STOOD.items():
+        old_node = whole.node.fields.get(part, whole.node)
+        value = old_node.fields.get(key)
+        if value is None or old_node is whole.node:
+            continue
+        holder = whole.node.fields.get(NAME)
+        if holder is not None and not isinstance(holder.value, Mapping):
+            continue  # what it is instead is told by its type
+        whole = replace(whole, node=whole.node.within({part: old_node.without(key)}, {}))
+        stated = holder.fields.get(new_key) if holder else None
+        if stated is not None and _hand(stated, file) >= _hand(value, file):
+            if _hand(stated, file) == _hand(value, file):
+                where = old_node.keys.get(key, value.where)
+                message = f"`{part}.{key}` and `{NAME}.{new_key}` say the same thing twice"
+                problem = Problem(where, message, f"leave out `{part}.{key}`: it is the old place")
+                whole = replace(whole, problems=(*whole.problems, problem))
+            continue
+        place = old_node.keys.get(key, value.where)
+        inner = (holder or Node({}, value.where)).within({new_key: value}, {new_key: place})
+        whole = replace(whole, node=whole.node.within({NAME: inner}, {} if holder else {NAME: place}))
+    return whole
+
+
+def _hand(value: Node, file: str) -> int:
+    """Who wrote a value."""
+    place = value.fields.get("value", value).where.file
+    return TYPED if place.startswith(FLAG) else PLAN_KEYS if place == file else LIBRARY

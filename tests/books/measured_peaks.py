@@ -82,7 +82,7 @@ def sharded(
 ) -> Step:
     """One rank of a step in FSDP2's mixed precision: fp32 weights, states and reduction, bf16 compute, fused norms.
 
-    Bytes that tensors ask for, without rounding (`ledger.lab.observed.rank_step`).
+    Bytes that tensors ask for, without rounding (`ledger.lab.verification.stages`).
     """
     devices = degrees["data"] * degrees.get("tensor", 1)
     parts = {

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from ledger.books.least import least_flops, least_totals
 from ledger.books.what_if.sought import totals
+from ledger.search.part_choice import least_flops, least_totals
 from ledger.spec.load import load_plan
 
 TWENTY = "run.tokens=20 a parameter"

@@ -15,8 +15,7 @@ from ledger.books.compiler import compile_plan
 from ledger.books.memory.steps import standing
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.flop_counts import FlopCounts, flop_counts
-from ledger.lab.observed.one_device import one_device_step
+from ledger.lab.observed.one_device import FlopCounts, flop_counts, one_device_step
 from ledger.lab.reference.model import Workload, workload
 from ledger.lab.verification.depth import Sample, cut, weighted, with_counts
 from ledger.lab.verification.suites import Depth, depths, uneven

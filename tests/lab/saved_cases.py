@@ -141,7 +141,7 @@ def predicted(compiled: Compiled) -> dict[str, int]:
 
 def packed(compiled: Compiled) -> dict[str, int]:
     """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
-    from ledger.lab.observed.saved_tensors import saved_storages
+    from ledger.lab.observed.one_device import saved_storages
     from ledger.lab.reference.model import workload
 
     storages = saved_storages(workload(compiled.plan))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from ledger.lab.observed.flop_counts import flop_counts, parameter_count
+from ledger.lab.observed.one_device import flop_counts, parameter_count
 from ledger.lab.reference.model import workload
 from tests.books.measured_peaks import SHARDED_STEPS, STEPS
 from tests.lab.saved_cases import FAMILIES, cases, packed, predicted

@@ -17,8 +17,7 @@ import yaml
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.verification import head_text, record_line
-from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
-from ledger.lab.bench.processes import read_answer
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, read_answer
 from ledger.lab.bench.records import append_record, open_evidence
 from ledger.lab.bench.table import suite
 from ledger.spec.problems import SpecError

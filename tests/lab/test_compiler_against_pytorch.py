@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.flop_counts import flop_counts, parameter_count  # only where torch is installed
+from ledger.lab.observed.one_device import flop_counts, parameter_count  # only where torch is installed
 from ledger.lab.reference.model import workload
 from ledger.spec.imports.huggingface.config import import_text
 from tests.invented_configs import INVENTED

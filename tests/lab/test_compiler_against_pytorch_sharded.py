@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.layouts import sharding
+from ledger.lab.verification.stages import rank_step
 from tests.books.test_collectives import SPLIT, sent
 from tests.model import plans
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.saved_tensors import saved_storages
+from ledger.lab.observed.one_device import saved_storages
 from ledger.lab.reference.model import workload
 from ledger.lab.verification import checks, predicted
 from tests.model import plans

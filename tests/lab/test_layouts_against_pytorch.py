@@ -12,9 +12,9 @@ import pytest
 
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import workload
+from ledger.lab.verification.stages import rank_step
 from ledger.model.offloading import sums_on_host
 from tests.books.test_collectives import sent
 from tests.model import plans

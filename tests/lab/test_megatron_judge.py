@@ -208,13 +208,13 @@ def members(*, alone: bool) -> dict[str, list[int]]:
         from megatron.core import parallel_state
         from torch import distributed
 
-        from ledger.lab.judges.megatron import rank
+        from ledger.lab.judges.megatron import step
 
-        with rank.own_groups_alone() if alone else nullcontext():
+        with step.own_groups_alone() if alone else nullcontext():
             parallel_state.initialize_model_parallel(
                 2, 4, context_parallel_size=2, expert_model_parallel_size=2, create_gloo_process_groups=False
             )
-        found = {f"{name} {options}": getattr(parallel_state, name)(**options) for name, _, options in rank.GROUPS}
+        found = {f"{name} {options}": getattr(parallel_state, name)(**options) for name, _, options in step.GROUPS}
         return {name: distributed.get_process_group_ranks(group) for name, group in found.items()}
 
 

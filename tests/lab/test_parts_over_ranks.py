@@ -8,10 +8,10 @@ import pytest
 
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.layouts import sharding, unjudged
+from ledger.lab.verification.stages import rank_step
 from tests.books.test_collectives import sent
 from tests.model import plans
 from tests.sampling import sampled

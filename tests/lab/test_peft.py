@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ledger.books.compiler import compile_plan
-from ledger.lab.observed.saved_tensors import saved_storages
+from ledger.lab.observed.one_device import saved_storages
 from ledger.lab.reference.model import freeze, reference_model, workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.checks import one_device

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import StageRank
 from ledger.lab.reference.model import workload
-from ledger.lab.verification.stages import unjudged, verdicts
+from ledger.lab.verification.stages import rank_step, unjudged, verdicts
 from tests.model import plans
 
 STAGES = 3

@@ -12,8 +12,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ledger.lab.observed.flop_counts import FlopCounts, flop_counts, parameter_count
-from ledger.lab.observed.saved_tensors import BEFORE, saved_bytes, saved_storages
+from ledger.lab.observed.one_device import BEFORE, FlopCounts, flop_counts, parameter_count, saved_bytes, saved_storages
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.model import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers

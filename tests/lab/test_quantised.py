@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.observed.saved_tensors import saved_bytes
+from ledger.lab.observed.one_device import one_device_step, saved_bytes
 from ledger.lab.reference.fused import QuantisedLinear, quantise_layers
 from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.flop_counts import counter_formulas
+from ledger.lab.observed.one_device import counter_formulas
 from tests.lab.saved_cases import packed, predicted
 from tests.model import plans
 

@@ -8,11 +8,11 @@ import pytest
 
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import DdpRank
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.layouts import replicas
 from ledger.lab.verification.predicted import collectives, memory
+from ledger.lab.verification.stages import rank_step
 from tests.model import plans
 
 RANKS, KILOBYTE = 4, 1000

@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, PreTrainedConfig
 
-from ledger.lab.observed.flop_counts import counter_formulas
+from ledger.lab.observed.one_device import counter_formulas
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.spec.imports.huggingface.config import config_model
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED

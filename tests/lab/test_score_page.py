@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ledger.lab.score.page import page, skip_reasons
 from ledger.lab.score.rows import Score, ScoreRow
-from ledger.report.charts.measured import MeasuredPoint
-from ledger.report.charts.parity import chart
+from ledger.report.charts.measured import MeasuredPoint, parity_chart
 
 GOOD = ScoreRow("near", "Somebody", "a", step=1.02, measured_step=1.0, counts_time=True)
 BAD = ScoreRow(
@@ -60,7 +59,7 @@ def test_the_page_needs_no_network() -> None:
 
 def test_points_on_the_line_are_equal() -> None:
     """A run predicted right lies where both axes have its value; one predicted half lies below."""
-    drawn = chart([MeasuredPoint("right", 2.0, 2.0), MeasuredPoint("half", 4.0, 2.0)], "s", "title", 640.0)
+    drawn = parity_chart([MeasuredPoint("right", 2.0, 2.0), MeasuredPoint("half", 4.0, 2.0)], "s", "title", 640.0)
     (x1, y1), (x2, y2) = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)]
     assert y1 == y2  # both are predicted at 2 s
     assert x2 > x1

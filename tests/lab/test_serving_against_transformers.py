@@ -10,9 +10,8 @@ import pytest
 import ledger
 from ledger.books.results import Compiled
 from ledger.books.serving.passes import decode_shape, prompt_shape, served_roles
-from ledger.lab.observed.served_passes import built, pass_over
 from ledger.lab.verification import served
-from ledger.lab.verification.served import counted
+from ledger.lab.verification.served import built, counted, pass_over
 from ledger.lab.verification.suites import Depth, verify
 from ledger.spec.load import load_model, load_plan
 

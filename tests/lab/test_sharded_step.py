@@ -8,13 +8,12 @@ from __future__ import annotations
 import pytest
 
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.flop_counts import parameter_count
-from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.one_device import one_device_step, parameter_count
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers
 from ledger.lab.verification.depth import weighted
+from ledger.lab.verification.stages import rank_step
 from ledger.spec.plan import Kernels, Model, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.observed.saved_tensors import saved_storages
+from ledger.lab.observed.one_device import one_device_step, saved_storages
 from ledger.lab.reference.model import Workload
 from ledger.lab.verification.depth import Sample, samples, weighted, with_counts
 from ledger.spec.plan import Kernels, Precision, Recompute

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.cli import main, needed
+from ledger.cli import main, options
 from ledger.evidence import verification as records
 from ledger.lab.verification import checks, predicted, suites
 from tests.model import plans
@@ -121,7 +121,7 @@ def test_the_table_names_causes(plan: Path) -> None:
 
 def test_without_pytorch_it_says_how_to_get_it(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad input leaves with 2, and so does a judge that is not there."""
-    monkeypatch.setattr(needed, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    monkeypatch.setattr(options, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     result = run(plan)
     assert result.exit_code == 2
     assert "pip install -e '.[evidence]'" in result.output

@@ -6,15 +6,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ledger.report.charts.agreement import TALL, chart
-from ledger.report.charts.measured import EDGE, MeasuredPoint
+from ledger.report.charts.measured import EDGE, TALL, MeasuredPoint, agreement_chart
 
 CIRCLE = "{http://www.w3.org/2000/svg}circle"
 
 
 def circles(points: list[MeasuredPoint]) -> list[tuple[float, float, str]]:
     """Where each case is drawn, and what the pointer is told."""
-    root = ET.fromstring(chart(points, "s", "A chart", 640.0))  # noqa: S314 - the project's own text
+    root = ET.fromstring(agreement_chart(points, "s", "A chart", 640.0))  # noqa: S314 - the project's own text
     return [(float(one.attrib["cx"]), float(one.attrib["cy"]), "".join(one.itertext())) for one in root.iter(CIRCLE)]
 
 

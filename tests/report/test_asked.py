@@ -11,13 +11,12 @@ import pytest
 import ledger
 from ledger.books import compile_plan
 from ledger.report import html
-from ledger.report.assembly import assemble_report
 from ledger.report.seals.opening import sealed, with_books
 from ledger.report.views.glance import question, run_lines
 from ledger.report.views.origin import made_from
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import fit_sentence, verdict
-from ledger.report.write import as_markdown
+from ledger.report.write import as_markdown, assemble_report
 from ledger.spec.inputs import changes
 from ledger.spec.problems import SpecError
 

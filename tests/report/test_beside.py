@@ -7,8 +7,8 @@ from multiprocessing import active_children
 
 import pytest
 
-from ledger.report import beside as module
-from ledger.report.beside import beside, ready
+from ledger.cli import report as module
+from ledger.cli.report import beside, ready
 
 needs_fork = pytest.mark.skipif(not module.FORKS or len(os.sched_getaffinity(0)) < 2, reason="needs a second core")
 

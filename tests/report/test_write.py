@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 
 from ledger.books.results import Compiled
-from ledger.report.beside import ready
+from ledger.cli.report import ready
 from ledger.report.pdf import load_weasyprint, pdf, render_pdf
 from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.parts import Report

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ledger.cli.import_ import import_file
 from ledger.spec.imports.text import ImportedSpec
-from ledger.spec.imports.tools import import_file
 from ledger.spec.problems import SpecError
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ledger.cli.import_ import import_file
 from ledger.spec.architecture import Model
 from ledger.spec.imports.huggingface import patterns, terms
 from ledger.spec.imports.huggingface import terms as fields
@@ -18,7 +19,6 @@ from ledger.spec.imports.huggingface.config import config_model, import_config, 
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.family import Family, decoder
 from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
-from ledger.spec.imports.tools import import_file
 from ledger.spec.load import load_model, read_model
 from ledger.spec.problems import Location, SpecError
 from tests.invented_configs import INVENTED

@@ -36,7 +36,7 @@ from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import spending, step_sums
 from ledger.model.dims import Dim
-from ledger.model.gradients import drains
+from ledger.model.exchanges import drains
 from ledger.model.operations import ONE
 from ledger.model.program import Program, sends
 from ledger.model.schedule import Role

@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 import sympy
 
+from ledger.model.attention_cores import Shared
 from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
-from ledger.model.shared_results import Shared
 from ledger.model.tensors import SHARED, Tensor
 from ledger.model.units import Unit
 

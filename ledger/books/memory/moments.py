@@ -14,8 +14,7 @@ from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, writt
 from ledger.books.memory.steps import Running, Step, passes, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.books.parameter_traffic import by_module
-from ledger.model.exchanges import sets
-from ledger.model.gradients import drains, stays, waits
+from ledger.model.exchanges import drains, sets, stays, waits
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.units import Unit

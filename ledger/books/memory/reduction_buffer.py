@@ -19,8 +19,8 @@ from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, Step, tensors
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted, until_update
 from ledger.model.causes import Cause
+from ledger.model.exchanges import drains
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
-from ledger.model.gradients import drains
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches

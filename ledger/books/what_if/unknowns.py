@@ -12,6 +12,7 @@ from ledger.books.what_if import sizes as run_sizes
 from ledger.books.what_if import sizes as served_sizes
 from ledger.books.what_if.sizes import divisors, proportional
 from ledger.books.what_if.sought import Settings, Unknown, Value, key_fault
+from ledger.spec.expand import CHANGED
 from ledger.spec.inputs import LABELS, UNREAD, spec_text, value_at
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.library import Library, default_library
@@ -25,7 +26,6 @@ from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.stages import depth
 from ledger.spec.token_budget import TokensPerParameter
 from ledger.spec.values import Integer, Quantity, Size
-from ledger.spec.variants import CHANGED
 
 FOLLOWS = "data"  # the axis that takes the devices which the other degrees leave
 LOADED: Mapping[str, Callable[[str, Library], Any]] = {  # parts that a plan may write out over a named one

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import selectors
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ledger.lab.bench.rig import Rig
+
 
 Result = Mapping[str, Any]
 
@@ -78,3 +83,24 @@ class BenchKind:
     name: str
     cases: Callable[[DeviceLimits], Iterator[BenchCase]]
     measure: Callable[[Sequence[BenchCase], Rig], Iterator[BenchResult]]
+
+
+# --- Answers of a process, each a line of JSON ---
+
+
+def read_answer(stream: IO[bytes], seconds: float) -> dict[str, Any] | None:
+    """The next answer, whatever else is printed between; None where none comes in time, or no more."""
+    until, line = time.monotonic() + seconds, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while (left := until - time.monotonic()) > 0 and selector.select(left):
+            read = os.read(stream.fileno(), 1)  # what comes after the answer is the next reader's
+            if not read:
+                return None
+            line += read
+            if read == b"\n":
+                if line.startswith(b"{"):
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+                line = b""
+    return None

@@ -20,8 +20,7 @@ from typing import IO, Any, Self
 
 from ledger import __version__
 from ledger.evidence.microbenchmarks.records import identity
-from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, MeasuredDevice
-from ledger.lab.bench.processes import read_answer
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, MeasuredDevice, read_answer
 from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence
 from ledger.lab.bench.steps import step_records_plan
 

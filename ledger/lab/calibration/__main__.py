@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ledger.lab.calibration.calibrate import fit_all, library_evidence
 from ledger.lab.calibration.page import FITS, FORMS, form_lines, section, set_fits
-from ledger.lab.markdown import MadeSection
+from ledger.report.escape import MadeSection
 from ledger.whole_files import replace_file
 
 SECTIONS: Mapping[MadeSection, Callable[[], Iterable[str]]] = {

@@ -11,10 +11,9 @@ from markupsafe import Markup
 from ledger.evidence.microbenchmarks.sets import MeasurementKind, record_name
 from ledger.lab.calibration.calibrate import FittedDevice
 from ledger.lab.calibration.curves import SetFit
-from ledger.lab.markdown import MadeSection, bold, table
 from ledger.price_forms import PRICE_FORMS
-from ledger.report.charts.agreement import chart
-from ledger.report.charts.measured import MeasuredPoint
+from ledger.report.charts.measured import MeasuredPoint, agreement_chart
+from ledger.report.escape import MadeSection, bold, table
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.spec.kernel_classes import KERNEL_FAMILIES, classes_of
 from ledger.spec.price_lists import priced_forms, range_of, written
@@ -29,7 +28,7 @@ class Panel:
     name: str
     summary: str
     source: str
-    chart: Markup
+    agreement_chart: Markup
 
 
 def page(fitted: FittedDevice) -> str:
@@ -68,7 +67,7 @@ def panel(one: SetFit) -> Panel:
         MeasuredPoint(record_name(record), sample.seconds, seconds)
         for record, sample, seconds in zip(one.measured.records, one.samples, one.predicted, strict=True)
     ]
-    drawn = chart(points, "s", f"{name}: predicted against measured seconds", WIDTH)
+    drawn = agreement_chart(points, "s", f"{name}: predicted against measured seconds", WIDTH)
     return Panel(name, summary, one.measured.citation, Markup(drawn))  # noqa: S704 - our own elements
 
 

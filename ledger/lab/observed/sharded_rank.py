@@ -1,6 +1,6 @@
 """A step of rank 0 under FSDP2, DTensor's tensor parallelism, and experts and sequences over ranks.
 
-Imports torch at its top; `ledger.lab.observed.rank_step` imports it in a process of its own.
+Imports torch at its top; `ledger.lab.verification.stages` imports it in a process of its own.
 """
 
 from __future__ import annotations

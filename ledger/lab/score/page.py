@@ -13,8 +13,7 @@ from markupsafe import Markup
 from ledger import numbers
 from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow, SourceErrors
 from ledger.report import assets
-from ledger.report.charts.measured import MeasuredPoint
-from ledger.report.charts.parity import chart
+from ledger.report.charts.measured import MeasuredPoint, parity_chart
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 from ledger.whole_files import replace_file
@@ -93,7 +92,7 @@ def figures(rows: Sequence[ScoreRow]) -> list[Chart]:
         if row.counts_memory and row.measured_memory and row.memory
     ]
     return [
-        draw_chart(title, CAPTION, partial(chart, points, unit, title))
+        draw_chart(title, CAPTION, partial(parity_chart, points, unit, title))
         for title, points, unit in (("Step time", times, "s"), ("Peak memory", peaks, "B"))
         if points
     ]

@@ -10,7 +10,7 @@ from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
 from ledger.books.counts import base_parameters
 from ledger.books.evaluate import exact
 from ledger.lab.score.row_plans import RowPlan
-from ledger.model.gradients import copied_to_buckets
+from ledger.model.exchanges import copied_to_buckets
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import Library

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.markdown import MadeSection
 from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow
 from ledger.lab.score.served import FIGURES, SERVING_COLUMNS, TIME_PER_TOKEN, TITLES, TOKENS_PER_SECOND
 from ledger.lab.score.serving_rows import predict_served
-from ledger.report.escape import sentence
+from ledger.report.escape import MadeSection, sentence
 from ledger.spec.library import default_library
 
 SERVING_TABLE = "published-serving.csv"

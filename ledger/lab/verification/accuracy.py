@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ledger.evidence.verdicts import UNCHECKED, ComparedFigure
 from ledger.evidence.verification import Verification
-from ledger.lab.markdown import MadeSection, bold, table
+from ledger.report.escape import MadeSection, bold, table
 
 DERIVATIONS = MadeSection(
     "<!-- derivations: made by `make accuracy` from specs/evidence/derivations -->", "<!-- end of derivations -->"

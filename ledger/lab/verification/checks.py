@@ -25,7 +25,7 @@ UNSEEN = "bitsandbytes' kernels bring matrices back within themselves, where fak
 
 def parameters(plan: Plan) -> Found:
     """Parameters of the transformers model."""
-    from ledger.lab.observed.flop_counts import parameter_counts
+    from ledger.lab.observed.one_device import parameter_counts
 
     everything, trained = parameter_counts(plan.model, plan.train)
     found = {"parameters": AllocatedBytes(everything)}
@@ -34,7 +34,7 @@ def parameters(plan: Plan) -> Found:
 
 def flops(plan: Plan) -> Found:
     """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
-    from ledger.lab.observed.flop_counts import flop_counts
+    from ledger.lab.observed.one_device import flop_counts
 
     work = workload(plan)
     plain = flop_counts(replace(work, recompute=Recompute()))
@@ -48,7 +48,7 @@ def saved(plan: Plan) -> Found:
 
     Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
     """
-    from ledger.lab.observed.saved_tensors import saved_storages
+    from ledger.lab.observed.one_device import saved_storages
 
     storages = saved_storages(workload(plan))
     found = {"saved.total": AllocatedBytes(sum(storage.bytes for storage in storages))}
@@ -74,9 +74,9 @@ def one_device(plan: Plan) -> Found:
 
 def one_rank(plan: Plan) -> Found:
     """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
-    from ledger.lab.observed.rank_step import rank_step
     from ledger.lab.verification.layouts import replicas, sharding
-    from ledger.model.gradients import copied_to_buckets
+    from ledger.lab.verification.stages import rank_step
+    from ledger.model.exchanges import copied_to_buckets
 
     mesh, work = sharding(plan), workload(plan)
     step = rank_step(work, replicas(plan) if copied_to_buckets(plan) else mesh)

@@ -18,7 +18,7 @@ from ledger.lab.verification import predicted
 from ledger.lab.verification.checks import HEADS, unit
 from ledger.lab.verification.peaks import reached, tolerance
 from ledger.model import dtypes
-from ledger.model.gradients import stays
+from ledger.model.exchanges import stays
 from ledger.model.schedule import micro_batches, roles
 from ledger.spec.plan import Plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.lab.observed.ranks import DdpRank, ShardedRank
 from ledger.lab.reference.model import APART
-from ledger.model.gradients import copied_to_buckets
+from ledger.model.exchanges import copied_to_buckets
 from ledger.model.schedule import micro_batches
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan

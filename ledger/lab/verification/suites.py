@@ -19,7 +19,7 @@ from ledger.lab.verification import frameworks
 from ledger.lab.verification.checks import verdicts
 from ledger.lab.verification.depth import FEW, Sample, cut, samples
 from ledger.lab.verification.served import judged_service, served_verdicts
-from ledger.model.gradients import copied_to_buckets
+from ledger.model.exchanges import copied_to_buckets
 from ledger.processes import interrupt_held, process_pool
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import SMALL
-from ledger.report.svg import Position, Scale, Text, circle, line
+from ledger.report.svg import Position, Scale, Text, circle, line, path, picture
 
 LEFT, BELOW, EDGE = 62.0, 42.0, 8.0  # around the plot
 
@@ -46,3 +46,52 @@ def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], tit
         parts.append(Text(x.start - 6.0, y(value) + 0.35 * SMALL, label, SMALL, "end", fill="muted").draw())
     parts.append(Text((x.start + x.end) / 2, y.start + 34.0, title, SMALL, "middle").draw())
     return parts
+
+
+# --- Predicted against measured: how far each prediction is off, over what was measured ---
+
+AGREEMENT_RADIUS = 3.0
+TALL = 190.0
+REACHES = (0.1, 0.2, 0.5, 1.0)  # how far the chart goes upwards and downwards; what lies beyond is put at its edge
+AGREEMENT_ROOM = 1.12  # around the measured times, as a factor
+
+
+def agreement_chart(points: Sequence[MeasuredPoint], unit: str, title: str, width: float) -> str:
+    """Measured to the right, logarithmic; upwards how much more is predicted. On the middle line both are equal."""
+    worst = max(abs(point.error) for point in points)
+    reach = next((step for step in REACHES if step >= worst), REACHES[-1])
+    measured = [point.measured for point in points]
+    x = Scale(min(measured) / AGREEMENT_ROOM, max(measured) * AGREEMENT_ROOM, LEFT, width - EDGE, logarithmic=True)
+    y = Scale(-reach, reach, EDGE + TALL, EDGE)
+    signs = ((value, numbers.signed(numbers.tick_percent(value)) if value else "equal") for value in y.ticks(4))
+    parts = [*grid(x, y, unit, signs, "measured"), line((x.start, y(0.0)), (x.end, y(0.0)), "axis", 1.25)]
+    parts += [draw_point(point, unit, (x(point.measured), y(point.error)), AGREEMENT_RADIUS) for point in points]
+    return picture(width, EDGE + TALL + BELOW, title, parts)
+
+
+# --- Predicted over measured for many runs ---
+
+PARITY_RADIUS = 2.5
+PARITY_ROOM = 1.15  # around the values, as a factor
+BAND = 0.1  # the share off at which the thin lines run
+
+
+def parity_chart(points: Sequence[MeasuredPoint], unit: str, title: str, width: float) -> str:
+    """Measured to the right, predicted upwards; on the line both are equal, between the thin ones a tenth apart."""
+    values = [value for point in points for value in (point.measured, point.predicted)]
+    low, high = min(values) / PARITY_ROOM, max(values) * PARITY_ROOM
+    tall = min(width - LEFT - EDGE, 360.0)
+    x = Scale(low, high, LEFT, width - EDGE, logarithmic=True)
+    y = Scale(low, high, EDGE + tall, EDGE, logarithmic=True)
+    levels = ((value, numbers.tick(value, unit)) for value in y.ticks(6))
+    lines = grid(x, y, unit, levels, "measured to the right, predicted upwards")
+    parts = [*lines, path([(x(low), y(low)), (x(high), y(high))], "axis", 1.25)]
+    parts += [_apart(x, y, low, high, share) for share in (1 + BAND, 1 - BAND)]
+    parts += [draw_point(point, unit, (x(point.measured), y(point.predicted)), PARITY_RADIUS) for point in points]
+    return picture(width, EDGE + tall + BELOW, title, parts)
+
+
+def _apart(x: Scale, y: Scale, low: float, high: float, share: float) -> str:
+    """The line on which so much is predicted over what was measured, within the chart."""
+    start, end = (low, high / share) if share > 1 else (low / share, high)
+    return path([(x(start), y(start * share)), (x(end), y(end * share))], "rule", 1.25, "4 3")

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.books import compile_plan
-from ledger.report.assembly import assemble_report
 from ledger.report.contract import show_record
 from ledger.report.pdf import SEAL, SEALED
 from ledger.report.recommendations import Recommendation, Recommendations, from_record
 from ledger.report.seals.opening import opened
 from ledger.report.seals.seal import HELP, Compiler, Seal, SealedFile, installed_compiler, read_seal, record_digest
-from ledger.report.write import FORMATS
+from ledger.report.write import FORMATS, assemble_report
 from ledger.spec.library import OWN_FOLDER, installed_specs
 from ledger.spec.load import revised
 from ledger.spec.overrides import assignments

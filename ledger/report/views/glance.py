@@ -11,9 +11,9 @@ from ledger import numbers
 from ledger.books.counts import steps
 from ledger.books.results import Number
 from ledger.spec.documents import DocumentLength, Documents
+from ledger.spec.expand import changed_title, name_of_base
 from ledger.spec.parallelism import AXES
 from ledger.spec.precision import PARTS
-from ledger.spec.variants import changed_title, name_of_base
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,18 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 
 from torch.utils import _triton
 
+from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges import fakes
 from ledger.lab.judges.metered_rank import RankFigures
-from ledger.lab.judges.protocol import FrameworkJudge
-from ledger.lab.judges.torchtitan.causes import causes
+from ledger.lab.judges.protocol import BETWEEN, FrameworkJudge, RoleInstant, token_ids
 from ledger.lab.judges.torchtitan.configuration import refusal
 from ledger.lab.observed.fresh_process import run_in_fresh_process
+from ledger.lab.verification.causes import INDEX, LOSS, SCALAR, WIDE
+from ledger.model import dtypes
+from ledger.model.quantised import JOINED
+from ledger.model.schedule import Role
+from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
+
+
+def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
+    """What explains part of found minus predicted at one moment."""
+    at = RoleInstant(plan, moment, role)
+    for name, amount in CAUSES.items():
+        yield KnownDifference(name, amount(at))
+
+
+def _positions(at: RoleInstant) -> int:
+    """Every micro-batch brings the place of each token in its document (torchtitan/trainer.py)."""
+    return 0 if at.moment in BETWEEN else INDEX * at.tokens
+
+
+def _labels(at: RoleInstant) -> int:
+    """They are there through both passes; the ledger has them from the loss on until backward has read them."""
+    kept = at.moment in (*BETWEEN, "after forward")
+    return 0 if kept or not at.role.last else INDEX * at.tokens
+
+
+def _weight_of_the_mean(at: RoleInstant) -> int:
+    """A single number, which the judge leaves out."""
+    return -SCALAR if at.moment == "after forward" and at.plan.kernels.loss == "eager" else 0
+
+
+def _norms(at: RoleInstant) -> int:
+    """One of each gradient in fp32, in four copies while the ranks put them together, one more for a second axis.
+
+    torchtitan/distributed/utils.py, `clip_grad_norm_`.
+    """
+    if at.moment != "optimizer" or at.plan.kernels.optimizer != "fused":  # others are fuller in the update
+        return 0
+    layers = len(at.plan.model.layers)
+    apart = 7 if JOINED[at.plan.stack.projections] else 9
+    copies = 5 if at.plan.parallelism.tensor > 1 else 4
+    return copies * WIDE * (apart * layers + 3)
+
+
+def _documents(at: RoleInstant) -> int:
+    """Where each begins, and where the last one ends, in 32 bits; of one document these are too few to count."""
+    sequences = at.plan.run.micro_batch
+    return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN else 0
+
+
+def _size(at: RoleInstant) -> int:
+    """Bytes of a number between operations."""
+    return int(dtypes.size(compute_precision(at.plan).activations))
+
+
+def _own_rows(at: RoleInstant) -> int:
+    """Which of its own rows a part of the vocabulary looked up, and for which tokens, saved for its gradient.
+
+    torchtitan/models/common/embedding.py.
+    """
+    split = at.plan.parallelism.tensor > 1 and at.first
+    return (INDEX + _size(at)) * at.tokens if split and at.moment not in BETWEEN else 0
+
+
+def _split_loss(at: RoleInstant) -> int:
+    """Labels, masks and numbers of each token that `_LossParallelCrossEntropy` holds (torchtitan/components/loss.py).
+
+    Forward: two lists of labels, two masks, and five numbers in fp32, of which the ledger has one. Backward: two lists
+    of labels and one of rows, a mask, and two numbers.
+    """
+    if at.plan.parallelism.tensor == 1 or not at.role.last or at.plan.kernels.loss != "eager":
+        return 0
+    each = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 3 * INDEX + 1 + 2 * WIDE}
+    return each.get(at.moment, 0) * at.tokens
+
+
+CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
+    "token ids, which come with a micro-batch": token_ids,
+    "positions of tokens": _positions,
+    "labels, which come with a micro-batch": _labels,
+    "where documents begin": _documents,
+    "rows that a part of the vocabulary looked up": _own_rows,
+    "labels and statistics of a split vocabulary": _split_loss,
+    "the weight of the loss's mean": _weight_of_the_mean,
+    "norms of gradients": _norms,
+}
+
 
 LOOKING = ("torch._dynamo", "torch._functorch.partitioners", "torch._inductor.codecache")  # for Triton, when imported
 UNUSED = ("datasets", "datasets.distributed", "torch.utils.tensorboard")
