@@ -18,7 +18,7 @@ from ledger.spec.problems import Problem, SpecError
 from ledger.spec.version import VERSION
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.books.what_if.answer import Solution
     from ledger.report.compare.choice import PlanComparison
     from ledger.report.diff import Diff

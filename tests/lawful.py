@@ -8,7 +8,7 @@ from itertools import pairwise
 from numbers import Real
 from typing import Any
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 
 ORDER = ("time.floor", "time.roofline", "time.step", "time.serial")  # each no longer than the next
 ROUNDING = 1e-9  # of sums of floats

@@ -21,7 +21,7 @@ AT_HOME = {
     "sympy": ("model", "books", "evidence", "report", *ROOMS),
     "yaml": ("spec", "evidence", "lab"),
     "numpy": ("arithmetic", "evidence", "lab", "search"),
-    "pyarrow": ("search/parts.py", "search/outputs.py"),
+    "pyarrow": ("search/tasks.py", "search/outputs.py"),
     "distributed": ("search/workers.py",),
     "torch": ("lab",),
     "transformers": ("lab",),

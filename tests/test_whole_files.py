@@ -294,7 +294,7 @@ WRITERS: Mapping[str, str] = {
     "lab/reference/cuda_guard.py": "in a scratch folder",
     "report/seals/opening.py": "in a scratch folder",
     "search/outputs.py": "a draft of an unfinished file",
-    "search/parts.py": "a draft of an unfinished file",
+    "search/tasks.py": "a draft of an unfinished file",
 }
 WRITING = ("write_text", "write_bytes", "replace", "rename", "touch", "mkstemp", "mkdtemp", "TemporaryDirectory")
 MODES = ("w", "a", "x", "+")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ledger.books.compiled import Compiled
 from ledger.books.overlap import said
 from ledger.books.prices import mesh
 from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied
-from ledger.books.results import Compiled, Number, RoleResult
+from ledger.books.results import Number, RoleResult
 from ledger.model.offloading import DOWN, UP
 from ledger.model.schedule import schedule
 from ledger.spec.plan import Plan

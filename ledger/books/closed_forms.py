@@ -36,11 +36,12 @@ from ledger.arithmetic.algebra import (
 from ledger.arithmetic.formula_text import FormulaText
 from ledger.arithmetic.tracing import CONSTANT, INPUT, Traced, needed
 from ledger.arithmetic.values import Amount
+from ledger.books.compiled import Compiled
 from ledger.books.lettered import PARAMETER as PARAMETER_INPUT
 from ledger.books.lettered import SIZE, VALUE, FilledMoment, PricedCall, lettered_service, lettered_totals, same_terms
-from ledger.books.results import Compiled, Number
+from ledger.books.results import Number
+from ledger.model.causes import ROOT
 from ledger.model.dims import RANK
-from ledger.model.fsdp_units import ROOT
 
 COUNTED = ("parameters", "flops", "saved", "kv_cache", "comm", "traffic", "checkpoint.bytes", "memory", "napkin")
 LAYERS = "L"

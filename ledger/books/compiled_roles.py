@@ -22,7 +22,7 @@ from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles, whole_role
 from ledger.model.tensors import Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 

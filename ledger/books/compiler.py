@@ -10,6 +10,7 @@ from ledger.books import time, totals
 from ledger.books.assembly.stages import with_exposure
 from ledger.books.bindings import described
 from ledger.books.calendar import run
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
 from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters, with_token_count
 from ledger.books.entries import Lifetime
@@ -19,7 +20,7 @@ from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
-from ledger.books.results import Account, Check, Compiled, KernelTime, Moment, Number, RoleResult, Verdict
+from ledger.books.results import Account, Check, KernelTime, Moment, Number, RoleResult, Verdict
 from ledger.books.serving.compiler import compile_serving, compile_serving_totals
 from ledger.books.totals import static
 from ledger.books.verdict import cost, expectations, operated, policy, verdict

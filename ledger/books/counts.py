@@ -12,13 +12,14 @@ from ledger.arithmetic.values import Amount, ceil_divide, divide, largest_of, mi
 from ledger.books.compiled_roles import CompiledRole, Whole, whole
 from ledger.books.evaluate import Exact
 from ledger.model import dtypes
+from ledger.model.causes import ENDS, ROOT
 from ledger.model.dims import symbol
 from ledger.model.formats import ADAPTERS, part_of, stored_dtype
-from ledger.model.fsdp_units import ENDS, ROOT, wrapped
+from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import SHARED, Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.numbers import DAY
 from ledger.spec.documents import TOLD_BOUNDS, causal_keys, document_keys
 from ledger.spec.plan import Attention, Group, Plan

@@ -16,6 +16,7 @@ from ledger.arithmetic.tracing import Graph, Trace, Traced
 from ledger.arithmetic.values import Amount, largest_of
 from ledger.books import kernels, totals
 from ledger.books.assembly.stages import StageTime
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.counts import with_token_count
 from ledger.books.evaluate import exact
@@ -24,7 +25,7 @@ from ledger.books.memory.peak import by_moment, peak_of
 from ledger.books.price_changes import PRICES, StepCalls, shares, step_calls
 from ledger.books.prices import Work
 from ledger.books.resources import stock
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.results import KernelTime
 from ledger.books.time import StepTime, estimated, step_time
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.fsdp_units import wrapped

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.serving.memory import CATEGORIES
 from ledger.model import dtypes
 from ledger.spec.operations import PAID, Operations

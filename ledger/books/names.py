@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ledger.books.results import Account, Compiled
+from ledger.books.compiled import Compiled
+from ledger.books.results import Account
 from ledger.spec.device_parts import LIST_PRICES, STATE_ONE, no_price
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan

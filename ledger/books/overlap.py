@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from ledger.arithmetic.values import Amount, divide, maximum, minimum, real, smallest_of, where
 from ledger.books import prices
 from ledger.books.results import KernelTime
-from ledger.model.causes import HostTransfer, HostWork, Purpose, Transfer
+from ledger.model.causes import ENDS, ROOT, HostTransfer, HostWork, Purpose, Transfer
 from ledger.model.collectives import quantised_between
 from ledger.model.experts import SHARED
-from ledger.model.fsdp_units import ENDS, ROOT
 from ledger.spec.kernel_classes import ATTENTION, MATMUL, KernelClass
 from ledger.spec.plan import Overlap, Plan
 

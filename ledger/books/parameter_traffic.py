@@ -11,14 +11,14 @@ from functools import cached_property
 import sympy
 
 from ledger.books.evaluate import Exact, Value
+from ledger.model.causes import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.exchanges import Exchanged, copied_to_buckets, sent
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.operations import Operation, total
 from ledger.model.program import Program
 from ledger.model.sharding import exchange
 from ledger.model.tensors import Tensor, sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ledger.books import calendar
+from ledger.books.compiled import Compiled
 from ledger.books.names import absent
-from ledger.books.results import Compiled
 from ledger.books.verdict import headroom
 from ledger.books.what_if.answer import Solution
 from ledger.books.what_if.solve import solve

@@ -15,11 +15,10 @@ from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_ho
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
 from ledger.model.attention_cores import Pass
-from ledger.model.causes import Cause, Purpose
+from ledger.model.causes import ENDS, Cause, Purpose
 from ledger.model.collectives import Collective, along
 from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, sets
-from ledger.model.fsdp_units import ENDS
 from ledger.model.offloading import (
     OF_ACTIVATIONS,
     OF_GRADIENTS,
@@ -36,7 +35,7 @@ from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.sharding import Exchange
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.model.update import Streaming, accumulations, exchanges, update
 from ledger.model.update import copies as copied_around
 from ledger.spec.kernel_classes import ATTENTION, GROUPED

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sympy
 
-    from ledger.books.compiled_roles import CompiledRole
     from ledger.books.resources import Resource
-    from ledger.books.serving.steady import Service
     from ledger.model.causes import Cause, HostTransfer, HostWork, Transfer
     from ledger.spec.kernel_classes import KernelClass
-    from ledger.spec.plan import Plan
 
 Number = int | Fraction | float
 
@@ -180,21 +177,6 @@ class Verdict:
     def runs(self) -> bool:
         """Whether the plan can run to its end, so that its days and dollars mean something."""
         return self.fits and not any(check.name == OPERATIONS and check.status == "fail" for check in self.checks)
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A plan with its books closed. `totals` has the keys of the published contract, in SI base units."""
-
-    plan: Plan
-    totals: Mapping[str, Number]
-    accounts: tuple[Account, ...]
-    roles: tuple[RoleResult, ...]
-    waterfall: tuple[WaterfallPart, ...]
-    verdict: Verdict
-    symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
-    books: tuple[CompiledRole, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
-    service: Service | None = field(default=None, repr=False, compare=False)  # the same of a plan that serves
 
 
 @dataclass(frozen=True)

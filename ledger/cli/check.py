@@ -20,7 +20,7 @@ from ledger.report.problem_formats import Judgement
 from ledger.spec.problems import Problem
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.recommendations import Recommendations
 
 FAILED = 1

@@ -10,7 +10,8 @@ from ledger.cli import completion
 from ledger.cli.options import json_option, no_such_name, rarely, set_option, spec_argument
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Account
 
 COLUMNS = ("account", "role", "when", "resource", "times", "amount", "formula")
 

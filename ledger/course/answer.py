@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.plan_quantities import DeviceQuantities, PlanQuantities, solved_plan
-from ledger.books.results import Compiled
-from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Outcome, Plot, compared, number
+from ledger.course.answers import Amount, Figure, Found, Grid, Outcome, Plot, compared, number
 from ledger.course.asks import Find, Sought
-from ledger.course.lecture import About, Cases, Lecture, Question, is_lecture, load_lecture
+from ledger.course.lecture import About, Answer, Cases, Lecture, Question, is_lecture, load_lecture
 from ledger.course.questions import SUBJECTS
 from ledger.model.einsums import EinsumError
 from ledger.model.strides import MoveError

@@ -16,7 +16,7 @@ from ledger.spec.quantity_expressions import Names, Quantity, Value, alike, eval
 from ledger.spec.reader import Node
 
 if TYPE_CHECKING:
-    from ledger.course.lecture import Question
+    pass
 
 
 CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
@@ -146,24 +146,6 @@ class Outcome:
     expected: Expected
     found: Value | None
     holds: bool
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A question with its answer, and how that compares with what was expected."""
-
-    question: Question
-    found: Found
-    outcomes: tuple[Outcome, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether every expectation holds."""
-        return all(outcome.holds for outcome in self.outcomes)
-
-    def figure(self, name: str) -> Figure | None:
-        """The figure of that name."""
-        return next((figure for figure in self.found.figures if figure.name == name), None)
 
 
 def compared(expected: Expected, found: Figure | None) -> Outcome:

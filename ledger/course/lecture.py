@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ledger.course.answers import Expected, expected
+from ledger.course.answers import Expected, Figure, Found, Outcome, expected
 from ledger.course.asks import Find, Sought
 from ledger.course.questions import ABOUT, FORMS, LECTURE, SUBJECTS
 from ledger.spec.faults import Faults, Written
@@ -222,3 +222,21 @@ def _about(reader: Reader, whole: Values, given: Values) -> About:
 
 def _items(node: Node, key: str) -> tuple[Node, ...]:
     return node.fields[key].items if key in node.fields else ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question with its answer, and how that compares with what was expected."""
+
+    question: Question
+    found: Found
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every expectation holds."""
+        return all(outcome.holds for outcome in self.outcomes)
+
+    def figure(self, name: str) -> Figure | None:
+        """The figure of that name."""
+        return next((figure for figure in self.found.figures if figure.name == name), None)

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from ledger import numbers
 from ledger.books.results import Number
-from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot
-from ledger.course.lecture import Chapter, Lecture, Question
+from ledger.course.answers import Amount, Figure, Grid, Outcome, Plot
+from ledger.course.lecture import Answer, Chapter, Lecture, Question
 from ledger.model.dtypes import Bits
 from ledger.report import assets
 from ledger.report.charts import bits, curve

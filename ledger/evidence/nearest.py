@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.books import prices
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.compiled import Compiled
+from ledger.books.results import KernelTime
 from ledger.evidence import citations
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import TimedSample, pass_shares, samples

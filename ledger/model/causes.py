@@ -137,3 +137,12 @@ class Parameter:
     def __str__(self) -> str:
         """As state dictionaries name it: `attention/q.weight`."""
         return f"{self.module}.{self.kind}" if self.kind else str(self.module)
+
+
+INPUT, BRIDGE, OUTPUT, LOSS = "input", "bridge", "output", "loss"  # the units that are not layers
+
+
+ENDS = (INPUT, BRIDGE, OUTPUT, LOSS)  # the ends of a model, or of its encoder and its decoder
+
+
+ROOT = "root"  # the weights of these units, which move together

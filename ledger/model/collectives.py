@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model.causes import Purpose, Transfer
+from ledger.model.causes import ENDS, Purpose, Transfer
 from ledger.model.elementwise import Pointwise
-from ledger.model.fsdp_units import ENDS
 from ledger.model.operations import Operation, differentiable, handed_on
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, REDUCTION, KernelClass

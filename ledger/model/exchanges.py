@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model.causes import OUTPUT, ROOT
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import MODEL, OUTPUT, ROOT, FsdpUnit, apart, wraps
+from ledger.model.fsdp_units import MODEL, FsdpUnit, apart, wraps
 from ledger.model.operations import ONE
 from ledger.model.sharding import Exchange, Sharding, exchange, part_of
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
-    from ledger.model.units import Unit
+    from ledger.model.unit import Unit
 
 
 Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of them, phase, what

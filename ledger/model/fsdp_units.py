@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model.causes import ENDS, LOSS, ROOT
 from ledger.model.formats import share_dtype
 from ledger.model.operations import total
 from ledger.model.sharding import Sharding, gathered, sent_as
@@ -17,11 +18,8 @@ from ledger.model.tensors import Tensor, sized
 from ledger.spec.plan import Precision
 
 if TYPE_CHECKING:
-    from ledger.model.units import Unit
+    from ledger.model.unit import Unit
 
-INPUT, BRIDGE, OUTPUT, LOSS = "input", "bridge", "output", "loss"  # the units that are not layers
-ENDS = (INPUT, BRIDGE, OUTPUT, LOSS)  # the ends of a model, or of its encoder and its decoder
-ROOT = "root"  # the weights of these units, which move together
 MODEL = 0  # layers in a wrap that holds all of them
 
 

@@ -26,7 +26,7 @@ from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Kernels, Model, Recompute
 
 if TYPE_CHECKING:
-    from ledger.model.units import Unit
+    from ledger.model.unit import Unit
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ledger.model.quantised import STAYING
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import Tensor, sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 OPTIMIZER, WEIGHTS = "optimizer", "weights"

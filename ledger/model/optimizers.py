@@ -9,12 +9,12 @@ from fractions import Fraction
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.causes import WEIGHT
-from ledger.model.fsdp_units import ROOT, wrapped
+from ledger.model.causes import ROOT, WEIGHT
+from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.optimizer import DEFAULT, Implementation, Optimizer, State, Temporary
 from ledger.spec.plan import Precision
 

@@ -15,7 +15,8 @@ from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import Tensor
-from ledger.model.units import Builder, Unit, builder, units, whole
+from ledger.model.unit import Unit
+from ledger.model.units import Builder, builder, units, whole
 from ledger.spec.plan import Plan
 
 

@@ -12,16 +12,17 @@ from ledger.model import components
 from ledger.model import tape as moves
 from ledger.model.backward import kernels
 from ledger.model.cache import Cache
+from ledger.model.causes import INPUT, OUTPUT
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import symbol
-from ledger.model.fsdp_units import INPUT, OUTPUT
 from ledger.model.layout import layout
 from ledger.model.operations import ONE, Operation
 from ledger.model.recompute import Kept
 from ledger.model.schedule import Role
 from ledger.model.tape import Tape
 from ledger.model.tensors import BUFFER, Tensor
-from ledger.model.units import Builder, Unit
+from ledger.model.unit import Unit
+from ledger.model.units import Builder
 from ledger.spec.kernel_classes import REDUCTION
 from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recompute, Stack
 

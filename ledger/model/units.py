@@ -10,14 +10,13 @@ import sympy
 from ledger.model import components, losses
 from ledger.model.attention_cores import Shared
 from ledger.model.backward import backward, fixed, frozen, kernels
-from ledger.model.causes import Purpose
+from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Purpose
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.exchanges import fuses, stays
-from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, total
-from ledger.model.product_frames import Held, held_by_products, held_inputs, held_updates, scattered_first
+from ledger.model.product_frames import held_by_products, held_inputs, held_updates, scattered_first
 from ledger.model.quantised import JOINED, replaced
 from ledger.model.recompute import POLICIES, Kept, Part, discarded, hosted, hosting, parts, read, redone, stored
 from ledger.model.routing import balance, is_of_router
@@ -25,32 +24,12 @@ from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
 from ledger.model.tape import OWN_SEQUENCE, Tape
 from ledger.model.tensors import SOURCE_LENGTH, Side, Tensor
+from ledger.model.unit import Unit
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
 from ledger.spec.stack import UNSTATED_STACK
 
 ENCODER = Side(length=SOURCE_LENGTH)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
-
-    `group` is the layer group, or the end itself. `count` is how often one device holds it, `suffix` what tells the
-    symbols of its group from another's. `hosted`: what it saves waits in host memory.
-    """
-
-    name: str
-    group: str
-    count: sympy.Expr
-    forward: tuple[Operation, ...]
-    backward: tuple[Operation, ...]
-    kept: Kept
-    weights: tuple[Tensor, ...]
-    written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
-    suffix: str = ""
-    hosted: bool = False
-    held: Held = ()  # what callers hold until others are done
 
 
 def compute_precision(plan: Plan) -> Precision:

@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.causes import ROOT
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, listed
 from ledger.model.exchanges import gathers_again, sent
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import ROOT, FsdpUnit, shared, wrapped
+from ledger.model.fsdp_units import FsdpUnit, shared, wrapped
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.optimizers import Owned, Value, implementation, matrix, owned, shape_of, states
 from ledger.model.sharding import EXPERT_DATA, Exchange, Sharding
 from ledger.model.tensors import CeilDiv, Tensor, sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, OPTIMIZER, KernelClass, matmul
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan

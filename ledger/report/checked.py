@@ -15,7 +15,7 @@ from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled, Number, RoleResult
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Account, Number, RoleResult
 
 SCHEMA = "ledger-show/1"
 

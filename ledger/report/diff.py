@@ -20,7 +20,8 @@ from ledger.report.views.verdict import HEADLINES, SIX
 from ledger.spec.inputs import Change, changes
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Number
     from ledger.spec.plan import Plan
 
 FIRST = tuple(dict.fromkeys(key for key, _ in (*HEADLINES[:SIX], *of_verdict.HEADLINES)))

@@ -6,9 +6,10 @@ from typing import Any
 
 from ledger.books.breakdown import LINKS, breakdown, links
 from ledger.books.closed_forms import PlanForms
+from ledger.books.compiled import Compiled
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
-from ledger.books.results import Account, Compiled, Symbol
+from ledger.books.results import Account, Symbol
 from ledger.report.closed_form_text import form_record
 from ledger.report.contract import json_number
 from ledger.spec.inputs import origin

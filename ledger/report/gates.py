@@ -11,7 +11,8 @@ from ledger.books.verdict import STATE, host_holds, shortfall
 from ledger.books.what_if.conditions import WRITTEN, Condition, condition
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Number
     from ledger.spec.plan import Plan
 
 

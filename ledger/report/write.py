@@ -18,7 +18,7 @@ from ledger.spec.version import short_digest
 from ledger.whole_files import replace_files
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
     from ledger.report.views.live import LiveView, LoadView

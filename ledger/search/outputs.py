@@ -13,7 +13,7 @@ from ledger.books.what_if.conditions import fault
 from ledger.report.files import require_writable
 from ledger.search.batches import FULL
 from ledger.search.columns import Columns
-from ledger.search.parts import FORMS, PARQUET, Parts, schema
+from ledger.search.tasks import FORMS, PARQUET, Parts, schema
 from ledger.spec.near import closest
 from ledger.whole_files import UNFINISHED, UnfinishedFile, naming
 

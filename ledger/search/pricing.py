@@ -28,8 +28,8 @@ from ledger.search.evaluation import Batch, Cells, Detail
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape
 from ledger.search.space import DATA, LAYOUT, MESH, Space, laid_out
-from ledger.search.structures import Cut, Structure, degrees_of_single_experts
-from ledger.search.world import CUT, Sharded, World, world
+from ledger.search.structures import Structure, degrees_of_single_experts
+from ledger.search.world import CUT, Cut, Sharded, World, world
 from ledger.spec.plan import Plan
 
 CELLS = 1 << 17  # of a batch: what is known of them is held at once

@@ -21,49 +21,21 @@ from ledger.books.memory.timeline import Timeline, timeline
 from ledger.books.parameter_traffic import by_module
 from ledger.books.price_changes import PRICES
 from ledger.model import losses
+from ledger.model.causes import INPUT, LOSS, OUTPUT
 from ledger.model.exchanges import drains, stays
-from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
 from ledger.model.program import Program, program
 from ledger.model.schedule import PIPELINES, Pipeline, Role, schedule
-from ledger.model.units import Unit, builder, compute_precision
+from ledger.model.unit import Unit
+from ledger.model.units import builder, compute_precision
 from ledger.model.units import units as units_of
 from ledger.search.facts import Array, Facts, Inputs, each_array, evaluated
-from ledger.search.space import LAYOUT, Layout, laid_out
-from ledger.search.world import CUT, Sharded, States, World
+from ledger.search.space import LAYOUT, laid_out
+from ledger.search.world import CUT, Cut, Sharded, States, World
 from ledger.spec.plan import Plan
 
 SENT = (*CUT, "data", "pipeline")  # what decides what a stage sends to the next
 DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
 Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Which of the axes that cut a micro-batch are used, how, and what of the layers is rebuilt.
-
-    `one_expert_each`: experts that lie on as many devices, one each, of which stacks write other operations; 0: of no
-    layer.
-    """
-
-    tensor: bool
-    context: bool
-    expert: bool
-    sequence: str
-    exchange: str | None
-    recompute: Any
-    one_expert_each: int = 0
-
-    @property
-    def layout(self) -> Layout:
-        """Its keys."""
-        return {
-            "parallelism.sequence": self.sequence,
-            "parallelism.context_exchange": self.exchange,
-            "recompute": self.recompute,
-        }
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
 
 def degrees_of_single_experts(plan: Plan) -> tuple[int, ...]:

@@ -21,11 +21,10 @@ from ledger.search.columns import columns_of
 from ledger.search.density import PER_DEVICE, Layers, layers_of
 from ledger.search.found import Found, Rows, add, nothing
 from ledger.search.outputs import Output, form_of
-from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
 from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, kept_free, kept_free_words, read_question
 from ledger.search.space import keys_of
-from ledger.search.tasks import Job, Task
+from ledger.search.tasks import Job, Parts, Task
 from ledger.search.workers import Run
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan

@@ -2,24 +2,187 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
 from ledger.search.batches import Batch, Block, batches, text_of
+from ledger.search.columns import Columns
 from ledger.search.density import Density, Layers, density_of, summed
 from ledger.search.edits import edit_costs
-from ledger.search.found import Found, found_in, nothing
+from ledger.search.found import ROWS, Found, Rows, found_in, nothing
 from ledger.search.pricing import Piece, price
 from ledger.search.question import EDIT_RANK, Limit, Question
 from ledger.search.space import DATA, Space
-from ledger.whole_files import naming
+from ledger.whole_files import UnfinishedFile, naming
 
 if TYPE_CHECKING:
-    from ledger.search.parts import Parts
+    import pyarrow as pa
+
+
+PARQUET, CSV = "parquet", "csv"
+FORMS = (PARQUET, CSV)
+
+
+class Writer(Protocol):
+    """What writes the rows of a task: its file is there whole, or not at all."""
+
+    def write(self, batch: Batch) -> None:
+        """Writes the rows of a batch."""
+
+    def close(self) -> None:
+        """Puts the file in its place."""
+
+    def abandon(self) -> None:
+        """Leaves nothing behind but a file in its place."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A folder of parts of one form; its name tells the parts of one sweep from those of any other."""
+
+    folder: str
+    form: str
+    columns: Columns
+
+    def path(self, task: Task) -> Path:
+        """The file with the rows of a task."""
+        return Path(self.folder) / f"{task.number:06}.{self.form}"
+
+    def writer(self, task: Task) -> Writer:
+        """What writes the rows of a task."""
+        made = ParquetWriter if self.form == PARQUET else CsvWriter
+        return made(self.path(task), self.columns, task.fixed)
+
+    def keep(self, task: Task, found: Found) -> None:
+        """Keeps what was found of a task whose rows are in their place: from here on it counts as done."""
+        with UnfinishedFile(self.found(task)) as file, file.draft.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **as_arrays(found))
+            stream.flush()
+            file.put_in_place()
+
+    def done(self, task: Task) -> Found | None:
+        """What was found of a task that was done before; None where it was not, or its file is damaged."""
+        if not (self.found(task).is_file() and self.path(task).is_file()):
+            return None
+        try:
+            with np.load(self.found(task), allow_pickle=False) as arrays:
+                return from_arrays(arrays)
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+            return None
+
+    def found(self, task: Task) -> Path:
+        """The file with what was found of a task."""
+        return self.path(task).with_suffix(".npz")
+
+
+class ParquetWriter:
+    """Rows as Parquet, a row group for each batch."""
+
+    def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
+        import pyarrow.parquet as pq
+
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
+        # A part is read once, soon, and on this machine: it is not worth compressing.
+        self.file = pq.ParquetWriter(
+            self.unfinished.draft,
+            schema(columns),
+            compression="none",
+            use_dictionary=list(columns.keys),
+            write_statistics=False,
+        )
+
+    def write(self, batch: Batch) -> None:
+        """Writes a row group."""
+        import pyarrow as pa
+
+        fields = schema(self.columns)
+        arrays = [
+            pa.array(cells, fields.field(key).type).take(pa.array(places))
+            for key, cells, places in self.columns.values(batch, self.fixed)
+        ]
+        arrays += [pa.array(batch.totals[key], pa.float64(), from_pandas=True) for key in self.columns.totals]
+        self.file.write_table(pa.Table.from_arrays(arrays, schema=fields))
+
+    def close(self) -> None:
+        """Puts the file in its place."""
+        self.file.close()
+        self.unfinished.put_in_place()
+
+    def abandon(self) -> None:
+        """Leaves nothing behind but a file in its place."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
+
+
+def schema(columns: Columns) -> pa.Schema:
+    """Whole numbers, text, and float64 for totals."""
+    import pyarrow as pa
+
+    keys = [(key, pa.int64() if key in columns.whole else pa.string()) for key in columns.keys]
+    return pa.schema([*keys, *((key, pa.float64()) for key in columns.totals)])
+
+
+class CsvWriter:
+    """Rows as CSV without a header; an empty cell where a key is left out or a total has no value."""
+
+    def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
+        self.file: TextIOWrapper = self.unfinished.draft.open("w", encoding="utf-8", newline="")
+
+    def write(self, batch: Batch) -> None:
+        """Writes lines, column by column until there are cells of text."""
+        listed: list[Sequence[Any]] = [
+            np.array(cells, object)[places].tolist() for _, cells, places in self.columns.values(batch, self.fixed)
+        ]
+        for key in self.columns.totals:
+            cells = batch.totals[key].astype(object)
+            cells[np.isnan(batch.totals[key])] = None
+            listed.append(cells.tolist())
+        csv.writer(self.file, lineterminator="\n").writerows(zip(*listed, strict=True))
+
+    def close(self) -> None:
+        """Puts the file in its place."""
+        self.file.close()
+        self.unfinished.put_in_place()
+
+    def abandon(self) -> None:
+        """Leaves nothing behind but a file in its place."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
+
+
+def as_arrays(found: Found) -> dict[str, np.ndarray]:
+    """What was found of a whole task, as arrays by name."""
+    rows = {f"{part}.{name}": getattr(getattr(found, part), name) for part in PARTS for name in ROWS}
+    counts = {"counts": np.array([found.legal, found.fitting, found.meeting], np.int64)}
+    used = {f"used.{key}": counted for key, counted in found.used.items()}
+    density = {"cells": found.density.cells, "cell_counts": found.density.counts} if found.density else {}
+    return {**rows, **counts, **used, **density}
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray]) -> Found:
+    """What `as_arrays` was made from."""
+    rows = {part: Rows(*(arrays[f"{part}.{name}"] for name in ROWS)) for part in PARTS}
+    legal, fitting, meeting = map(int, arrays["counts"])
+    used = {key.removeprefix("used."): arrays[key] for key in arrays if key.startswith("used.")}
+    density = Density(arrays["cells"], arrays["cell_counts"]) if "cells" in arrays else None
+    return Found(rows["best"], rows["front"], rows["nearest"], legal, fitting, meeting, used=used, density=density)
+
+
+PARTS = ("best", "front", "nearest")
 
 
 @dataclass(frozen=True)

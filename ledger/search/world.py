@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,34 @@ from ledger.spec.plan import Origin, Parallelism, Plan, Run
 from ledger.spec.problems import Location
 from ledger.spec.rules.table import RULES, Rule
 
-if TYPE_CHECKING:
-    from ledger.search.structures import Cut
+
+@dataclass(frozen=True)
+class Cut:
+    """Which of the axes that cut a micro-batch are used, how, and what of the layers is rebuilt.
+
+    `one_expert_each`: experts that lie on as many devices, one each, of which stacks write other operations; 0: of no
+    layer.
+    """
+
+    tensor: bool
+    context: bool
+    expert: bool
+    sequence: str
+    exchange: str | None
+    recompute: Any
+    one_expert_each: int = 0
+
+    @property
+    def layout(self) -> Layout:
+        """Its keys."""
+        return {
+            "parallelism.sequence": self.sequence,
+            "parallelism.context_exchange": self.exchange,
+            "recompute": self.recompute,
+        }
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 CUT = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut one micro-batch

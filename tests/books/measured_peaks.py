@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 ONE_DEVICE = 1e-5  # 512-byte rounding of small storages, and scalars

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
+from ledger.books.compiled import Compiled
 from ledger.books.overlap import hidden, slowdown, spent
 from ledger.books.prices import Work, kernel
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.load import load_accelerator, load_plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 Sent = dict[tuple[str, str], tuple[int, int]]  # (collective.axis, phase) -> how often in a step, bytes in all

@@ -12,11 +12,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from ledger.books.bindings import bindings
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.evaluate import exact
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.resources import ResourceKind
-from ledger.books.results import Compiled
 from ledger.model.program import program
 from ledger.model.schedule import roles
 from tests.model import plans, strategies

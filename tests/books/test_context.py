@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.model.program import program
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 TENSOR, TOKENS, D, LAYERS = 4, 256, 512, 2

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan
-from ledger.books.results import Compiled
 from ledger.books.traced import setting
 from ledger.books.what_if.sensitivity import sensitivities
 from ledger.books.what_if.solve import solve

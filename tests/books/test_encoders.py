@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import ledger
+from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan, compile_totals
-from ledger.books.results import Account, Compiled
+from ledger.books.results import Account
 from ledger.search.pricing import pieces, price
 from ledger.search.space import laid_out, space_of
 from ledger.spec.load import load_plan

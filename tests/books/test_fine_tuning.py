@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.what_if.solve import solve
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError

@@ -9,9 +9,9 @@ import pytest
 import sympy
 
 import ledger
+from ledger.books.compiled import Compiled
 from ledger.books.evaluate import exact
 from ledger.books.memory.liveness import LiveTensors, backward, forward
-from ledger.books.results import Compiled
 from ledger.model import dtypes
 from ledger.model.causes import Module, Parameter
 from ledger.model.dims import Dim

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.compiled import Compiled
+from ledger.books.results import KernelTime
 from tests.model import plans
 
 B, S, D, V, F = 3, 32, 96, 208, 176  # multiples of 16, as fp8 products need

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 B, S, D, V, TP = 3, 39, 102, 213, 3

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.price_changes import PRICES, step_time
-from ledger.books.results import Compiled
 from ledger.books.what_if.solve import solve
 from ledger.model.schedule import roles
 from ledger.report.gates import plan_outcome

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 HEIGHT, WIDTH, CHANNELS, PATCH, CLASSES, D, FF, LAYERS = 20, 45, 3, 5, 11, 120, 448, 2  # of plans.VIT

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ledger.arithmetic.tracing import Graph, Trace
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.spec.loss_chunks import LossParts, loss_parts
 from tests.model import plans
 

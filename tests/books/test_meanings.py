@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import ledger
+from ledger.books.compiled import Compiled
 from ledger.books.meanings import Meaning, known, meanings
-from ledger.books.results import Compiled, Number
+from ledger.books.results import Number
 from ledger.model import dtypes
 from ledger.model.optimizers import per_parameter
 from ledger.spec.expressions import ratio

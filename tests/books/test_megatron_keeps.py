@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from ledger.books import prices
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.entries import Lifetime
 from ledger.books.memory.steps import standing
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.results import KernelTime
 from ledger.model.schedule import roles
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library

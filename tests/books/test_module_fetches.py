@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.verification.predicted import collectives
 from tests.model import plans
 

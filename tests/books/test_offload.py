@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume
 
 from ledger.books import prices
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.price_changes import PRICES, step_time
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.results import KernelTime
 from ledger.model.schedule import micro_batches, roles
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import Curve

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from ledger.books.compiled import Compiled
 from ledger.books.overlap import RULES, cargo, hidden, in_force, moves, said
-from ledger.books.results import Compiled, KernelTime
+from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, Purpose, Transfer
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.plan import Overlap

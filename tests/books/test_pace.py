@@ -10,8 +10,8 @@ import pytest
 
 import ledger
 from ledger.books import compile_plan
+from ledger.books.compiled import Compiled
 from ledger.books.price_changes import FASTER, FIXED, LIMITS, PRICES
-from ledger.books.results import Compiled
 from ledger.books.what_if.sensitivity import sensitivities
 from ledger.spec.load import load_plan
 from tests.library_plans import TRAINING

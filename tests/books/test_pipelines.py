@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import ledger
+from ledger.books.compiled import Compiled
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.results import Compiled
 from ledger.model.schedule import micro_batches, roles, schedule
 from ledger.spec.stages import chunks, depth
 from tests.books.test_conservation import flops

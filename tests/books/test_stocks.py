@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 CASES: dict[str, plans.Mapped] = {

@@ -9,7 +9,7 @@ import pytest
 
 import ledger
 from ledger.books import prices
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.model.schedule import roles
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library

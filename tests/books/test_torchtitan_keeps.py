@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.liveness import backward, forward
-from ledger.books.results import Compiled
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
 from tests.model import plans

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ledger.books.compiled import Compiled
 from ledger.books.memory.moments import Moments
-from ledger.books.results import Compiled
 from tests.model import plans
 
 RANKS, EXPERTS = 4, 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ledger
-from ledger.books.results import Check, Compiled
+from ledger.books.compiled import Compiled
+from ledger.books.results import Check
 from ledger.books.verdict import ASTRAY
 from ledger.numbers import integer, said
 

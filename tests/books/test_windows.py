@@ -6,7 +6,7 @@ import pytest
 
 import ledger
 from ledger.books.breakdown import links
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 
 LAYERS, TOKENS, WINDOW, HEADS, KV_HEADS, HEAD_DIM = 32, 8192, 4096, 32, 8, 128  # Jiang et al. 2023, Mistral 7B, table 1
 PLAN = f"""spec: ledger/1

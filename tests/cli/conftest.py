@@ -12,18 +12,9 @@ import sympy
 from click.testing import CliRunner, Result
 
 import ledger
+from ledger.books.compiled import Compiled
 from ledger.books.resources import flops, stock
-from ledger.books.results import (
-    Account,
-    Check,
-    Compiled,
-    KernelTime,
-    Moment,
-    RoleResult,
-    Symbol,
-    Verdict,
-    WaterfallPart,
-)
+from ledger.books.results import Account, Check, KernelTime, Moment, RoleResult, Symbol, Verdict, WaterfallPart
 from ledger.cli import main
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import kernel_class

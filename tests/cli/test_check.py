@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ledger
-from ledger.books.results import Check, Compiled
+from ledger.books.compiled import Compiled
+from ledger.books.results import Check
 from ledger.cli import main
 from ledger.cli.tables import GOOD, coloured
 from ledger.report import checked

@@ -11,7 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.cli import completion, main
 from ledger.cli.completion import known_names, values
 from ledger.spec.library import default_library

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from click.testing import Result
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report.explained import input_record
 
 

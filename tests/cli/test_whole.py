@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import ledger
 from ledger.books.breakdown import breakdown
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.cli import main
 from ledger.report.files import FORMATS as ASKED
 from ledger.report.write import FORMATS as WRITTEN

@@ -12,9 +12,8 @@ import pytest
 
 from ledger.books.compiler import compile_plan
 from ledger.course.answer import answers
-from ledger.course.answers import Answer
 from ledger.course.asks import InferenceAsk
-from ledger.course.lecture import load_lecture
+from ledger.course.lecture import Answer, load_lecture
 from ledger.course.subjects import inference
 from ledger.spec.load import load_plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.evidence.nearest import MOST_MICROBENCHMARKS, NearMeasurement, nearest_microbenchmarks, nearest_runs
 from ledger.report.views.nearby import NAPKIN, basis_sentence
 from tests.layouts import TENSOR_PARALLEL

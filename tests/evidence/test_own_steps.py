@@ -9,7 +9,7 @@ import yaml
 
 import ledger
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.evidence.citations import missing_files
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.nearest import basis, nearest_microbenchmarks, nearest_runs

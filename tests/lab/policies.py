@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.compiler import compile_plan
 from ledger.books.memory.steps import standing
-from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import FlopCounts, flop_counts, one_device_step
-from ledger.lab.reference.model import Workload, workload
+from ledger.lab.reference.workload import Workload, workload
 from ledger.lab.verification.depth import Sample, cut, weighted, with_counts
 from ledger.lab.verification.suites import Depth, depths, uneven
-from ledger.model.fsdp_units import ENDS
+from ledger.model.causes import ENDS
 from ledger.model.operations import total
 from ledger.model.schedule import roles
 from ledger.spec.plan import Recompute

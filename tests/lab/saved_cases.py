@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from itertools import combinations
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from tests.model import plans
 
 FAMILIES = {
@@ -142,7 +142,7 @@ def predicted(compiled: Compiled) -> dict[str, int]:
 def packed(compiled: Compiled) -> dict[str, int]:
     """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
     from ledger.lab.observed.one_device import saved_storages
-    from ledger.lab.reference.model import workload
+    from ledger.lab.reference.workload import workload
 
     storages = saved_storages(workload(compiled.plan))
     found = {"total": sum(storage.bytes for storage in storages)}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from ledger.lab.observed.one_device import flop_counts, parameter_count
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from tests.books.measured_peaks import SHARDED_STEPS, STEPS
 from tests.lab.saved_cases import FAMILIES, cases, packed, predicted
 from tests.lab.test_compiler_against_pytorch import MODELS, compiled, cores, library

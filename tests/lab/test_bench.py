@@ -17,10 +17,10 @@ from ledger.cli.bench import SHORTER
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing, worker
 from ledger.lab.bench.attention import ATTENTION
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, MeasuredDevice
+from ledger.lab.bench.cases import BenchCase, DeviceLimits, MeasuredDevice
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.matmuls import MATMUL
-from ledger.lab.bench.rig import Rig
+from ledger.lab.bench.rig import BenchKind, Rig
 from ledger.lab.bench.steps import NO_DROPOUT, STEP, step_records_plan
 from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.table import KINDS, suite

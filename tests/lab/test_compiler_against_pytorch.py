@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.one_device import flop_counts, parameter_count  # only where torch is installed
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.spec.imports.huggingface.config import import_text
 from tests.invented_configs import INVENTED
 from tests.model import plans

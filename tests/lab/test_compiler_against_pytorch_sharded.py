@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledger.lab.observed.ranks import ShardedRank
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification.layouts import sharding
 from ledger.lab.verification.stages import rank_step
 from tests.books.test_collectives import SPLIT, sent

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import whole
-from ledger.books.results import Compiled
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.model import reference_model
 from tests.model import plans

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.one_device import saved_storages
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification import checks, predicted
 from tests.model import plans
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.ranks import ShardedRank
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification.stages import rank_step
 from ledger.model.offloading import sums_on_host
 from tests.books.test_collectives import sent

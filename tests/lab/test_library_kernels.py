@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger.lab.observed.one_device import one_device_step, saved_storages
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from tests.lab.saved_cases import packed, predicted
 from tests.model import plans

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from ledger.course.answer import answers
-from ledger.course.answers import Answer
-from ledger.course.lecture import load_lecture
+from ledger.course.lecture import Answer, load_lecture
 from tests.course.test_answers import LECTURE, value
 
 TORCH = {

@@ -14,11 +14,11 @@ import pytest
 from torch import nn
 from torch.autograd.graph import save_on_cpu
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed import metered_step
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification.layouts import unjudged
 from tests.model import plans
 from tests.sampling import sampled

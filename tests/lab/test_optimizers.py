@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.reference.model import workload
 from ledger.lab.reference.optimizers import CLASSES, KERNELS, reference_optimizer
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.model.update import PASSES
 from ledger.spec.load import load_optimizer

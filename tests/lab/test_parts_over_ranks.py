@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.layouts import sharding, unjudged
 from ledger.lab.verification.stages import rank_step

@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ledger.books.compiler import compile_plan
 from ledger.lab.observed.one_device import saved_storages
-from ledger.lab.reference.model import freeze, reference_model, workload
+from ledger.lab.reference.model import freeze, reference_model
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.checks import one_device
 from ledger.lab.verification.depth import with_counts

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.ranks import StageRank
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification.stages import rank_step, unjudged, verdicts
 from tests.model import plans
 

@@ -14,7 +14,7 @@ import torch
 
 from ledger.lab.observed.one_device import BEFORE, FlopCounts, flop_counts, parameter_count, saved_bytes, saved_storages
 from ledger.lab.reference.cuda_guard import install_cuda_guard
-from ledger.lab.reference.model import Workload
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers
 from ledger.spec.plan import Kernels, Model, Precision, Recompute
 from tests.lab.reference_plans import (

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ledger.lab.observed.one_device import one_device_step, saved_bytes
 from ledger.lab.reference.fused import QuantisedLinear, quantise_layers
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.load import load_precision
 from tests.model import plans

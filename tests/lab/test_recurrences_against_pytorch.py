@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.one_device import counter_formulas
 from tests.lab.saved_cases import packed, predicted
 from tests.model import plans

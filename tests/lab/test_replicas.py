@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.ranks import DdpRank
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.verification.layouts import replicas
 from ledger.lab.verification.predicted import collectives, memory
 from ledger.lab.verification.stages import rank_step

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.serving.passes import decode_shape, prompt_shape, served_roles
 from ledger.lab.verification import served
 from ledger.lab.verification.served import built, counted, pass_over

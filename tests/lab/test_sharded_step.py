@@ -10,7 +10,7 @@ import pytest
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import one_device_step, parameter_count
 from ledger.lab.observed.ranks import ShardedRank
-from ledger.lab.reference.model import Workload
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers
 from ledger.lab.verification.depth import weighted
 from ledger.lab.verification.stages import rank_step

@@ -11,7 +11,7 @@ import pytest
 
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import one_device_step, saved_storages
-from ledger.lab.reference.model import Workload
+from ledger.lab.reference.workload import Workload
 from ledger.lab.verification.depth import Sample, samples, weighted, with_counts
 from ledger.spec.plan import Kernels, Precision, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B, SMALL_LLAMA

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.cli import main, options
 from ledger.evidence import verification as records
 from ledger.lab.verification import checks, predicted, suites

@@ -17,7 +17,7 @@ from random import Random
 import click
 
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.spec.load import load_plan
 from tests.laws.laws import LAWS, Law
 from tests.laws.random_plans import Drawn, numbered_plan, text_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan, compile_totals
-from ledger.books.results import Compiled
 from ledger.report import live, live_script
 from ledger.search.part_choice import solve
 from ledger.search.pricing import pieces, price

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 
 Mapped = dict[str, Any]
 

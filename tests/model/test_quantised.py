@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from ledger.books.results import Account, Compiled
+from ledger.books.compiled import Compiled
+from ledger.books.results import Account
 from tests.model import plans
 
 D, Q, KV, F = 384, 192, 96, 544

@@ -7,7 +7,7 @@ from math import ceil
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.spec.load import load_model
 from ledger.spec.problems import SpecError
 from tests.model import plans

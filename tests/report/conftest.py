@@ -11,18 +11,9 @@ from fractions import Fraction
 import pytest
 import sympy
 
+from ledger.books.compiled import Compiled
 from ledger.books.resources import TRAFFIC, Resource, flops, sent, stock
-from ledger.books.results import (
-    Account,
-    Check,
-    Compiled,
-    KernelTime,
-    Moment,
-    RoleResult,
-    Symbol,
-    Verdict,
-    WaterfallPart,
-)
+from ledger.books.results import Account, Check, KernelTime, Moment, RoleResult, Symbol, Verdict, WaterfallPart
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import (

@@ -11,8 +11,8 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
+from ledger.books.compiled import Compiled
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.results import Compiled
 from ledger.books.traced import resized
 from ledger.report import live, live_script
 from ledger.spec.load import load_plan

@@ -22,7 +22,7 @@ import pytest
 from pypdf import PdfReader
 from pypdf.generic import ContentStream
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report.pdf import pdf
 from ledger.report.views.parts import Report
 

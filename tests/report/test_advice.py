@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report import html
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.views.advice import UNSEARCHED, advice, advice_sentence

@@ -20,7 +20,8 @@ from tinyhtml5.parser import HTMLParser as StrictParser
 
 import ledger
 from ledger import numbers
-from ledger.books.results import Check, Compiled, WaterfallPart
+from ledger.books.compiled import Compiled
+from ledger.books.results import Check, WaterfallPart
 from ledger.books.time import TITLES
 from ledger.report.compare.choice import (
     PlanChoice,

@@ -9,7 +9,7 @@ from shlex import split
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.evidence import verification as records
 from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, ComparedFigure, KnownDifference, unchecked
 from ledger.evidence.verification import JudgeOrigin, Verification

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import sympy
 
+from ledger.books.compiled import Compiled
 from ledger.books.resources import TRAFFIC
-from ledger.books.results import Account, Check, Compiled, Verdict
+from ledger.books.results import Account, Check, Verdict
 from ledger.books.what_if.conditions import condition
 from ledger.model.causes import Cause
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report.typesetting import pictures
 from ledger.report.typesetting.latex import latex as typed
 from ledger.report.typesetting.pictures import spoken

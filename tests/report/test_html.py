@@ -13,7 +13,7 @@ from jinja2 import UndefinedError
 from tinyhtml5.parser import HTMLParser as StrictParser
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report import html
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.views import SECTIONS, SERVED_SECTIONS

@@ -7,7 +7,7 @@ from math import hypot
 
 import pytest
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.time import STEP, UNKNOWN, widened
 from ledger.evidence.nearest import NearMeasurement
 from ledger.report import html

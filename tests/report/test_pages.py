@@ -18,7 +18,7 @@ import pytest
 import weasyprint
 from pypdf import PdfReader
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.report.html import render
 from ledger.report.pdf import pdf
 from ledger.report.views.parts import Report

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import ledger
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.serving.totals import curve
 from ledger.report.charts.curve import Axis, CurvePoint, chart
 from ledger.report.html import render

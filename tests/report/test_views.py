@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.model.causes import Cause
 from ledger.report.charts.roofline import tick_names
 from ledger.report.recommendations import Recommendation, Recommendations

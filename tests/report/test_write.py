@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.cli.report import ready
 from ledger.report.pdf import load_weasyprint, pdf, render_pdf
 from ledger.report.views import filled_sections, section_numbers

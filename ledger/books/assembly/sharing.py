@@ -47,7 +47,7 @@ from ledger.books.totals import static
 from ledger.model.program import Program
 from ledger.model.schedule import Role, micro_batches
 from ledger.model.tensors import Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 Reference = tuple[str, str, str]  # a label of what is alive, of a pass and a unit

@@ -11,7 +11,7 @@ from ledger.books.assembly.work import HOST, PASSES, PassOf, StageWork, StepWork
 from ledger.books.overlap import cargo, compared_once, gradients_hide, moves, slowdown
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import LATE, RECURRING, StepSums, among
-from ledger.model.fsdp_units import ROOT
+from ledger.model.causes import ROOT
 from ledger.model.schedule import Pace, Role, micro_batches
 from ledger.spec.plan import Plan
 from ledger.spec.stages import depth

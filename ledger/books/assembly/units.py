@@ -42,7 +42,7 @@ from ledger.model.program import Program, sends
 from ledger.model.schedule import Role
 from ledger.model.sharding import EXPERT, Sharding
 from ledger.model.tensors import Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 TOTAL = "total"  # begins the keys of sums that are part of a total, which is the second part

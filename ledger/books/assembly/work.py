@@ -27,8 +27,7 @@ from ledger.books.overlap import (
 )
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import StepSums, step_sums
-from ledger.model.causes import HostTransfer, Purpose
-from ledger.model.fsdp_units import ROOT
+from ledger.model.causes import ROOT, HostTransfer, Purpose
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.schedule import micro_batches
 from ledger.spec.parallelism import INNERMOST_FIRST

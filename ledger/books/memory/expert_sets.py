@@ -15,10 +15,11 @@ from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
+from ledger.model.causes import INPUT, OUTPUT, ROOT
 from ledger.model.collectives import Collective
-from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT, FsdpUnit
+from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.sharding import Sharding
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 
 
 def apart(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict[str, FsdpUnit]:

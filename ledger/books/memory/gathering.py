@@ -16,13 +16,13 @@ from ledger.books.memory.steps import Allocation, AnyAllocation, Running, Step, 
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted, until_update
 from ledger.books.memory.transfers import CATEGORY, Buffers, Root, lasting, over
 from ledger.books.parameter_traffic import AT_THE_END, ModuleSpan, Profile
-from ledger.model.causes import Cause
+from ledger.model.causes import INPUT, LOSS, OUTPUT, ROOT, Cause
 from ledger.model.exchanges import gathers_again, sent
-from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, ROOT, wrapped
+from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.tensors import sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 

@@ -43,20 +43,21 @@ from ledger.books.parameter_traffic import by_module
 from ledger.books.resources import stock
 from ledger.model import losses
 from ledger.model.attention_cores import Shared
-from ledger.model.causes import Cause, Purpose
+from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Cause, Purpose
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Grouped
 from ledger.model.dims import symbol
 from ledger.model.exchanges import copied_to_buckets, drains, fuses, stays, waits
 from ledger.model.formats import matrices, stored_bytes, stored_dtype, trained_dtype
-from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, wrapped
+from ledger.model.fsdp_units import wrapped
 from ledger.model.offloading import leaving, updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO, differentiable
 from ledger.model.program import Program
 from ledger.model.quantised import ALONE, SLOTS, STAYING, Quantised
 from ledger.model.schedule import schedule
 from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, CeilDiv, Tensor, product, sized
-from ledger.model.units import Unit, compute_precision
+from ledger.model.unit import Unit
+from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
 OF_LAYERS = (STAYING, BUFFER, REMEMBERED, SHARED)  # roles of what stands by itself below

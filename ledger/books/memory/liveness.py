@@ -15,7 +15,7 @@ from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import SHARED, Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 
 ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
 

@@ -17,7 +17,7 @@ from ledger.books.parameter_traffic import by_module
 from ledger.model.exchanges import drains, sets, stays, waits
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 

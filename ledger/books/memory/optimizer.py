@@ -10,10 +10,9 @@ import sympy
 
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.resources import stock
-from ledger.model.causes import Cause
+from ledger.model.causes import INPUT, ROOT, Cause
 from ledger.model.exchanges import drains
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary

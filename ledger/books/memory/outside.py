@@ -16,7 +16,7 @@ from ledger.model.attention_cores import AttentionBackward
 from ledger.model.dims import Dim
 from ledger.model.operations import ZERO, total
 from ledger.model.tensors import CeilDiv, Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 

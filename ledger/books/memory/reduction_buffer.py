@@ -18,14 +18,13 @@ from ledger.books.entries import Entry
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, Step, tensors
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted, until_update
-from ledger.model.causes import Cause
+from ledger.model.causes import INPUT, LOSS, OUTPUT, Cause
 from ledger.model.exchanges import drains
-from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.tensors import CeilDiv, Tensor, sized
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 Written = tuple[Tensor, LiveTensors]  # a weight, and what is there when its gradient has been written

@@ -22,7 +22,7 @@ from ledger.model.operations import ONE
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 

@@ -12,17 +12,17 @@ from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Value
 from ledger.books.parameter_traffic import ModuleFetches, Profile, by_module
 from ledger.books.resources import stock
-from ledger.model.causes import Cause
+from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Cause
 from ledger.model.dims import symbol
 from ledger.model.exchanges import ends_apart
-from ledger.model.fsdp_units import BRIDGE, ENDS, INPUT, LOSS, MODEL, OUTPUT
+from ledger.model.fsdp_units import MODEL
 from ledger.model.losses import UNIT
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.recompute import segment
 from ledger.model.schedule import Role, order
 from ledger.model.tensors import CeilDiv
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"

@@ -17,9 +17,9 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.steps import Allocation
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted
-from ledger.model.causes import Cause
+from ledger.model.causes import ENDS, LOSS, ROOT, Cause
 from ledger.model.exchanges import gathers_again, sent
-from ledger.model.fsdp_units import ENDS, LOSS, ROOT, FsdpUnit
+from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program

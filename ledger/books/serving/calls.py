@@ -12,8 +12,8 @@ from ledger.books.kernels import KernelCall, kernel_calls, price_call
 from ledger.books.prices import Work
 from ledger.books.results import KernelTime
 from ledger.model import dtypes
+from ledger.model.causes import ENDS
 from ledger.model.dims import symbol
-from ledger.model.fsdp_units import ENDS
 from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.engine import Engine
 from ledger.spec.kernel_classes import (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.bindings import described
+from ledger.books.compiled import Compiled
 from ledger.books.entries import Entry
 from ledger.books.evaluate import Exact, Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
-from ledger.books.results import Account, Compiled, KernelTime, Number, RoleResult, Symbol, WaterfallPart
+from ledger.books.results import Account, KernelTime, Number, RoleResult, Symbol, WaterfallPart
 from ledger.books.serving.memory import Held, Stock, held
 from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape

@@ -17,15 +17,14 @@ from ledger.books.serving import lengths
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import Service
 from ledger.model.cached_attention import ENTRY
-from ledger.model.causes import Cause
+from ledger.model.causes import ENDS, OUTPUT, Cause
 from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
-from ledger.model.fsdp_units import ENDS, OUTPUT
 from ledger.model.operations import Operation
 from ledger.model.recurrent import STATE, WINDOW
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import BUFFER, Tensor, product
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Attention, Plan, Serve
 
 WHOLE = Sharding(0, (), False, False, frozenset(), False)

@@ -18,13 +18,13 @@ from ledger.books.serving import lengths
 from ledger.books.serving.calls import priced
 from ledger.books.serving.floor import experts_hit
 from ledger.model.cached_attention import per_sequence
+from ledger.model.causes import OUTPUT
 from ledger.model.dims import symbol
-from ledger.model.fsdp_units import OUTPUT
 from ledger.model.operations import Operation
 from ledger.model.program import sends
 from ledger.model.schedule import Role, roles
 from ledger.model.serving import served_units
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Attention, Group, Plan, Serve
 
 PREFILL, DECODE = "prefill", "decode"

@@ -16,11 +16,11 @@ from ledger.books.serving.floor import weight_bytes
 from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, kept_states, room, serve_of
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import GAIN, Service, Steady, steady_shape
-from ledger.model.fsdp_units import OUTPUT
+from ledger.model.causes import OUTPUT
 from ledger.model.operations import total
 from ledger.model.schedule import whole_role
 from ledger.model.tensors import BUFFER
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.numbers import HOUR
 from ledger.spec.plan import Parallelism, Plan
 

@@ -16,13 +16,13 @@ from math import log
 import sympy
 
 from ledger.books.calendar import calendar, run, saved_bytes
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, at_sizes
 from ledger.books.counts import with_token_count
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Exact
 from ledger.books.price_changes import PRICES, step_time
 from ledger.books.resources import stock
-from ledger.books.results import Compiled
 from ledger.model.dims import BY_NAME, symbol
 from ledger.model.tensors import CeilDiv
 from ledger.spec.plan import Group, Plan

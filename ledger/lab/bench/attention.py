@@ -9,8 +9,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import BenchKind, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 BACKENDS = {

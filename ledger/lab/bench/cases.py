@@ -6,12 +6,12 @@ import json
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ledger.lab.bench.rig import Rig
+    pass
 
 
 Result = Mapping[str, Any]
@@ -74,15 +74,6 @@ class BenchResult:
     def failed(self) -> bool:
         """Whether it could not run."""
         return "error" in self.result
-
-
-@dataclass(frozen=True)
-class BenchKind:
-    """One kind of measurement: which cases a device is given, and how they are measured, one by one."""
-
-    name: str
-    cases: Callable[[DeviceLimits], Iterator[BenchCase]]
-    measure: Callable[[Sequence[BenchCase], Rig], Iterator[BenchResult]]
 
 
 # --- Answers of a process, each a line of JSON ---

@@ -15,8 +15,8 @@ from typing import IO
 
 from torch.distributed import run
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, BenchResult, DeviceLimits, read_answer
-from ledger.lab.bench.rig import Rig
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, read_answer
+from ledger.lab.bench.rig import BenchKind, Rig
 from ledger.processes import end_with_input
 from ledger.whole_files import scratch_folder
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn.functional import conv2d
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import Rig, bytes_of, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import BenchKind, Rig, bytes_of, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 # (channels in and out, side of the window, stride, side of the image it reads): the first of each kind of ResNet-50's

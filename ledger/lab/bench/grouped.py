@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
 from ledger.lab.bench.matmuls import LAYOUTS
-from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.rig import BenchKind, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 # (experts of a device, inputs, outputs): Mixtral 8x7B; Qwen3 30B-A3B; DeepSeek-V3 over 8 devices

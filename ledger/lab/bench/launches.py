@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ledger.books import compile_plan
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, Result
-from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, timing_record
+from ledger.lab.bench.cases import BenchCase, DeviceLimits, Result
+from ledger.lab.bench.rig import SUSTAINED, BenchKind, Rig, one_by_one, timing_record
 from ledger.lab.bench.steps import NO_DROPOUT, STEP_NAME, step_plan, time_step, training_step, warm_up
 from ledger.lab.bench.timing import FEWEST, TimedWork, Timing, quartiles
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import Rig, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import BenchKind, Rig, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 SIZES = (64 * 1024, 1024**2, 16 * 1024**2, 256 * 1024**2)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import SIZES, Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import SIZES, BenchKind, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 

@@ -154,3 +154,12 @@ def _time_build(build: Build, case: BenchCase, rig: Rig, *, power: bool) -> Resu
         timing = rig.time_work(work, rig.hold)
     regime = BURST if rig.hold < SETTLED else SUSTAINED
     return {**timing_record(timing, regime), **monitor.medians(timing.begin, timing.end)}
+
+
+@dataclass(frozen=True)
+class BenchKind:
+    """One kind of measurement: which cases a device is given, and how they are measured, one by one."""
+
+    name: str
+    cases: Callable[[DeviceLimits], Iterator[BenchCase]]
+    measure: Callable[[Sequence[BenchCase], Rig], Iterator[BenchResult]]

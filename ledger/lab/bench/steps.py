@@ -10,14 +10,15 @@ from typing import Any
 import torch
 import yaml
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, Result
+from ledger.lab.bench.cases import BenchCase, DeviceLimits, Result
 from ledger.lab.bench.gpu import PowerMonitor
-from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, release_memory
+from ledger.lab.bench.rig import SUSTAINED, BenchKind, Rig, one_by_one, release_memory
 from ledger.lab.bench.timing import Timing, host_clock, quartiles
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import micro_batch
-from ledger.lab.reference.model import checkpoint_layers, freeze, layers_of, reference_model, training_loss, workload
+from ledger.lab.reference.model import checkpoint_layers, freeze, layers_of, reference_model, training_loss
 from ledger.lab.reference.optimizers import reference_optimizer
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import SIZES, Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import SIZES, BenchKind, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 
 ATEN = torch.ops.aten

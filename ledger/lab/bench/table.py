@@ -8,13 +8,14 @@ from itertools import groupby
 
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.attention import ATTENTION
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
 from ledger.lab.bench.collectives import COLLECTIVE
 from ledger.lab.bench.convolutions import CONVOLUTION
 from ledger.lab.bench.grouped import GROUPED
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.links import HOST_LINK
 from ledger.lab.bench.matmuls import MATMUL
+from ledger.lab.bench.rig import BenchKind
 from ledger.lab.bench.steps import STEP
 from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.updates import OPTIMIZER

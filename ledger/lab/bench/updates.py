@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
-from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
+from ledger.lab.bench.rig import BenchKind, Rig, bytes_of, fits, timed_builds
 from ledger.lab.bench.timing import TimedWork
 from ledger.spec.load import load_optimizer
 

@@ -24,9 +24,10 @@ from ledger.lab.observed.ranks import DdpRank
 from ledger.lab.observed.storage_meter import StepMoments
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import one_sequence_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
+from ledger.lab.reference.model import checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.workload import Workload
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB

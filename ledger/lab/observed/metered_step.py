@@ -21,8 +21,9 @@ from ledger.lab.observed.collective_log import CollectiveLog
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.storage_meter import StepMoments, StorageMeter
 from ledger.lab.reference.cuda_guard import storage_of
-from ledger.lab.reference.model import Workload, layers_of
+from ledger.lab.reference.model import layers_of
 from ledger.lab.reference.optimizers import FakeScalars, ReferenceOptimizer, reference_optimizer
+from ledger.lab.reference.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.reference.cuda_guard import install_cuda_guard, storage_of, torch_dtype
 from ledger.lab.reference.images import micro_batch
 from ledger.lab.reference.model import (
-    Workload,
     born_dtype,
     checkpoint_layers,
     experts_kernel,
@@ -22,6 +21,7 @@ from ledger.lab.reference.model import (
     reference_model,
     training_loss,
 )
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import with_layers
 from ledger.spec.plan import Kernels, Precision, Train
 from ledger.spec.precision import WeightFormats

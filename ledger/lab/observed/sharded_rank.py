@@ -36,8 +36,9 @@ from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.dispatched_experts import Dispatch
 from ledger.lab.reference.exchanged_attention import SequenceExchange
 from ledger.lab.reference.images import loss_of_two_stacks, micro_batch, text_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, layers_of, reference_model
+from ledger.lab.reference.model import checkpoint_layers, freeze, layers_of, reference_model
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, family, mlp_of
 
 

@@ -23,9 +23,10 @@ from ledger.lab.observed.ranks import StageRank
 from ledger.lab.observed.storage_meter import StepMoments
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import one_sequence_only
-from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model
+from ledger.lab.reference.model import checkpoint_layers, freeze, reference_model
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import FakeScalars
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, family
 
 ORDERS = {"1f1b": schedules.Schedule1F1B, "gpipe": schedules.ScheduleGPipe}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from ledger.lab.reference.model import Workload
+    from ledger.lab.reference.workload import Workload
     from ledger.spec.plan import Model
 
 

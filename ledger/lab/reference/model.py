@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.reference import images
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import initialised, loss_of_images
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
-from ledger.spec.optimizer import Implementation
-from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
+from ledger.spec.plan import Kernels, Model, Precision, Recompute, Train
 
 if TYPE_CHECKING:
     import torch
@@ -21,51 +20,6 @@ if TYPE_CHECKING:
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
 RMS_NORMS = ("RMSNorm", "L2Norm", "T5LayerNorm")  # ends of the names of modules
 APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
-ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens.
-
-    `source_len`: tokens that an encoder reads before each.
-
-    `hosting`: what layers save waits in host memory, copies are `waited` for or go on `ahead`; empty: on the device.
-    """
-
-    model: Model
-    kernels: Kernels
-    precision: Precision
-    batch: int
-    seq_len: int
-    recompute: Recompute = field(default_factory=Recompute)
-    optimizer: Optimizer = ADAMW
-    train: Train = field(default_factory=Train)
-    hosting: str = ""
-    source_len: int = 0
-
-
-def workload(plan: Plan) -> Workload:
-    """One micro-batch of `plan` on one device, its parallelism left aside; raises `NoReferenceError`."""
-    formats = plan.precision.weights
-    if not formats.every and not (
-        formats.is_stored_only and len({formats.norms, formats.embedding, formats.head}) == 1
-    ):
-        raise NoReferenceError(f"weights in {formats}: PyTorch's judge builds a model in one dtype")
-    run, optimizer = plan.run, plan.optimizer
-    copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
-    return Workload(
-        plan.model,
-        plan.kernels,
-        plan.precision,
-        run.micro_batch,
-        run.seq_len,
-        plan.recompute,
-        optimizer,
-        plan.train,
-        hosting=copied if "activations" in plan.parallelism.offload else "",
-        source_len=run.source_len,
-    )
 
 
 def born_dtype(precision: Precision) -> torch.dtype:

@@ -16,10 +16,10 @@ from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import standing
 from ledger.books.overlap import checks
 from ledger.books.price_changes import step_calls
+from ledger.model.causes import ENDS
 from ledger.model.collectives import Collective
-from ledger.model.fsdp_units import ENDS
 from ledger.model.tensors import Tensor
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan, Replay
 
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed

@@ -21,9 +21,10 @@ from ledger.lab.replay.passes import (
     number_storages,
     unit_passes,
 )
+from ledger.model.causes import INPUT, OUTPUT, ROOT
 from ledger.model.exchanges import ends_apart
 from ledger.model.formats import stored_bytes, stored_dtype, trained_dtype
-from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT, wrapped
+from ledger.model.fsdp_units import wrapped
 from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches

@@ -14,7 +14,7 @@ from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.transformers.config import with_stand_ins
 from ledger.lab.verification.layouts import sharded
 from ledger.model import dtypes
-from ledger.model.fsdp_units import OUTPUT as END
+from ledger.model.causes import OUTPUT as END
 from ledger.model.fsdp_units import wrapped
 from ledger.model.units import compute_precision
 from ledger.spec.loss_chunks import LossParts, loss_parts

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.evidence.verdicts import EXACT, ComparedFigure, KnownDifference, total, unchecked
 from ledger.lab.observed.device_step import AllocatedBytes
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import layouts, predicted, stages
 from ledger.lab.verification.causes import INDEX, LOSS, OUTPUT, causes

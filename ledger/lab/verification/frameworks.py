@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ledger.books import compile_plan
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles
-from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, ROUNDING, ComparedFigure, KnownDifference, total, unchecked
 from ledger.lab.judges.metered_rank import STANDING, RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge

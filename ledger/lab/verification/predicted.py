@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, Whole, compile_roles, whole
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.memory.steps import standing as is_standing
 from ledger.books.resources import stock
-from ledger.books.results import Compiled, Moment
-from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT
+from ledger.books.results import Moment
+from ledger.model.causes import ENDS, LOSS, OUTPUT
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles

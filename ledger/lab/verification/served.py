@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.compiled import Compiled
 from ledger.books.serving.lengths import mean_kept
 from ledger.books.serving.memory import cached_layers, kept_states, serve_of
 from ledger.books.serving.passes import Phase, ServedRole, Shape, decode_shape, prompt_shape
@@ -19,8 +19,8 @@ from ledger.lab.transformers.config import NoReferenceError, transformers_config
 from ledger.lab.verification import checks, predicted
 from ledger.lab.verification.checks import Judge, Progress, judged_figures
 from ledger.lab.verification.depth import Sample
+from ledger.model.causes import OUTPUT
 from ledger.model.elementwise import Lookup
-from ledger.model.fsdp_units import OUTPUT
 from ledger.model.operations import Operation, total
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Lengths, Plan

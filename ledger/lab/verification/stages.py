@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles
-from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, ComparedFigure, KnownDifference, unchecked
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.observed.ranks import DdpRank, Rank, ShardedRank, StageRank
-from ledger.lab.reference.model import Workload, workload
+from ledger.lab.reference.workload import Workload, workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import layouts, predicted
 from ledger.lab.verification.causes import SCALAR, at_the_loss, counting, frequencies

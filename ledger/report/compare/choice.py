@@ -17,7 +17,7 @@ from ledger.report.gates import free_bytes
 from ledger.units import is_more_better, unit_of
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.compare.plans import Search
 
 

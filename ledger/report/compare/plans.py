@@ -36,7 +36,7 @@ from ledger.spec.problems import SpecError, made_of_all
 from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 

@@ -22,7 +22,7 @@ from ledger.spec.sources import NO_ROOM
 from ledger.whole_files import scratch_folder
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.report.recommendations import Recommendations
 
 

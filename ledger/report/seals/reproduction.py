@@ -26,7 +26,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.sources import read_bounded
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.spec.plan import Plan
 
 

@@ -11,7 +11,8 @@ from ledger.books.verdict import shortfall
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, fullest_role
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number, RoleResult
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Number, RoleResult
     from ledger.report.recommendations import Recommendation, Recommendations
     from ledger.spec.plan import Plan
 

@@ -32,7 +32,7 @@ from ledger.spec.operations import BEST
 from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.evidence.verdicts import ComparedFigure
     from ledger.evidence.verification import Verification
     from ledger.spec.plan import Curve, Plan

@@ -16,7 +16,8 @@ from ledger.report.typesetting.trees import FormulaError
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, share, whole_number
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled, Number
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Account, Number
 
 PRINTED, STORED = 7, 5  # rows of a table of flows and of one of stocks on paper
 NAMED = 3  # accounts of a row that paper names

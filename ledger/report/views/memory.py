@@ -33,7 +33,8 @@ from ledger.report.views.parts import (
 from ledger.spec.optimizer import DEFAULT
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled, Moment, Number, RoleResult
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Account, Moment, Number, RoleResult
     from ledger.spec.optimizer import Optimizer, State
     from ledger.spec.plan import Plan
     from ledger.spec.precision import Recipe

@@ -16,7 +16,7 @@ from ledger.evidence.nearest import Basis, basis
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.evidence.nearest import NearMeasurement
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -14,12 +14,12 @@ from ledger import numbers
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number, RoleResult
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import Number, RoleResult
     from ledger.evidence.nearest import NearMeasurement
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
     from ledger.report.typesetting.pictures import TypesetFormula
-    from ledger.report.views.live import LiveView, LoadView
 
 
 SPARE = 4  # rows that are printed rather than announced as missing
@@ -40,7 +40,7 @@ class Report:
     microbenchmarks: Sequence[NearMeasurement] = ()
     runs: Sequence[NearMeasurement] = ()
     seal: Seal | None = None
-    panel: Callable[[], LiveView | LoadView] | None = None
+    panel: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)

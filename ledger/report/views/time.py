@@ -25,7 +25,8 @@ from ledger.report.views.parts import (
 )
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, WaterfallPart
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import WaterfallPart
 
 COLOURS = {  # of spans that are no transfers; others are compute
     "bubble": "idle",

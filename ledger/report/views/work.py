@@ -32,7 +32,8 @@ from ledger.spec.kernel_classes import matmul
 from ledger.spec.parallelism import AXES
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, KernelTime
+    from ledger.books.compiled import Compiled
+    from ledger.books.results import KernelTime
     from ledger.spec.plan import Accelerator, Plan
 
 KERNEL_COLUMNS = (

@@ -19,7 +19,7 @@ from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWe
 from ledger.lab.verification import predicted
 from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
 from ledger.model import dtypes
-from ledger.model.fsdp_units import ENDS
+from ledger.model.causes import ENDS
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from ledger.books.compiled_roles import Whole, whole
-from ledger.model.fsdp_units import ENDS, INPUT
-from ledger.model.units import Unit
+from ledger.model.causes import ENDS, INPUT
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 BEFORE, AFTER = -1, 1 << 30  # layers of what stands before the first, and after the last

@@ -15,11 +15,10 @@ from ledger.lab.judges.megatron.scales import lasting, scale_gathers
 from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.observed.fresh_process import run_in_fresh_process
-from ledger.model.causes import WEIGHT, Purpose
-from ledger.model.fsdp_units import ENDS
+from ledger.model.causes import ENDS, WEIGHT, Purpose
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import EXPERT_DATA
-from ledger.model.units import Unit
+from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
 
 # Least parameters of a bucket: so many, or so many a replica (megatron/core/distributed/distributed_data_parallel.py).

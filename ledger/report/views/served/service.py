@@ -31,7 +31,7 @@ from ledger.report.views.time import key_table
 from ledger.report.views.work import kernel_table, roofline_figure, total_seconds
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.compiled import Compiled
     from ledger.books.serving.steady import Service
 
 
