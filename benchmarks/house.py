@@ -24,6 +24,16 @@ SHORT = 60  # lines: a module below has little to hide
 WORDS = 4  # a docstring below says little
 BESIDE = {"templates": "*", "tests": "*.py", "benchmarks": "*.py"}  # folders around the package
 WIDTH = 20  # of a column
+LARGE = 600  # lines: a module above holds more than one subject
+SMALL_FUNCTION = 3  # lines below its signature: it says little that its caller could not
+# Names that say where a value comes from, not what it is; and the first words of docstrings that lean on a line above.
+VAGUE = frozenset(
+    ("one", "found", "mine", "own", "whole", "known", "given", "held", "told", "taken", "wanted", "way", "ways", "lone")
+    + ("alone", "shown", "behind")
+)
+    "one found mine own whole known given held told taken wanted way ways lone alone shown behind".split()
+)
+LEANING = ("the same", "those that", "what of", "what it", "as it is", "as they are", "of those", "of it ", "the rest")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -117,6 +127,65 @@ def terse(module: Module) -> Iterator[str]:
                 yield f"{module.at(node)}: {text}"
 
 
+def vague(module: Module) -> Iterator[str]:
+    """Variables and parameters with a name that does not say what they hold, once in each function."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function):
+            names = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+            names |= {
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+            yield from (f"{module.at(node)}: {name}" for name in sorted(names & VAGUE))
+
+
+def leaning(module: Module) -> Iterator[str]:
+    """Docstrings that are understood with the one above alone."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | Function):
+            text = ast.get_docstring(node) or ""
+            if text.lower().startswith(LEANING):
+                yield f"{module.at(node)}: {text.splitlines()[0]}"
+
+
+def called_once(module: Module) -> Iterator[str]:
+    """Small private functions that are named in one place."""
+    uses = Counter(node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name))
+    uses += Counter(node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute))
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function) and node.name.startswith("_") and not node.name.startswith("__"):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines <= SMALL_FUNCTION and uses[node.name] == 1 and not node.decorator_list:
+                yield f"{module.at(node)}: {node.name}"
+
+
+def statements(house: House) -> list[int]:
+    """How many statements each function has, docstrings aside, in order."""
+    return sorted(
+        sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 - bool(ast.get_docstring(node))
+        for module in house.modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, Function)
+    )
+
+
+def lines_by_kind(house: House) -> Mapping[str, int]:
+    """Lines of code, imports, docstrings, comments and blank ones."""
+    counts = Counter[str]()
+    for module in house.modules:
+        kinds: dict[int, str] = {}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                kinds |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), "imports")
+            elif isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node) is not None:
+                text = node.body[0]
+                kinds |= dict.fromkeys(range(text.lineno, (text.end_lineno or text.lineno) + 1), "docstrings")
+        for number, line in enumerate(module.text.splitlines(), 1):
+            plain = "comments" if line.lstrip().startswith("#") else "code" if line.strip() else "blank"
+            counts[kinds.get(number, plain)] += 1
+    return counts
+
+
 def short(module: Module) -> Iterator[str]:
     """The module itself, where it is small and no package's front."""
     if module.lines < SHORT and Path(module.path).stem not in ("__init__", "__main__"):
@@ -159,12 +228,15 @@ def homonyms(house: House, names: Callable[[Module], Iterator[str]]) -> Mapping[
 # --- imports -------------------------------------------------------------------------------------
 
 
-def imports(module: Module, known: frozenset[str], *, lazy: bool) -> Iterator[str]:
-    """Modules of the package that a module loads at run time; with `lazy`, from inside functions too."""
+def imports(module: Module, known: frozenset[str], *, lazy: bool, types: bool = False) -> Iterator[str]:
+    """Modules of the package that a module loads at run time; with `lazy`, from inside functions too.
+
+    With `types` those that are imported for types alone, too.
+    """
     pending: list[ast.AST] = [module.tree]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not types:
             pending.extend(node.orelse)
             continue
         if isinstance(node, ast.Import):
@@ -177,10 +249,24 @@ def imports(module: Module, known: frozenset[str], *, lazy: bool) -> Iterator[st
             pending.extend(ast.iter_child_nodes(node))
 
 
-def cycles(house: House, *, lazy: bool) -> list[list[str]]:
-    """Groups of modules that import each other, directly or through others."""
+def graph_of(house: House, *, lazy: bool, types: bool = False) -> Mapping[str, set[str]]:
+    """The modules that each module imports."""
     known = frozenset(module.name for module in house.modules)
-    graph = {module.name: set(imports(module, known, lazy=lazy)) - {module.name} for module in house.modules}
+    return {
+        module.name: set(imports(module, known, lazy=lazy, types=types)) - {module.name} for module in house.modules
+    }
+
+
+def read_once(house: House) -> list[str]:
+    """Modules that one other module imports, and no package's front."""
+    readers = Counter(name for names in graph_of(house, lazy=True, types=True).values() for name in names)
+    fronts = {module.name for module in house.modules if module.path.endswith("__init__.py")}
+    return sorted(name for name, count in readers.items() if count == 1 and name not in fronts)
+
+
+def cycles(house: House, *, lazy: bool, types: bool = False) -> list[list[str]]:
+    """Groups of modules that import each other, directly or through others."""
+    graph = graph_of(house, lazy=lazy, types=types)
     reached = {name: _reached(graph, name) for name in graph}
     groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
     return sorted(sorted(group) for group in groups if group)
@@ -204,6 +290,9 @@ COUNTED: Mapping[str, Callable[[Module], Iterator[str]]] = {
     "mutations": mutations,
     "docstrings": terse,
     "short": short,
+    "vague": vague,
+    "leaning": leaning,
+    "called-once": called_once,
 }
 
 
@@ -223,6 +312,7 @@ def figures(house: House) -> Iterator[Figure]:
         rooms[f"{module.room}/"] += module.lines
         read[f"{module.room}/"] += len(list(decodings(module)))
     yield Figure("lines of ledger/", f"{house.lines:,}", {room: f"{rooms[room]:,}" for room in sorted(rooms)})
+    yield Figure("lines by kind", "", {kind: f"{count:,}" for kind, count in lines_by_kind(house).items()})
     for folder, pattern in BESIDE.items():
         texts = [path.read_bytes() for path in (house.root / folder).rglob(pattern) if path.is_file()]
         lines = sum(len(text.splitlines()) for text in texts if bytes(1) not in text)
@@ -243,9 +333,13 @@ def names_and_cycles(house: House) -> Iterator[Figure]:
     names = {name for module in house.modules for name in classes(module)}
     yield Figure("class names defined twice or more", f"{len(twice)} of {len(names)}")
     yield Figure("constants' names in two modules or more", f"{len(repeated)}")
-    for title, lazy in (("at import", False), ("at run time, in functions too", True)):
-        found = cycles(house, lazy=lazy)
-        yield Figure(f"import cycles {title}", f"{len(found)} of {sum(map(len, found))} modules")
+    for title, lazy, types in (
+        ("at import", False, False),
+        ("at run time, in functions too", True, False),
+        ("with types", True, True),
+    ):
+        groups = cycles(house, lazy=lazy, types=types)
+        yield Figure(f"import cycles {title}", f"{len(groups)} of {sum(map(len, groups))} modules")
 
 
 def shapes(house: House) -> Iterator[Figure]:
@@ -255,9 +349,26 @@ def shapes(house: House) -> Iterator[Figure]:
     spread = {title: str(long[min(int(share * len(long)), len(long) - 1)]) for title, share in shares.items()}
     count = {name: sum(len(list(found(module))) for module in house.modules) for name, found in COUNTED.items()}
     yield Figure("functions, and their lines", f"{len(long):,}", spread)
-    yield Figure("modules", f"{len(house.modules):,}", {f"under {SHORT} lines": str(count["short"])})
+    sizes = statements(house)
+    middle = {"mean": f"{sum(sizes) / len(sizes):.1f}", "median": str(sizes[len(sizes) // 2])}
+    yield Figure("  and their statements", "", middle)
+    yield Figure("small private functions with one caller", str(count["called-once"]))
+    large = sum(module.lines > LARGE for module in house.modules)
+    per_thousand = f"{1000 * len(house.modules) / house.lines:.1f}"
+    yield Figure(
+        "modules",
+        f"{len(house.modules):,}",
+        {
+            f"under {SHORT} lines": str(count["short"]),
+            f"over {LARGE} lines": str(large),
+            "a thousand lines": per_thousand,
+            "with one reader": str(len(read_once(house))),
+        },
+    )
+    yield Figure("variables with a vague name, by function", str(count["vague"]))
     yield Figure("mutations outside constructors per 1000 lines", _rate(count["mutations"], house.lines))
     yield Figure(f"docstrings of under {WORDS} words", str(count["docstrings"]))
+    yield Figure("docstrings that lean on another", str(count["leaning"]))
 
 
 def print_columns(houses: Sequence[House]) -> None:
@@ -280,7 +391,9 @@ def listed(house: House, figure: str) -> Iterator[str]:
     if figure in COUNTED:
         yield from (text for module in house.modules for text in COUNTED[figure](module))
     elif figure == "cycles":
-        yield from (", ".join(group) for group in cycles(house, lazy=True))
+        yield from (", ".join(group) for group in cycles(house, lazy=True, types=True))
+    elif figure == "read-once":
+        yield from read_once(house)
     elif figure == "functions":
         yield from (f"{length:4d}  {place}" for length, place in lengths(house)[-50:])
     else:
@@ -292,7 +405,7 @@ def main() -> None:
     """Prints a line for each figure, with a column for each tree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trees", nargs="*", type=Path, default=[Path(__file__).resolve().parents[1]])
-    parser.add_argument("--list", choices=[*COUNTED, "homonyms", "constants", "cycles", "functions"])
+    parser.add_argument("--list", choices=[*COUNTED, "homonyms", "constants", "cycles", "functions", "read-once"])
     args = parser.parse_args()
     houses = [House(tree) for tree in args.trees]
     if args.list:
