@@ -28,10 +28,25 @@ LARGE = 600  # lines: a module above holds more than one subject
 SMALL_FUNCTION = 3  # lines below its signature: it says little that its caller could not
 # Names that say where a value comes from, not what it is; and the first words of docstrings that lean on a line above.
 VAGUE = frozenset(
-    ("one", "found", "mine", "own", "whole", "known", "given", "held", "told", "taken", "wanted", "way", "ways", "lone")
-    + ("alone", "shown", "behind")
-)
-    "one found mine own whole known given held told taken wanted way ways lone alone shown behind".split()
+    (
+        "one",
+        "found",
+        "mine",
+        "own",
+        "whole",
+        "known",
+        "given",
+        "held",
+        "told",
+        "taken",
+        "wanted",
+        "way",
+        "ways",
+        "lone",
+        "alone",
+        "shown",
+        "behind",
+    )
 )
 LEANING = ("the same", "those that", "what of", "what it", "as it is", "as they are", "of those", "of it ", "the rest")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
