@@ -148,8 +148,8 @@ def compiled_figures() -> list[str]:
     """The name and the value of each number of the panel, of the plan compiled with what was moved."""
     from ledger.books import compile_plan
     from ledger.books.traced import resized, setting
-    from ledger.report.views.parts import total
     from ledger.report.views.live import SHOWN_NUMBERS
+    from ledger.report.views.parts import total
     from ledger.spec.load import load_plan
 
     plan = load_plan(str(ROOT / SPEC))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,27 @@ def test_links_lead_to_files(document: str) -> None:
     folder = (ROOT / document).parent
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8")):
         assert (folder / target).exists(), f"{document} links to {target}"
+
+
+def test_links_to_definitions_name_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tour of a plan, and what else points into code: `python scripts/tour.py` where code has moved."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    tour = import_module("tour")
+    texts = [(ROOT / document).read_text(encoding="utf-8") for document in DOCUMENTS]
+    assert sum(len(tour.LINK.findall(text)) for text in texts) > 10
+    assert [link for text in texts for link in tour.wrong(text)] == []
+
+
+@pytest.mark.parametrize("document", ["docs/architecture.md", "docs/words.md", "docs/CONTRIBUTING.md"])
+def test_files_that_are_named_are_there(document: str) -> None:
+    """A module in backticks is one of this repository, by its path or by its name."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    names = {
+        path.name for folder in ("ledger", "tests", "benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")
+    }
+    for module in re.findall(r"`([\w/.]+\.py)`", text):
+        there = any((ROOT / folder / module).is_file() for folder in ("", "ledger", "tests"))
+        assert there or ("/" not in module and module in names) or any((ROOT / "ledger").rglob(module)), module
 
 
 def test_the_readme_lists_the_verbs() -> None:
