@@ -15,7 +15,6 @@ import pytest
 from ledger.books.compiler import compile_plan
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search import pricing, recommendation_cache, tasks
-from ledger.search import recommend as layout_pass
 from ledger.search import recommend as module
 from ledger.search.edits import fewest_changes
 from ledger.search.extent import Extent, OutOfTimeError, kept_values, time_limit
@@ -85,8 +84,8 @@ LEAST = {
 def searched(plan: Plan, values: Mapping[str, tuple[Any, ...]]) -> Recommendations:
     """What a space with these values recommends; no fewer devices are looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout_pass, "space_of", lambda plan, _: space_of(plan, values))
-        patch.setattr(layout_pass, "fewer_devices", lambda _: {})
+        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, values))
+        patch.setattr(module, "fewer_devices", lambda _: {})
         return recommend(plan)
 
 
@@ -171,7 +170,7 @@ def test_keys_that_follow_are_no_edits() -> None:
 
 def test_fewer_devices_are_whole_nodes() -> None:
     """Of 16 devices in nodes of 8, a half are whole nodes, and a quarter are not."""
-    assert list(layout_pass.fewer_devices(load_plan(QWEN))) == [8]
+    assert list(module.fewer_devices(load_plan(QWEN))) == [8]
 
 
 def test_a_plan_without_layouts_or_without_a_spec_is_not_searched() -> None:
@@ -193,8 +192,8 @@ def test_the_lines_of_a_recommendation_are_yaml() -> None:
 def test_a_search_that_runs_out_of_time_goes_by_what_it_has(tight: Plan) -> None:
     """It says so; here there is no time at all, and so nothing to recommend."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout_pass, "space_of", lambda plan, _: space_of(plan, LEAST))
-        patch.setattr(layout_pass, "fewer_devices", lambda _: {})
+        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, LEAST))
+        patch.setattr(module, "fewer_devices", lambda _: {})
         cut = recommend(tight, extent=Extent(seconds=1e-3))
     assert not cut.complete
     assert (cut.smallest, cut.legal) == (None, 0)
@@ -228,8 +227,9 @@ def test_layouts_that_take_long_come_few_at_a_time(monkeypatch: pytest.MonkeyPat
 def test_what_a_wrong_pass_proposes_is_what_the_compiler_says(tight: Plan) -> None:
     """A pass that takes every layout for one that fits puts misfits first; none is recommended, and no figure of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout_pass, "kept_free", lambda _: -1e15)
-        patch.setattr(layout_pass, "TRIED", 100)
+        limits = Question.limits
+        patch.setattr(Question, "limits", lambda self, plan, _, words: limits(self, plan, -1e15, words))
+        patch.setattr(module, "TRIED", 100)
         found = searched(tight, SMALL)
     assert found.fitting == found.legal
     assert found.fastest
@@ -247,7 +247,7 @@ def test_a_pass_that_fails_leaves_what_is_near_the_plan(tight: Plan, monkeypatch
     def broken(_: Space) -> None:
         raise ZeroDivisionError("of nothing\nby nothing")
 
-    monkeypatch.setattr(layout_pass, "pieces", broken)
+    monkeypatch.setattr(module, "pieces", broken)
     monkeypatch.setattr(module, "NEAR_MOST", 3)
     found = recommend(tight)
     assert found.failure.startswith("a mistake of ledger itself, ZeroDivisionError: of nothing by nothing")
@@ -260,7 +260,7 @@ def test_a_pass_that_fails_leaves_what_is_near_the_plan(tight: Plan, monkeypatch
 
 def test_a_plan_that_fits_keeps_its_own_layout_where_the_search_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is recommended against it, and the reason stands where the layouts would."""
-    monkeypatch.setattr(layout_pass, "pieces", lambda _: 1 / 0)
+    monkeypatch.setattr(module, "pieces", lambda _: 1 / 0)
     found = recommend(load_plan(QWEN))
     assert found.smallest == found.fastest
     assert found.smallest
