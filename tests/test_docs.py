@@ -39,6 +39,15 @@ def test_links_to_definitions_name_their_lines(monkeypatch: pytest.MonkeyPatch) 
     assert [link for text in texts for link in tour.wrong(text)] == []
 
 
+def test_the_figure_of_the_rooms_is_that_of_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn anew it is the same, and no room reaches itself: `python scripts/tour.py` where imports have changed."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    tour = import_module("tour")
+    rooms = tour.imported_rooms()
+    assert [room for room in rooms if room in tour.below(rooms, room)] == []
+    assert tour.figure() in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("document", ["docs/architecture.md", "docs/words.md", "docs/CONTRIBUTING.md"])
 def test_files_that_are_named_are_there(document: str) -> None:
     """A module in backticks is one of this repository, by its path or by its name."""
