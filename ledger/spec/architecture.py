@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
@@ -46,30 +46,29 @@ class Block:
     )
 
     @classmethod
-    def from_spec(cls, given: Values) -> Custom:
+    def from_spec(cls, values: Values) -> Custom:
         """The steps with their dims; those of a block like another one are not known yet."""
-        steps = custom(given["dims"], given.get("weights", {}), given.get("steps", ()), {})
-        return replace(steps, takes=tuple(given.get("input", "").split()), like=given.get("like", ""))
+        steps = custom(values["dims"], values.get("weights", {}), values.get("steps", ()), {})
+        return replace(steps, takes=tuple(values.get("input", "").split()), like=values.get("like", ""))
 
 
 def alike(groups: Iterable[Any]) -> tuple[Any, ...]:
     """The groups with the steps of those that they are like, with their own sizes; what names none stays as it is."""
     groups = tuple(groups)
-    written: Mapping[str, Custom] = {
-        group.name: group.block for group in groups if group.block and not group.block.like
-    }
-    return tuple(_alike(group, written) for group in groups)
+    written = {group.name: group.block for group in groups if group.block and not group.block.like}
+    completed = []
+    for group in groups:
+        template = written.get(group.block.like) if group.block else None
+        if template is None:
+            completed.append(group)
+        else:
+            sizes = {**dict(template.dims), **dict(group.block.dims)}
+            block = replace(template, dims=tuple(sizes.items()), like=group.block.like)
+            completed.append(replace(group, block=block))
+    return tuple(completed)
 
 
-def _alike(group: Any, written: Mapping[str, Custom]) -> Any:
-    other = written.get(group.block.like) if group.block else None
-    if other is None:
-        return group
-    sizes = {**dict(other.dims), **dict(group.block.dims)}
-    return replace(group, block=replace(other, dims=tuple(sizes.items()), like=group.block.like))
-
-
-# --- What an encoder of sound reads: frames of a spectrogram, which two convolutions make tokens of ---
+# --- sound: frames of a spectrogram, which two convolutions make tokens of ---
 
 TAPS = 3  # frames that a convolution sees at once (Radford et al. 2022, section 2.2)
 STRIDE = 2  # of the second one
@@ -93,7 +92,7 @@ class Sound:
         return (self.frames - 1) // STRIDE + 1
 
 
-# --- What a model of images reads ---
+# --- images ---
 
 PIXELS = Size(most=1_000_000)
 
@@ -216,7 +215,7 @@ class Group:
 
     @property
     def crossing(self) -> Attention:
-        """The attention to what an encoder gives: as that of the layer to itself, of all tokens, by no position."""
+        """The attention to an encoder's result: sizes as in self-attention, all tokens seen, no positions."""
         return replace(self.attention, bidirectional=True, relative_buckets=0, rotary=Fraction(0), window=None)
 
     @property
@@ -337,20 +336,20 @@ class Model:
     ] = 0
 
     def stated(self, names: Iterable[str]) -> Iterator[str]:
-        """Those of these fields and parts in which the model differs from one whose spec says nothing of them."""
-        defaults = {one.name: one.default for one in fields(self)}
+        """The fields and parts among `names` in which the model differs from one whose spec does not state them."""
+        defaults = {row.name: row.default for row in fields(self)}
         return (name for name in names if getattr(self, name) != defaults.get(name, ()))
 
     @classmethod
-    def from_spec(cls, given: Values) -> Model:
+    def from_spec(cls, values: Values) -> Model:
         """A bare count has no layers; `5 local` in the order of groups stands for five layers of `local`."""
-        if "parameters" in given:
-            return cls(given["name"], given["title"], given["parameters"])
-        counted = [entry.rpartition(" ") for entry in given.get("order", ())]
+        if "parameters" in values:
+            return cls(values["name"], values["title"], values["parameters"])
+        counted = [entry.rpartition(" ") for entry in values.get("order", ())]
         order = tuple(name for count, _, name in counted for _ in range(int(count or 1)))
-        if given.pop("alternating", False):
-            order = tuple(group.name for group in given["groups"])
-        return cls(**(given | {"order": order, "groups": alike(given["groups"])}))
+        if values.pop("alternating", False):
+            order = tuple(group.name for group in values["groups"])
+        return cls(**(values | {"order": order, "groups": alike(values["groups"])}))
 
     @property
     def layers(self) -> tuple[Group, ...]:

@@ -194,18 +194,18 @@ class Attention:
     custom: Custom | None = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> Attention:
+    def from_spec(cls, values: Values) -> Attention:
         """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
-        kind = ATTENTION_KINDS[given.get("kind", cls.kind)]
+        kind = ATTENTION_KINDS[values.get("kind", cls.kind)]
         expanded = kind.expanded
-        widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
+        widths = values.get("nope_head_dim", 0) + values.get("rope_head_dim", 0)
         derived = {
-            "kv_heads": 0 if kind.recurrent else given.get("heads", 0),
+            "kv_heads": 0 if kind.recurrent else values.get("heads", 0),
             "head_dim": widths,
             "rotary_form": "pairs" if expanded else "halves",
         }
-        own = stated(given)
-        return cls(**(derived | given | own))
+        custom_fields = stated(values)
+        return cls(**(derived | values | custom_fields))
 
     @property
     def expanded(self) -> bool:
@@ -250,14 +250,14 @@ class Attention:
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 
     def heads_over(self, devices: int, *, copies: bool) -> dict[str, int]:
-        """The same over so many devices; with `copies`, each has a key-value head, if only one that others have too.
+        """The heads to split over so many devices; with `copies`, devices beyond the key-value heads hold copies.
 
         As engines that serve do: vLLM's QKVParallelLinear (`num_kv_head_replicas`), TensorRT-LLM's `Attention`.
         """
-        found = self.split_heads
-        shared = found.get("kv_heads", 0)
+        heads = self.split_heads
+        shared = heads.get("kv_heads", 0)
         copied = copies and 0 < shared < devices and devices % shared == 0
-        return {**found, "kv_heads": devices} if copied else found
+        return {**heads, "kv_heads": devices} if copied else heads
 
     @property
     def matrices(self) -> tuple[str, ...]:

@@ -95,13 +95,13 @@ class Recompute:
     compiled: bool = False
 
     @classmethod
-    def from_spec(cls, given: Values) -> Recompute:
+    def from_spec(cls, values: Values) -> Recompute:
         """The first policy that is stated (a rule refuses a second one); `square_root` is a segment of no length."""
-        policy = next((name for name in ("every", "layers", "segment", "components", "keep") if name in given), "")
+        policy = next((name for name in ("every", "layers", "segment", "components", "keep") if name in values), "")
         if policy:
             stated = (policy, "matmuls") if policy == "keep" else (policy,)
-            return cls(policy, **{name: given[name] for name in stated if name in given})
-        word = given.get("policy", "none")
+            return cls(policy, **{name: values[name] for name in stated if name in values})
+        word = values.get("policy", "none")
         return cls("segment") if word == "square_root" else cls(word)
 
 
@@ -132,10 +132,10 @@ class Lora:
     ] = 0.0
 
     @classmethod
-    def from_spec(cls, given: Values) -> Lora:
+    def from_spec(cls, values: Values) -> Lora:
         """Ranks by target name the targets, where these are not stated besides."""
-        rank = given["rank"]
-        return cls(**({"targets": tuple(rank)} | given if isinstance(rank, Mapping) else given))
+        rank = values["rank"]
+        return cls(**({"targets": tuple(rank)} | values if isinstance(rank, Mapping) else values))
 
     def rank_of(self, target: str) -> int:
         """The rank of a target's adapter."""
@@ -176,10 +176,12 @@ class Train:
     lora: Annotated[Lora | None, "Low-rank adapters beside frozen weights."] = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> Train:
+    def from_spec(cls, values: Values) -> Train:
         """The one entry says which kind it is."""
-        kind = next(iter(given), "kind")
-        return cls() if kind == "kind" else cls("lora", lora=given[kind]) if kind == "lora" else cls(kind, given[kind])
+        kind = next(iter(values), "kind")
+        return (
+            cls() if kind == "kind" else cls("lora", lora=values[kind]) if kind == "lora" else cls(kind, values[kind])
+        )
 
 
 __all__ = [
@@ -297,7 +299,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What nothing measured stands behind; `mfu` is the napkin's."""
+    """Assumptions that no measurement supports; `mfu` is that of the napkin estimate."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What nothing measured stands behind.",

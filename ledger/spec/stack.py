@@ -294,10 +294,10 @@ class Stack:
     source: str = ""
 
     @classmethod
-    def from_spec(cls, given: Values) -> Stack:
+    def from_spec(cls, values: Values) -> Stack:
         """Kernels that no operation stands for are a pair, of forward and backward."""
-        beside = (given.pop("beside.0", 0), given.pop("beside.1", 0))
-        return cls(**(given | {"beside": beside}))
+        extra_kernels = (values.pop("beside.0", 0), values.pop("beside.1", 0))
+        return cls(**(values | {"beside": extra_kernels}))
 
 
 UNSTATED_STACK = Stack("", "", "")  # what software does of which nothing is said

@@ -89,11 +89,11 @@ class ValueType(ABC):
 
     @abstractmethod
     def value(self, written: Written, faults: Faults) -> Any:
-        """The same of what has the type."""
+        """The plan's value of a node that has one of the types; what is wrong with it is added to `faults`."""
 
     @cached_property
     def bounds(self) -> Schema:
-        """What bounds its values, in keywords of a schema."""
+        """The bounds of its values, in keywords of a schema."""
         stated = {keyword: getattr(self, attribute) for attribute, keyword in self.keywords}
         return {key: value for key, value in stated.items() if value is not None and value is not False and value != ""}
 
@@ -105,13 +105,13 @@ class ValueType(ABC):
 
     @property
     def inners(self) -> tuple[ValueType, ...]:
-        """The types of what a value is made of."""
-        stated = [getattr(self, one.name) for one in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
+        """The types of the values within a value."""
+        stated = [getattr(self, row.name) for row in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
         several = [entry for value in stated for entry in (value if isinstance(value, tuple) else (value,))]
         return tuple(entry for entry in several if isinstance(entry, ValueType))
 
     def plain(self, value: Any) -> Any:
-        """A default as a spec would say it; None where it could not."""
+        """A default as a spec would state it; None where none could."""
         faults: Faults = []
         again = None if value is None else self.read(Written(as_node(value, Location(""))), faults)
         return None if faults or again != value else value
@@ -387,12 +387,12 @@ class Quantity(ValueType):
         except QuantityError as error:
             faults.append(no_quantity(written, error))
             return 0
-        whole = DIMENSIONS[self.unit].whole and not self.measured
-        return Fraction(amount) if self.exact else int(amount) if whole else float(amount)
+        is_counted = DIMENSIONS[self.unit].whole and not self.measured
+        return Fraction(amount) if self.exact else int(amount) if is_counted else float(amount)
 
     @property
     def form(self) -> str:
-        """What it measures, with an example."""
+        """The dimension that it measures, with an example."""
         return f"{DIMENSIONS[self.unit].noun} (`{DIMENSIONS[self.unit].example.replace(' or ', '`, `')}`)"
 
     def parsed(self, value: str | float) -> int | Fraction:
@@ -401,8 +401,8 @@ class Quantity(ValueType):
         number = parse(text, self.unit, measured=self.measured)
         if number <= 0 and not self.signed and not (number == 0 and self.zero):
             due = DIMENSIONS[self.unit]
-            what = "negative" if number < 0 else "zero"
-            raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
+            sign = "negative" if number < 0 else "zero"
+            raise QuantityError(f"`{value}` is {sign}", f"{due.noun} is due, for example {due.example}", near=True)
         if self.greatest is not None and not -self.greatest <= number <= self.greatest:
             raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
         if self.least is not None and number < Fraction(str(self.least)):
@@ -414,10 +414,10 @@ class Quantity(ValueType):
         if value is None:
             return None
         bare = int(value) if value == int(value) else float(value)
-        said = bare if self.unit == "1" else write(value, self.unit)
+        amount = bare if self.unit == "1" else write(value, self.unit)
         faults: Faults = []
-        self.read(Written(as_node(said, Location(""))), faults)
-        return None if faults else said
+        self.read(Written(as_node(amount, Location(""))), faults)
+        return None if faults else amount
 
 
 @dataclass(frozen=True)
