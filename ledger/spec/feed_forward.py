@@ -98,10 +98,10 @@ class MLP:
     custom: Custom | None = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> MLP:
+    def from_spec(cls, values: Values) -> MLP:
         """A component of its author's own has steps, and no activation beside theirs."""
-        own = stated(given)
-        return cls(**{"activation": "", **given, **own})
+        custom_fields = stated(values)
+        return cls(**{"activation": "", **values, **custom_fields})
 
     @property
     def shared_d_ff(self) -> int:

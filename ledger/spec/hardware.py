@@ -227,10 +227,10 @@ class Accelerator:
     @cached_property
     def curves(self) -> Mapping[KernelClass, tuple[Curve, ...]]:
         """The fitted prices of each class."""
-        found: dict[KernelClass, list[Curve]] = {}
+        curves_by_class: dict[KernelClass, list[Curve]] = {}
         for curve in self.calibration:
-            found.setdefault(curve.what, []).append(curve)
-        return {what: tuple(curves) for what, curves in found.items()}
+            curves_by_class.setdefault(curve.what, []).append(curve)
+        return {kernel: tuple(curves) for kernel, curves in curves_by_class.items()}
 
 
 @dataclass(frozen=True)

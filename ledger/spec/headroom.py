@@ -18,7 +18,7 @@ HEADROOM = AnyOf((Choice(*POLICIES), Quantity("1", zero=True, greatest=1), Quant
 
 
 def headroom_bytes(headroom: Headroom, memory: int) -> float:
-    """Bytes that stay free of so many."""
+    """Bytes that stay free of a memory of so many bytes."""
     if isinstance(headroom, str):
         return float(POLICIES[headroom])
     return headroom * memory if isinstance(headroom, float) else float(headroom)

@@ -78,7 +78,7 @@ class Library:
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
         """The files of a kind, sorted by name; of two with one name that which is found first."""
-        every = (path for root in reversed(self.roots) for path in self._listed(root / FOLDERS[kind], pattern))
+        every = (path for root in reversed(self.roots) for path in self._list_files(root / FOLDERS[kind], pattern))
         return tuple(path for _, path in sorted({path.name: path for path in every}.items()))
 
     def path(self, kind: str, name: str) -> Path:
@@ -132,7 +132,7 @@ class Library:
     def find(self, kind: str, name: str, where: Location, naming_file: Source) -> Source:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
         if name.endswith(YAML) and name not in self.names(kind):
-            return self._relative(name, where, naming_file)
+            return self._read_relative(name, where, naming_file)
         at_revision = self.at(naming_file.revision)
         shelf = at_revision if (spelt := at_revision.spelt(kind, name)) else self
         spelt = spelt or self.spelt(kind, name)
