@@ -65,8 +65,8 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
 
 def part_of(cls: type[Built], node: Node, name: str) -> Built:
     """A part of the library from a mapping that is sound."""
-    known: type = cls
-    built: Built = named(spec_type(known).read(Written(node), []), name)
+    any_class: type = cls
+    built: Built = named(spec_type(any_class).read(Written(node), []), name)
     return built
 
 

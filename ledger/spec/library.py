@@ -96,11 +96,11 @@ class Library:
         A folder that is itself called so is one.
         """
         top, place = checkout(folder), folder.resolve()
-        parents = (one for one in place.parents if top and one.is_relative_to(top))
+        parents = (parent for parent in place.parents if top and parent.is_relative_to(top))
         holders = (place.parent, folder) if place.name == OWN_FOLDER else (folder,)
-        places = (*(one / OWN_FOLDER for one in (*holders, *parents)), *self.own)
-        own = _distinct((one for one in places if one.is_dir()), self.root)
-        return self if self.home or own == self.own else replace(self, own=own)
+        folders = (*(folder / OWN_FOLDER for folder in (*holders, *parents)), *self.own)
+        searched_before = _distinct((folder for folder in folders if folder.is_dir()), self.root)
+        return self if self.home or searched_before == self.own else replace(self, own=searched_before)
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
@@ -309,7 +309,7 @@ def _fold_name(name: str) -> str:
 
 def _distinct(folders: Iterator[Path], root: Path) -> tuple[Path, ...]:
     """Folders in their order, each once, and none that is the root."""
-    found: dict[Path, Path] = {}
+    by_place: dict[Path, Path] = {}
     for folder in folders:
-        found.setdefault(folder.resolve(), folder)
-    return tuple(folder for place, folder in found.items() if place != root.resolve())
+        by_place.setdefault(folder.resolve(), folder)
+    return tuple(folder for place, folder in by_place.items() if place != root.resolve())

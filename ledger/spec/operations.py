@@ -75,8 +75,8 @@ class Operations:
     @property
     def saves(self) -> bool:
         """Whether checkpoints stop the run, or failures take it back to one."""
-        known = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth
-        return self.checkpoint_interval is not None and bool(known)
+        may_stop = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth
+        return self.checkpoint_interval is not None and bool(may_stop)
 
     @property
     def evaluation_share(self) -> float:

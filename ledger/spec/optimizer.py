@@ -161,21 +161,24 @@ class Optimizer:
     source: str = ""
 
     @classmethod
-    def from_spec(cls, given: Values) -> Optimizer:
+    def from_spec(cls, values: Values) -> Optimizer:
         """Foreach works on all weights at once; what has no title goes by its name."""
-        update = {name: replace(one, together=name == "foreach") for name, one in given["update"].items()}
-        return cls(**(given | {"update": update, "title": given["title"] or given["name"]}))
+        update = {
+            name: replace(implementation, together=name == "foreach")
+            for name, implementation in values["update"].items()
+        }
+        return cls(**(values | {"update": update, "title": values["title"] or values["name"]}))
 
     def implementations(self) -> tuple[str, ...]:
-        """What `kernels.optimizer` may say: the implementations of this rule, and of the one for the other weights."""
-        others = self.otherwise.implementations() if self.otherwise else ()
-        return tuple(dict.fromkeys((*self.update, *others)))
+        """The values of `kernels.optimizer`: implementations of this rule, and of the one for the other weights."""
+        further = self.otherwise.implementations() if self.otherwise else ()
+        return tuple(dict.fromkeys((*self.update, *further)))
 
     @property
     def pages(self) -> bool:
         """Whether this rule, or the one for the other weights, keeps states in unified memory."""
-        others = self.otherwise.pages if self.otherwise else False
-        return others or any(state.paged for state in self.states.values())
+        others_page = self.otherwise.pages if self.otherwise else False
+        return others_page or any(state.paged for state in self.states.values())
 
     @property
     def citation(self) -> str:

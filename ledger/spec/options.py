@@ -30,47 +30,44 @@ def listed_values(kind: ValueType | None, most: int) -> tuple[Any, ...]:
 
 
 def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
-    """The same values with what a plan has of each; of those that mean the same, the first."""
-    found: list[tuple[Any, Any]] = []
+    """The listed values of a type, each with the plan's value; of several with one meaning, the first."""
+    options: list[tuple[Any, Any]] = []
     for stated in listed_values(kind, most):
         meant = kind.read(Written(as_node(stated, Location(""))), []) if kind is not None else None
-        if all(meant != other for _, other in found):
-            found.append((stated, meant))
-    return found
+        if all(meant != known_meaning for _, known_meaning in options):
+            options.append((stated, meant))
+    return options
 
 
 @singledispatch
 def _listed(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
-    """Of a type that is none of those below, nothing."""
+    """No values: those of types that are none of the ones below cannot be listed."""
     return iter(())
 
 
 @_listed.register
 def _choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
     """The options, without those that another one is the plain name of (`true` of `all`)."""
-    return (option for option in kind.options if kind.means.get(option, option) not in _others(kind, option))
-
-
-def _others(kind: Choice, option: object) -> list[object]:
-    return [one for one in kind.options if option in kind.means and one not in kind.means]
+    plain = [option for option in kind.options if option not in kind.means]
+    return (option for option in kind.options if option not in kind.means or kind.means[option] not in plain)
 
 
 @_listed.register
 def _flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
-    """Both."""
+    """False and true."""
     return iter((False, True))
 
 
 @_listed.register
 def _alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
-    """Those of each form; of a mapping, each entry alone."""
+    """The values of each form; of a mapping, each entry alone."""
     for inner in kind.alternatives:
-        made = inner.inner if isinstance(inner, Made) else inner
-        yield from _entries(made, most) if isinstance(made, Fields) else listed_values(made, most)
+        entry_type = inner.inner if isinstance(inner, Made) else inner
+        yield from _entries(entry_type, most) if isinstance(entry_type, Fields) else listed_values(entry_type, most)
 
 
 def _entries(kind: Fields, most: int) -> Iterator[Any]:
-    """Each entry alone; one that needs another is none."""
+    """The entries of a mapping, each alone, without those that need another."""
     for row in kind.rows:
         if row.key not in kind.beside:
             yield from ({row.key: value} for value in _counts(row.type, most))
@@ -86,19 +83,19 @@ def _counts(kind: ValueType, most: int) -> Iterator[Any]:
 
 @_listed.register
 def _per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
-    """The number that is common."""
+    """The number that is usual."""
     return iter((EXAMPLE,))
 
 
 @_listed.register
 def _made(kind: Made, most: int) -> Iterator[Any]:
-    """Those that it is made of."""
+    """The values of the inner type."""
     return iter(listed_values(kind.inner, most))
 
 
 @_listed.register
 def _sourced(kind: Sourced, most: int) -> Iterator[Any]:
-    """Those without a source."""
+    """The values without a source."""
     return iter(listed_values(kind.inner, most))
 
 

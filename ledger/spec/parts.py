@@ -57,7 +57,7 @@ class Nested:
 
 @dataclass(frozen=True)
 class PartHeader:
-    """What a part of a spec is besides its fields.
+    """The description of a part of a spec, besides its fields.
 
     `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
     own. `groups` are mappings within it, by path. `extra` are fields that the plan keeps otherwise, or not at all.
@@ -107,7 +107,7 @@ class PartOf(ValueType):
         return spec_type(self.cls).inner_keys
 
     def plain(self, value: Any) -> Any:
-        """What may stand instead of the mapping, if that says it."""
+        """The value that may stand instead of the mapping, if one says the same."""
         return next(
             (row.type.plain(getattr(value, row.attribute, None)) for row in field_rows(self.cls) if not row.key), None
         )
@@ -182,13 +182,15 @@ def definition_name(cls: type) -> str:
 def field_rows(cls: type) -> tuple[Row, ...]:
     """The fields of a class that a spec may state, in order, each with its path as the key."""
     hints = get_type_hints(cls, include_extras=True)
-    return tuple(_row(one, hints[one.name]) for one in fields(cls) if get_origin(hints[one.name]) is Annotated)
+    return tuple(
+        _field_row(field_, hints[field_.name]) for field_ in fields(cls) if get_origin(hints[field_.name]) is Annotated
+    )
 
 
-def _row(field_: Field[Any], hint: Any) -> Row:
+def _field_row(field_: Field[Any], hint: Any) -> Row:
     """A field of a dataclass as its annotation has it: a type, a meaning, where it stands, and when it is needed."""
     kind, *said = get_args(hint)
-    kind = _present(kind)
+    kind = _without_none(kind)
 
     def of(cls: type, otherwise: Any) -> Any:
         return next((entry for entry in said if isinstance(entry, cls)), otherwise)
@@ -208,7 +210,7 @@ def _row(field_: Field[Any], hint: Any) -> Row:
     )
 
 
-def _present(kind: Any) -> Any:
+def _without_none(kind: Any) -> Any:
     """The type of a value that is there: `X` of `X | None`."""
     return (
         next(argument for argument in get_args(kind) if argument is not NoneType)
@@ -234,36 +236,36 @@ def value_type(kind: Any) -> ValueType:
 
 @cache
 def spec_type(cls: type) -> ValueType:
-    """The mapping that the class is written as, or that and what may stand instead of it."""
+    """The mapping that the class is written as, with the value that may stand instead of it."""
     about, stated = header_of(cls), field_rows(cls)
     make = _maker(cls)
-    listed = (*_header(cls), *(row for row in stated if row.key), *about.extra)
+    listed = (*_header_rows(cls), *(row for row in stated if row.key), *about.extra)
     in_order = sorted(listed, key=lambda row: row.key != SPEC.key)
     beside_keys = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
-    rows_of = tuple(_grouped(in_order, about, ""))
+    rows_of = tuple(_nest_rows(in_order, about, ""))
     mapping = Fields(
         rows_of, make, about.least, about.most, {**beside_keys, **about.beside}, based=bool(about.kind), gone=about.gone
     )
-    return _or_instead(mapping, next((row for row in stated if not row.key), None), make)
+    return _add_alternative(mapping, next((row for row in stated if not row.key), None), make)
 
 
 def _maker(cls: type) -> Make:
-    """What makes the class of its values; a part of the library has no name yet, and perhaps no title."""
+    """The constructor of a class from its values; a part of the library has no name yet, and perhaps no title."""
     make: Make = getattr(cls, "from_spec", None) or (lambda values: cls(**values))
     names = {row.name for row in fields(cls)} if header_of(cls).kind else set()
     unnamed = {name: "" for name in ("name", "title") if name in names}
     return lambda values: make(unnamed | values)
 
 
-def _or_instead(mapping: Fields, row: Row | None, make: Make) -> ValueType:
-    """A mapping, or what may stand instead of it: the value of one of its fields."""
+def _add_alternative(mapping: Fields, row: Row | None, make: Make) -> ValueType:
+    """A mapping, or the value of the field that may stand instead of it."""
     if row is None:
         return mapping
     bare = row.type.inner if isinstance(row.type, Sourced) else row.type
     return AnyOf((Made(bare, lambda value: make({row.attribute: value})), mapping))
 
 
-def _header(cls: type) -> tuple[Row, ...]:
+def _header_rows(cls: type) -> tuple[Row, ...]:
     """The fields that every part of the library has: version, base, title and source; or the source alone."""
     about, names = header_of(cls), {row.name for row in fields(cls)}
     if not about.kind:
@@ -274,7 +276,7 @@ def _header(cls: type) -> tuple[Row, ...]:
     return (SPEC, BASE, title, source)
 
 
-def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
+def _nest_rows(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
     """Rows as they stand in a mapping: those with a longer path in mappings of their own."""
     inner: dict[str, list[Row]] = {}
     for row in listed:
@@ -283,11 +285,11 @@ def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[R
     for key, members in inner.items():
         if members[0].key:
             group = about.groups[above + key]
-            entries = tuple(_grouped(members, about, f"{above}{key}."))
+            entries = tuple(_nest_rows(members, about, f"{above}{key}."))
             bare = next((row for row in entries if row.attribute == group.instead), None)
             gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.gone.items()}
             mapping = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
-            yield Row(key, _or_instead(mapping, bare, dict), group.meaning, EACH, group.needed)
+            yield Row(key, _add_alternative(mapping, bare, dict), group.meaning, EACH, group.needed)
         else:
             yield replace(members[0], key=key)
 

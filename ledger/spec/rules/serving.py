@@ -106,8 +106,8 @@ def served_models_have_layers(serve: Serve | None, model: Model, at: Places) -> 
 def served_models_decode(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
     """What sees a sequence in both directions makes no token after it, and keeps no cache."""
     if serve and model.encodes and not model.encoder_groups:
-        what = "images" if model.image else "a sequence in both directions"
-        message = f"the model reads {what}, and answers no token after token"
+        input_words = "images" if model.image else "a sequence in both directions"
+        message = f"the model reads {input_words}, and answers no token after token"
         yield Problem(at("serve"), message, "`run:` for training; what serves here is a decoder")
 
 
