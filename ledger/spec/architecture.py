@@ -80,7 +80,7 @@ class Sound:
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What the encoder reads in place of tokens: `{bands: 128, frames: 3000}`. Two convolutions over three "
-        "frames each, the second with stride 2, make a token of every two frames; fixed positions are added (Whisper).",
+        "frames each, the second with stride 2, make a token of every two frames; fixed positions are added (Whisper)."
     )
 
     bands: Annotated[int, Size(most=1_000_000), "Bands of the mel spectrogram, numbers of a frame."]
@@ -107,7 +107,7 @@ class Image:
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a model of images reads in place of tokens: `{height: 224, width: 224, channels: 3, patch: 16}`. "
         "Each patch is a token of the sequence, after a learned class token; the head reads the class token. A model "
-        "with a `stem` has no patches: the stem reads pixels, and an image counts as one token.",
+        "with a `stem` has no patches: the stem reads pixels, and an image counts as one token."
     )
 
     height: Annotated[int, PIXELS, "Pixels from top to bottom."]
@@ -128,21 +128,9 @@ class Image:
 
 # Fields of a model that only transformers' classes have, not the decoders of other frameworks.
 FOREIGN_PARTS = (
-    "predictions",
-    "embedding_multiplier",
-    "embedding_norm",
-    "image",
-    "stem",
-    "classes",
-    "token_types",
-    "head_scale",
-    "head_transform",
-    "residual_scale",
-    "residual_dtype",
-    "sound",
-    "encoder_groups",
-    "head_input_scale",
-    "positions_each",
+    *("predictions", "embedding_multiplier", "embedding_norm", "image", "stem", "classes", "token_types", "head_scale"),
+    *("head_transform", "residual_scale", "residual_dtype", "sound", "encoder_groups", "head_input_scale"),
+    *("positions_each",),
 )
 MOST_LAYERS = 2_000  # of a model, ten times those of any that was trained: time grows with them
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
@@ -164,8 +152,7 @@ class Norm:
         "in Python where this says so (Cohere).",
     ] = False
     scales_input: Annotated[
-        bool,
-        "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5).",
+        bool, "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5)."
     ] = False
     final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
     final_dropout: Annotated[Fraction, SHARE, "Dropout after the last norm of a decoder, and of an encoder (T5)."] = (
@@ -203,9 +190,7 @@ class Group:
         "the same number and width (T5, Whisper).",
     ] = False
     residual: Annotated[
-        str,
-        Choice("sequential", "parallel"),
-        "`parallel`: attention and MLP read the same stream (GPT-NeoX).",
+        str, Choice("sequential", "parallel"), "`parallel`: attention and MLP read the same stream (GPT-NeoX)."
     ] = "sequential"
 
     @property
@@ -293,10 +278,7 @@ class Model:
     ] = 0
     embedding_norm: Annotated[bool, At("embedding.norm"), "Whether embeddings are normed (BERT)."] = False
     classes: Annotated[
-        int,
-        At("head.classes"),
-        Integer(2, 1_000_000_000),
-        "Classes that the head of a model of images tells apart.",
+        int, At("head.classes"), Integer(2, 1_000_000_000), "Classes that the head of a model of images tells apart."
     ] = 0
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
     head_softcap: Annotated[

@@ -148,14 +148,7 @@ class Attention:
     rotary_form: Annotated[
         str,
         Choice(
-            "halves",
-            "wide_halves",
-            "joined_halves",
-            "half_tables",
-            "pairs",
-            "wide_pairs",
-            "repeated_pairs",
-            "complex",
+            "halves", "wide_halves", "joined_halves", "half_tables", "pairs", "wide_pairs", "repeated_pairs", "complex"
         ),
         "How rotation is written out: halves of a head (Llama; the default), the same in fp32 (OLMo 2) or put beside a "
         "rest that may be empty (Phi-3), each apart with tables of half the width (GPT-OSS), even and odd numbers "

@@ -23,27 +23,13 @@ from ledger.spec.reader import Node
 from ledger.spec.serve import CHUNK, Serve
 from ledger.spec.structures import Values
 
-UNJUDGED = (
-    "plan",
-    "decision",
-    "expect",
-    "assumptions",
-    "operations",
-)  # parts of which a step of the plan is independent
+# Parts of which a step of the plan is independent.
+UNJUDGED = ("plan", "decision", "expect", "assumptions", "operations")
 # Of devices, what decides which kernels run and what they hold: a file may have further rates, and verdicts stay.
-JUDGED = {
-    "accelerator": ("architecture", "memory", "matmul_workspace"),
-    "cluster": ("devices", "devices_per_node"),
-}
+JUDGED = {"accelerator": ("architecture", "memory", "matmul_workspace"), "cluster": ("devices", "devices_per_node")}
 Parts = Mapping[str, Any]
-PLAIN_PARTS = (
-    "recompute",
-    "train",
-    "assumptions",
-    "operations",
-    "serve",
-    "decision",
-)  # which are what is stated, or left out
+# Which are what is stated, or left out.
+PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "serve", "decision")
 Built = TypeVar("Built")
 
 

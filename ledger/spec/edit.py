@@ -209,9 +209,8 @@ def text_with(source: Source, values: Mapping[str, Any], library: Library) -> st
     written = plan_of(replace(source, text=text), (), library)
     if different := changes(intended, written):
         paths = ", ".join(change.path for change in different)
-        raise SpecError(
-            [Problem(Location(source.file), f"the text cannot be changed so: {paths} would differ", "use --set")]
-        )
+        message = f"the text cannot be changed so: {paths} would differ"
+        raise SpecError([Problem(Location(source.file), message, "use --set")])
     return text
 
 

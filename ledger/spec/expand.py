@@ -202,21 +202,18 @@ def _resolve_price(expanded: Expanded, source: Source, library: Library) -> Expa
 
 def _add_price_example(error: SpecError) -> SpecError:
     """The error, with an example of a price where no name is near what is written: most prices have no name."""
-    problems = (
-        replace(problem, help=f"write it out: `{PRICE_EXAMPLE}`; {problem.help}")
-        if problem.help.startswith(LISTED)
-        else problem
-        for problem in error.problems
-    )
+    problems = list(error.problems)
+    for index, problem in enumerate(problems):
+        if problem.help.startswith(LISTED):
+            problems[index] = replace(problem, help=f"write it out: `{PRICE_EXAMPLE}`; {problem.help}")
     return SpecError(problems, error.sources)
 
 
 def resolve(node: Node, kind: str, source: Source, library: Library, depth: int = 0) -> ResolvedPart:
     """The part that a name, a mapping, or a mapping with `base` stands for; raises SpecError."""
     if depth > LONGEST_CHAIN:
-        raise SpecError(
-            [Problem(node.where, f"more than {LONGEST_CHAIN} parts are based on each other", "is there a circle?")]
-        )
+        message = f"more than {LONGEST_CHAIN} parts are based on each other"
+        raise SpecError([Problem(node.where, message, "is there a circle?")])
     named = node if isinstance(node.value, str) else node.fields.get("base", _only_name(node))
     if named is None or not isinstance(named.value, str):
         return _resolve_inner_part(ResolvedPart(node, _slug(node, kind), {}), kind, source, library, depth)
@@ -277,9 +274,8 @@ def _resolve_inner_part(part: ResolvedPart, kind: str, source: Source, library: 
     if inner_node is None:
         return part
     inner = resolve(inner_node, kind, source, library, depth + 1)
-    name = (
-        {"name": Node(inner.name, inner_node.where)} if inner.node.fields else {}
-    )  # a name alone would stand for a part
+    # A name alone would stand for a part.
+    name = {"name": Node(inner.name, inner_node.where)} if inner.node.fields else {}
     named = inner.node.within(name, {})
     return replace(part, node=part.node.within({INNER_PARTS[kind]: named}, {}), texts={**part.texts, **inner.texts})
 

@@ -44,8 +44,7 @@ class Router:
         "What the chosen scores multiply: what experts give, or what they read (Llama 4).",
     ] = "output"
     auxiliary_loss: Annotated[
-        bool,
-        "Whether a loss for the even use of experts is added (Switch Transformer), from the logits of all layers.",
+        bool, "Whether a loss for the even use of experts is added (Switch Transformer), from the logits of all layers."
     ] = False
 
 

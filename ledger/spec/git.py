@@ -87,9 +87,8 @@ class Revision:
         for (path, blob), size in zip(objects, _object_sizes(self.top, [blob for _, blob in objects]), strict=True):
             if size is None:
                 message = f"git lacks the content of this file at {self.name}, or it is damaged"
-                raise SpecError(
-                    [Problem(Location(self.file(path)), message, "in a partial clone: `git fetch --refetch`")]
-                )
+                help_text = "in a partial clone: `git fetch --refetch`"
+                raise SpecError([Problem(Location(self.file(path)), message, help_text)])
             if size > LARGEST_BLOB:
                 yield path, _read_blob(self.top, blob)
             else:

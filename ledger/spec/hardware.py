@@ -85,15 +85,11 @@ class Curve:
     ]
     form: Annotated[str, NameOf(noun="price form", names=priced_forms), "The formula that the parameters belong to."]
     parameters: Annotated[
-        Mapping[str, float],
-        PriceParameters(Constants()),
-        "The formula's constants; times and bandwidths with units.",
+        Mapping[str, float], PriceParameters(Constants()), "The formula's constants; times and bandwidths with units."
     ]
     error: Annotated[float, quantity("1", zero=True, greatest=10), "Mean absolute relative error of the fit: `5.4 %`."]
     regime: Annotated[
-        str,
-        Choice("burst", "sustained"),
-        "`sustained`: at the power limit, as in a run; `burst`: a few cold launches.",
+        str, Choice("burst", "sustained"), "`sustained`: at the power limit, as in a run; `burst`: a few cold launches."
     ]
     source: Annotated[str, SOURCED.type, SOURCED.meaning]
     bias: Annotated[float, quantity("1", signed=True, greatest=10), "Mean relative error of the fit: `-1.6 %`."] = 0.0
@@ -194,9 +190,7 @@ class Accelerator:
         "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
     ] = "gpu"
     host: Annotated[
-        Host | None,
-        "The host of the node that it is sold in, for clusters of such nodes that state none.",
-        OPTIONAL,
+        Host | None, "The host of the node that it is sold in, for clusters of such nodes that state none.", OPTIONAL
     ] = None
     aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
     calibration: Annotated[

@@ -23,34 +23,14 @@ from ledger.spec.token_budget import TokensPerParameter
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
 JUDGE = "judge"  # of a stack: what a plan is compared with
-LABELS = (
-    *("name", "title", "aliases", "architecture", "date", "source"),
-    DEFAULTS,
-    JUDGE,
-)  # no inputs of a part's books
-ATOMIC = (
-    Recompute,
-    Offload,
-    KernelClass,
-    Price,
-    WeightFormats,
-    TokensPerParameter,
-    Lengths,
-)  # one choice, whatever it is made of
+# No inputs of a part's books.
+LABELS = ("name", "title", "aliases", "architecture", "date", "source", DEFAULTS, JUDGE)
+# One choice, whatever it is made of.
+ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats, TokensPerParameter, Lengths)
 # What a cluster is called and described with, and what a model is called that is another's with values changed.
 UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model.title", "model.name")
-UNREAD = (
-    "name",
-    "title",
-    "decision",
-    "expect",
-    "origins",
-    "digest",
-    "judged_digest",
-    "text",
-    "warnings",
-    "reading",
-)  # of a plan: no inputs of its books
+# Of a plan: no inputs of its books.
+UNREAD = ("name", "title", "decision", "expect", "origins", "digest", "judged_digest", "text", "warnings", "reading")
 ABSENT = "-"
 
 
@@ -172,9 +152,8 @@ def _replacement(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) ->
 
 def _change(old: Plan, new: Plan, path: str, old_value: Any, new_value: Any) -> Change:
     written = spec_path(path)
-    stack_path = (
-        f"stack.{written}" if written.startswith("kernels.") else written
-    )  # a stack's kernels hold until overridden
+    # A stack's kernels hold until overridden.
+    stack_path = f"stack.{written}" if written.startswith("kernels.") else written
     places = [plan.origins.get(written) or origin(plan, stack_path) for plan in (old, new)]
     return Change(
         written, spec_text(old_value, written), spec_text(new_value, written), frozenset({path}), places[0], places[1]

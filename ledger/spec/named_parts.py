@@ -104,10 +104,8 @@ def located(read: Callable[[str], Any], named: Named) -> Any:
     try:
         return read(named.name)
     except SpecError as error:
-        moved = (
-            Problem(named.where, problem.message, problem.help)
-            if problem.where.file == named.name or problem.where.file.startswith(FLAG)
-            else problem
-            for problem in error.problems
-        )
-        raise SpecError(moved, error.sources) from error
+        problems = list(error.problems)
+        for index, problem in enumerate(problems):
+            if problem.where.file == named.name or problem.where.file.startswith(FLAG):
+                problems[index] = Problem(named.where, problem.message, problem.help)
+        raise SpecError(problems, error.sources) from error

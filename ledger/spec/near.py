@@ -128,12 +128,14 @@ def meant(key: str, keys: Collection[str]) -> str:
     A field of the mapping itself, whose keys are `keys`, is named alone; any other by its path in a plan.
     """
     path, value = target(key)
-    name = path.rpartition(".")[2]
     if not path:
         return ""
+    outer, _, name = path.rpartition(".")
+    entry = f"{name}: {value}" if value else name
     if name in keys:
-        return f"did you mean `{name}{f': {value}' if value else ''}`?"
-    return f"did you mean `{_inline_yaml(path, value)}`?" if value else f"did you mean `{path}`?"
+        return f"did you mean `{entry}`?"
+    in_one_line = f"{outer}: {{{entry}}}" if outer else entry
+    return f"did you mean `{in_one_line if value else path}`?"
 
 
 def target(word: str) -> tuple[str, str]:
@@ -141,9 +143,3 @@ def target(word: str) -> tuple[str, str]:
     folded = word.strip().removeprefix(ARGUMENT).lower().replace("-", "_").replace(" ", "_")
     path, _, value = SYNONYMS.get(folded, "").partition(": ")
     return path, value
-
-
-def _inline_yaml(path: str, value: str) -> str:
-    """A value at a path as YAML in one line."""
-    outer, _, key = path.rpartition(".")
-    return f"{outer}: {{{key}: {value}}}" if outer else f"{key}: {value}"

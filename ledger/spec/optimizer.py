@@ -96,9 +96,7 @@ class Implementation:
         "Reads and writes of operands as large as a weight, where they are more than one of each.",
     ] = 0
     temporaries: Annotated[
-        tuple[Temporary, ...],
-        ListOf(PartOf(Temporary)),
-        "Alive together at the fullest instant of the update.",
+        tuple[Temporary, ...], ListOf(PartOf(Temporary)), "Alive together at the fullest instant of the update."
     ] = ()
     left: Annotated[
         tuple[Temporary, ...], ListOf(PartOf(Temporary)), "What a loop still holds of the weight before."

@@ -76,15 +76,13 @@ def _read_override(setting: str) -> Override:
     steps = tuple(step.strip() for step in key.split("."))
     where = Location(file, 1, len(FLAG) + 1)
     if CONTROLS.search(setting) or BREAKS.search(key):
-        raise SpecError(
-            [Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")]
-        )
+        message = "a control character, or bytes that are not UTF-8"
+        raise SpecError([Problem(where, message, "an override is plain text")])
     if len(steps) > DEEPEST_NESTING:
         raise SpecError([Problem(where, f"a key of {len(steps)} steps", "the deepest of a plan has about eight")])
     if not equals or not all(steps):
-        raise SpecError(
-            [Problem(where, f"`{shortened(setting)}` is no `key=value`", "for example `--set run.micro_batch=2`")]
-        )
+        message = f"`{shortened(setting)}` is no `key=value`"
+        raise SpecError([Problem(where, message, "for example `--set run.micro_batch=2`")])
     start = Location(file, 1, len(FLAG) + len(key) + 2)
     if len(steps) > 1 and steps[-1] == "base":
         part = ".".join(steps[:-1])

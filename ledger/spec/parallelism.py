@@ -125,10 +125,7 @@ class Parallelism:
     ] = "off"
     interleave: Annotated[int, degree(), "Chunks of layers per pipeline stage."] = 1
     replicate: Annotated[
-        int,
-        degree(),
-        "Hybrid sharding: copies of what ZeRO splits. replicate x shard = data x context.",
-        OPTIONAL,
+        int, degree(), "Hybrid sharding: copies of what ZeRO splits. replicate x shard = data x context.", OPTIONAL
     ] = 1
     shard: Annotated[int, degree(), "Devices that split one copy: data x context / replicate where not given."] = 0
     reshard: Annotated[

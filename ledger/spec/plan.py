@@ -85,9 +85,7 @@ class Recompute:
         int, LAYER_COUNT, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
     ] = 0
     segment: Annotated[
-        int,
-        LAYER_COUNT,
-        "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
+        int, LAYER_COUNT, "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`)."
     ] = 0
     whole: bool = False
     reentrant: bool = False
@@ -302,9 +300,7 @@ class Assumptions:
     """Assumptions that no measurement supports; `mfu` is that of the napkin estimate."""
 
     spec: ClassVar[PartHeader] = PartHeader(
-        meaning="What nothing measured stands behind.",
-        sourced=True,
-        extra=stood_in("assumptions"),
+        meaning="What nothing measured stands behind.", sourced=True, extra=stood_in("assumptions")
     )
 
     mfu: Annotated[float, quantity("1", least=1e-4, greatest=1), "Of the napkin estimate."] = 0.4

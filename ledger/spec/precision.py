@@ -54,11 +54,7 @@ class Recipe:
     format: Annotated[str, NARROW_FORMAT, "Of activations and weights, without scales."]
     gradient: Annotated[str, NARROW_FORMAT, "Of upstream gradients; `format` where not given.", OPTIONAL]
     scale: Annotated[
-        str,
-        At("scales.dtype"),
-        Choice("fp32", "e8m0", "fp8_e4m3"),
-        "Of a scale; fp32 where not given.",
-        OPTIONAL,
+        str, At("scales.dtype"), Choice("fp32", "e8m0", "fp8_e4m3"), "Of a scale; fp32 where not given.", OPTIONAL
     ]
     activation_block: Annotated[
         tuple[int, int], At("scales.activations"), SCALE_BLOCK, f"What shares a scale of an activation: {SHARES}"
@@ -70,10 +66,7 @@ class Recipe:
         str, At("scales.tensor"), Choice("fp32"), "Of a further scale of the whole tensor; none where not given."
     ] = ""
     padded: Annotated[
-        tuple[int, int],
-        At("scales.padded"),
-        SIDES,
-        "Rows of scales, and scales of a row, come in multiples of these.",
+        tuple[int, int], At("scales.padded"), SIDES, "Rows of scales, and scales of a row, come in multiples of these."
     ] = (1, 1)
     history: Annotated[
         int,

@@ -89,9 +89,8 @@ def read(text: str, file: str) -> Node:
     """The mapping that a spec's text holds; raises SpecError with every problem of its form."""
     node = read_value(text, Location(file))
     if not isinstance(node.value, Mapping):
-        raise SpecError(
-            [Problem(node.where, "a spec is a mapping", "write `key: value` lines, the first `spec: ledger/1`")]
-        )
+        help_text = "write `key: value` lines, the first `spec: ledger/1`"
+        raise SpecError([Problem(node.where, "a spec is a mapping", help_text)])
     return node
 
 
@@ -123,9 +122,8 @@ def lines(text: str) -> list[str]:
 
 def _text_problems(text: str, start: Location) -> Iterator[Problem]:
     if len(text.encode()) > LARGEST_TEXT:
-        yield Problem(
-            start, f"more than {LARGEST_TEXT // 1_000_000} MB of text", "a spec is a few pages; is this the right file?"
-        )
+        message = f"more than {LARGEST_TEXT // 1_000_000} MB of text"
+        yield Problem(start, message, "a spec is a few pages; is this the right file?")
         return
     if not text.strip():
         yield Problem(start, "the file is empty", "`ledger init` writes a first spec")
@@ -185,9 +183,8 @@ class _Composer:
             self.refuse_breaks(text, where)
         self.values += 1
         if self.values > MOST_VALUES:
-            raise SpecError(
-                [Problem(where, f"more than {MOST_VALUES} values", "a spec is a few pages; cut it in parts")]
-            )
+            message = f"more than {MOST_VALUES} values"
+            raise SpecError([Problem(where, message, "a spec is a few pages; cut it in parts")])
         if depth > DEEPEST_NESTING:
             raise SpecError([Problem(where, f"nested more than {DEEPEST_NESTING} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):

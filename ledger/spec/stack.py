@@ -241,9 +241,7 @@ class Stack:
         "`stage3_param_persistence_threshold`).",
     ] = 0
     transfer_channels: Annotated[
-        int,
-        Integer(0, 1000),
-        "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels).",
+        int, Integer(0, 1000), "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels)."
     ] = 0
     ends: Annotated[
         str,
@@ -277,8 +275,7 @@ class Stack:
         "The dtype of the copy of each gradient that the pass `norm` is taken of; empty: of the gradient as it is.",
     ] = ""
     scatter_sends: Annotated[
-        bool,
-        "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node.",
+        bool, "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node."
     ] = False
     overlap_tax: Annotated[
         float,

@@ -133,8 +133,7 @@ class Replay:
     )
 
     expandable: Annotated[
-        bool,
-        "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
+        bool, "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
     ] = False
     recorded: Annotated[
         bool,

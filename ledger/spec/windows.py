@@ -148,7 +148,6 @@ def roles(einsum: str) -> Roles | None:
     if len(batch) != 1:
         return None
     convolution = Roles(batch[0], groups, channels, filters, through)
-    is_complete = (
-        set(plain) == {*convolution.operand} and {*second} == {*convolution.filter} and {*out} == {*convolution.result}
-    )
+    pairs = ((plain, convolution.operand), (second, convolution.filter), (out, convolution.result))
+    is_complete = all(set(named) == set(expected) for named, expected in pairs)
     return convolution if is_complete and taps <= {*second} and len(out) == len(convolution.result) else None

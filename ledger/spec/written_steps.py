@@ -99,10 +99,8 @@ def _operation_problems(
     if step.kind == "scan" and not (
         "seq" in first and set(first) <= set(other_dims[0]) and other_dims[0][:2] == GIVEN[:2]
     ):
-        message = f"scan of {both}"
-        yield Problem(
-            at(f"{where}.scan"), message, "a decay and an input that begins with `batch seq` and has its dims"
-        )
+        help_text = "a decay and an input that begins with `batch seq` and has its dims"
+        yield Problem(at(f"{where}.scan"), f"scan of {both}", help_text)
     if step.kind == "add" and set(first) != set(other_dims[0]) and not set(first) > set(other_dims[0]):
         yield Problem(at(f"{where}.of"), f"add of {both}", "the second has dims of the first")
     if step.kind in ("add", "multiply") and [n for n in first if n in other_dims[0]] != [

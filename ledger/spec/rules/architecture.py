@@ -192,11 +192,10 @@ def models_are_of_blocks_or_of_parts(model: Model, at: Places) -> Iterator[Probl
     if model.stem and not model.image:
         yield Problem(at(STEM), "a stem, and no image that it reads", "`image: {height: 224, width: 224, channels: 3}`")
     if model.image and bool(model.stem) == bool(model.image.patch):
-        message = (
-            "a stem reads pixels, and no patches" if model.stem else "an image is cut into patches, or a stem reads it"
-        )
+        of_stems = "a stem reads pixels, and no patches", "leave `patch` out"
+        of_patches = "an image is cut into patches, or a stem reads it", "`patch: 16`, or `stem:` of steps"
         where = at("model.image.patch" if model.stem else "model.image")
-        yield Problem(where, message, "leave `patch` out" if model.stem else "`patch: 16`, or `stem:` of steps")
+        yield Problem(where, *(of_stems if model.stem else of_patches))
     for key in WITHOUT if model.stem else ():
         if f"model.{key}" in at.origins:
             yield Problem(at(f"model.{key}"), f"`{key}` of a model of blocks", f"leave `{key}` out: steps say all")
@@ -252,9 +251,8 @@ def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
         for before, name in ((previous, giver), *((gives, "the layer before"),) * (group.repeat > 1)):
             sizes_read = group.block.sizes_of(group.block.takes)
             if sizes_read != before:
-                message = (
-                    f"`{group.name}` starts from {_sizes_text(sizes_read)}, and {name} gives {_sizes_text(before)}"
-                )
+                message = f"`{group.name}` starts from {_sizes_text(sizes_read)}, and {name} gives "
+                message += _sizes_text(before)
                 yield Problem(where, message, "sizes of `input` are those of what comes before")
                 return
         previous, giver = gives, f"`{group.name}`"
@@ -345,9 +343,8 @@ def tokens_that_see_each_other_are_together(model: Model, parallelism: Paralleli
     for group in model.groups:
         for part in [part for part, custom in group.written.items() if custom.mixes]:
             for key in [key for key, cut in cuts.items() if cut]:
-                message = (
-                    f"{key} = {getattr(parallelism, key)} cuts the sequence that {part} of `{group.name}` reads whole"
-                )
+                message = f"{key} = {getattr(parallelism, key)} cuts the sequence"
+                message += f" that {part} of `{group.name}` reads whole"
                 yield Problem(at(f"parallelism.{key}"), message, "`sequence: off` and `context: 1`")
 
 
@@ -367,12 +364,10 @@ def custom_dims_split(model: Model, parallelism: Parallelism, at: Places) -> Ite
     """Tensor parallelism gives every device an equal part of what the author says it cuts."""
     for group in model.groups:
         for custom in group.written.values():
-            sizes = dict(custom.dims)
+            sizes, parts = dict(custom.dims), parallelism.tensor
             for name in [name for _, names in custom.split for name in names if name in sizes]:
-                if sizes[name] % parallelism.tensor:
-                    message = (
-                        f"{name} = {sizes[name]} of `{group.name}` does not split over tensor = {parallelism.tensor}"
-                    )
+                if sizes[name] % parts:
+                    message = f"{name} = {sizes[name]} of `{group.name}` does not split over tensor = {parts}"
                     yield Problem(at("parallelism.tensor"), message, divisors(sizes[name]))
 
 
@@ -393,12 +388,10 @@ def states_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iter
     cuts = {"tensor": parallelism.tensor, "context": parallelism.context}
     for group in model.groups:
         for axis in [axis for axis, degree in cuts.items() if degree > 1 and group.attention.recurrent]:
-            message = (
-                f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`, and how that is put together is not modelled"
-            )
-            yield Problem(
-                at(f"parallelism.{axis}"), message, f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
-            )
+            message = f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`"
+            message += ", and how that is put together is not modelled"
+            help_text = f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
+            yield Problem(at(f"parallelism.{axis}"), message, help_text)
 
 
 def scans_know_no_documents(model: Model, run: Run, at: Places) -> Iterator[Problem]:
@@ -416,9 +409,8 @@ def mixers_stand_alone(model: Model, at: Places) -> Iterator[Problem]:
         if group.mlp.kind != "none":
             continue
         if group.norms != "pre" or group.residual != "sequential":
-            message = (
-                f"`{group.name}` has no feed-forward part, with norms {group.norms} and a {group.residual} residual"
-            )
+            message = f"`{group.name}` has no feed-forward part"
+            message += f", with norms {group.norms} and a {group.residual} residual"
             yield Problem(at(f"{path}.mlp"), message, "`norms: pre`, `residual: sequential`")
         for key in ("d_ff", "activation", "bias", "capacity_factor"):
             if f"{path}.mlp.{key}" in at.origins:

@@ -185,38 +185,13 @@ def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Prob
 
 # Parts of accounts that a recipe's `keep` may name, in any model.
 OPERATIONS = (
-    "attention",
-    "down",
-    "gate",
-    "gate_up",
-    "head",
-    "k",
-    "kv",
-    "kv_latent",
-    "logits",
-    "mlp",
-    "out",
-    "projection",
-    "q",
-    "q_latent",
-    "qkv",
-    "router",
-    "shared_down",
-    "shared_gate",
-    "shared_score",
-    "shared_up",
-    "up",
-    "v",
+    *("attention", "down", "gate", "gate_up", "head", "k", "kv", "kv_latent", "logits", "mlp", "out", "projection"),
+    *("q", "q_latent", "qkv", "router", "shared_down", "shared_gate", "shared_score", "shared_up", "up", "v"),
 )
 
 OF_TRAINING = (
-    "kernels.loss",
-    "kernels.loss_chunks",
-    "kernels.optimizer",
-    "kernels.residual",
-    "precision.weights.adapters",
-    "assumptions.mfu",
-    "assumptions.power_usage_effectiveness",
+    *("kernels.loss", "kernels.loss_chunks", "kernels.optimizer", "kernels.residual", "precision.weights.adapters"),
+    *("assumptions.mfu", "assumptions.power_usage_effectiveness"),
 )
 OF_SERVING = ("precision.cache",)
 

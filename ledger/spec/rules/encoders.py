@@ -164,9 +164,8 @@ OF_TEXT = {
 def images_have_classes(model: Model, at: Places) -> Iterator[Problem]:
     """A model reads tokens and predicts tokens, or reads images and tells classes apart."""
     if model.image and not model.classes:
-        yield Problem(
-            at("model.image"), "a model of images has no `head.classes`", "`head: {classes: 1000, bias: true}`"
-        )
+        message = "a model of images has no `head.classes`"
+        yield Problem(at("model.image"), message, "`head: {classes: 1000, bias: true}`")
     if model.classes and not model.image:
         message = "`head.classes` are of a model of images, and this one reads tokens"
         yield Problem(at("model.head.classes"), message, "leave it out, or say what is read: `image:`")

@@ -20,12 +20,9 @@ def devices_are_the_product(cluster: Cluster, parallelism: Parallelism, at: Plac
         product = f"{' x '.join(f'{getattr(mesh, axis)}' for axis in MULTIPLIED)} = {mesh.data * replica}"
         message = f"{axes} = {product}, but the cluster has {cluster.devices} devices"
         is_multiple = cluster.devices % replica == 0
-        fitting = f"`data: {cluster.devices // replica}` or `devices: {mesh.data * replica}`"
-        help_text = (
-            fitting
-            if is_multiple
-            else f"{cluster.devices} is no multiple of {axes.removeprefix('data x ')} = {replica}"
-        )
+        help_text = f"{cluster.devices} is no multiple of {axes.removeprefix('data x ')} = {replica}"
+        if is_multiple:
+            help_text = f"`data: {cluster.devices // replica}` or `devices: {mesh.data * replica}`"
         yield Problem(at("parallelism.data"), message, help_text)
 
 
@@ -96,21 +93,17 @@ def sequence_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[
         message = f"seq_len = {run.seq_len} does not split over context = {mesh.context}"
         yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context))
     elif mesh.sequence != "off" and run.seq_len % (mesh.context * mesh.tensor):
-        over = "context x tensor" if mesh.context > 1 else "tensor"
-        message = (
-            f"seq_len = {run.seq_len} does not split over {over} = {mesh.context * mesh.tensor} (sequence parallel)"
-        )
-        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context * mesh.tensor))
+        over, parts = "context x tensor" if mesh.context > 1 else "tensor", mesh.context * mesh.tensor
+        message = f"seq_len = {run.seq_len} does not split over {over} = {parts} (sequence parallel)"
+        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, parts))
 
 
 def batch_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """A step is a whole number of micro-batches on every replica."""
     at_once = parallelism.data * run.micro_batch
     if run.global_batch % at_once:
-        message = (
-            f"global_batch = {run.global_batch} is no multiple of data x micro_batch"
-            f" = {parallelism.data} x {run.micro_batch} = {at_once}"
-        )
+        message = f"global_batch = {run.global_batch} is no multiple of data x micro_batch"
+        message += f" = {parallelism.data} x {run.micro_batch} = {at_once}"
         yield Problem(at("run.global_batch"), message, multiples(run.global_batch, at_once))
 
 
@@ -266,10 +259,9 @@ def host_is_stated(
     sold = accelerator.host
     is_stated = cluster.host or (sold and sold.devices == cluster.devices_per_node)
     if parallelism.offload and not is_stated:
-        untimed = (
-            ", and the update there is taken to cost nothing beside its copies" if parallelism.updates_on_host else ""
-        )
-        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked{untimed}"
+        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked"
+        if parallelism.updates_on_host:
+            message += ", and the update there is taken to cost nothing beside its copies"
         nodes = f"; `{accelerator.name}` is sold in nodes of {sold.devices}" if sold else ""
         help_text = "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}`, of a node" + nodes
         yield Problem(at(OFFLOAD), message, help_text)
@@ -301,9 +293,8 @@ def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -
         stated_ends = [number for number in (stated.first, stated.last) if number is not None]
         layers_left, inner = layers - sum(stated_ends), count - len(stated_ends)
         ends = " and ".join(map(str, stated_ends))
-        message = (
-            f"{layers} layers less {ends} at the ends are {layers_left}, which do not split into {inner} equal chunks"
-        )
+        message = f"{layers} layers less {ends} at the ends are {layers_left}"
+        message += f", which do not split into {inner} equal chunks"
         if layers_left < 0:
             message = f"{ends} layers at the ends are more than the {layers} of the model"
         splits = layers_left > 0 and inner > 0
@@ -445,8 +436,5 @@ def heads_split_over_context(model: Model, parallelism: Parallelism, at: Places)
                 message = f"{field} = {count} of `{group.name}` does not split over tensor x context = {parts}"
                 message += " (context_exchange = all_to_all)"
                 heads_per_device = count // mesh.tensor
-                yield Problem(
-                    at("parallelism.context"),
-                    message,
-                    f"{divisors(heads_per_device)}; or `context_exchange: all_gather`",
-                )
+                help_text = f"{divisors(heads_per_device)}; or `context_exchange: all_gather`"
+                yield Problem(at("parallelism.context"), message, help_text)

@@ -36,11 +36,10 @@ def rotary_is_even(model: Model, at: Places) -> Iterator[Problem]:
             message = f"rope_head_dim = {group.attention.rope_head_dim} is no even number"
             place = at(f"model.layers.{group.name}.attention.rope_head_dim")
             yield Problem(place, message, "pairs of numbers are rotated")
-        rotated = group.attention.rotary * group.attention.head_dim
+        share, width = group.attention.rotary, group.attention.head_dim
+        rotated = share * width
         if rotated.denominator != 1 or rotated % 2:
-            message = (
-                f"rotary = {float(group.attention.rotary)} of head_dim = {group.attention.head_dim} is no even number"
-            )
+            message = f"rotary = {float(share)} of head_dim = {width} is no even number"
             yield Problem(at(f"model.layers.{group.name}.attention.rotary"), message, "pairs of numbers are rotated")
 
 
@@ -147,17 +146,15 @@ def heads_begin_at_whole_reads(  # noqa: PLR0913 - a rule names the parts it rea
         return
     step = PADDED * parallelism.tensor
     padded = -(-model.vocab // step) * step
-    message = (
-        f"the head has {columns} columns on a device, no multiple of {READ}: its matmuls take longer than is predicted"
-    )
+    message = f"the head has {columns} columns on a device, no multiple of {READ}"
+    message += ": its matmuls take longer than is predicted"
     yield Problem(at("model.vocab"), message, f"pad it, as in `--set model.vocab={padded}`")
 
 
 # --- mixtures of experts ---
 
-ROW_BYTES = (
-    16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
-)
+# Bytes that rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h).
+ROW_BYTES = 16
 
 
 def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -287,9 +284,8 @@ def rows_are_aligned(
         d_ff = group.mlp.d_ff // parallelism.tensor
         for field, width in (("model.d_model", model.d_model), (f"model.layers.{group.name}.mlp.d_ff", d_ff)):
             if width % (ROW_BYTES // 2):
-                message = (
-                    f"grouped_mm experts need rows of whole {ROW_BYTES} bytes, and {field.split('.')[-1]} is {width}"
-                )
+                key = field.split(".")[-1]
+                message = f"grouped_mm experts need rows of whole {ROW_BYTES} bytes, and {key} is {width}"
                 yield Problem(at(field), message, multiples(width, ROW_BYTES // 2))
 
 

@@ -26,9 +26,8 @@ def recompute_has_one_policy(recompute: Recompute, at: Places) -> Iterator[Probl
     """Policies do not add up."""
     stated = [choice for choice in RECOMPUTE_CHOICES if f"recompute.{choice}" in at.origins]
     if len(stated) > 1:
-        message = (
-            f"recompute has {' and '.join(f'`{choice}`' for choice in stated)}, but {recompute.policy} is one policy"
-        )
+        policies = " and ".join(f"`{choice}`" for choice in stated)
+        message = f"recompute has {policies}, but {recompute.policy} is one policy"
         yield Problem(at(f"recompute.{stated[1]}"), message, f"one of {', '.join(RECOMPUTE_CHOICES)}")
 
 
@@ -41,13 +40,11 @@ def recompute_counts_equal_layers(
     counted = COUNTED_POLICIES[recompute.policy]
     if model.order:
         message = f"{counted} are recomputed, but the model's groups take turns"
-        yield Problem(
-            at("recompute"), message, "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`"
-        )
+        help_text = "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`"
+        yield Problem(at("recompute"), message, help_text)
     elif parallelism.interleave > 1:
-        message = (
-            f"{counted} are recomputed in each of {parallelism.interleave} chunks, but the model has several groups"
-        )
+        message = f"{counted} are recomputed in each of {parallelism.interleave} chunks"
+        message += ", but the model has several groups"
         yield Problem(at("recompute"), message, "`interleave: 1`, or another policy")
 
 
@@ -357,9 +354,8 @@ def stored_weights_are_multiplied_wide(
         return
     base = precision.weights.base
     if precision.matmul is not None:
-        message = (
-            f"weights in {base} are brought back to {precision.compute}, and a matmul recipe would quantise them anew"
-        )
+        message = f"weights in {base} are brought back to {precision.compute}"
+        message += ", and a matmul recipe would quantise them anew"
         yield Problem(at(BASE), message, "leave out `matmul`, or keep weights in bf16")
     kinds = {group.mlp.kind for group in model.groups}
     if "experts" in kinds and kernels.experts == "batched_mm":
@@ -431,9 +427,8 @@ def documents_have_a_kernel(
             message = f"packed documents with layers of `{group.name}` that see both directions are not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a causal model")
         if any(custom.mixes for custom in group.written.values()):
-            message = (
-                f"packed documents with a part of `{group.name}` that is written out over a sequence: not modelled"
-            )
+            message = f"packed documents with a part of `{group.name}`"
+            message += " that is written out over a sequence: not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a kind of attention that is known")
         if group.attention.chunk is not None:
             message = f"packed documents with layers of `{group.name}` that see chunks are not modelled"

@@ -18,13 +18,8 @@ from ledger.spec.reader import LARGEST_TEXT, Node, read
 from ledger.spec.sources import from_file
 
 LONGEST_TITLE = 200
-HEADS = (
-    "ForCausalLM",
-    "LMHeadModel",
-    "ForConditionalGeneration",
-    "ForImageClassification",
-    "Model",
-)  # ends of the names of classes
+# Ends of the names of classes.
+HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model")
 
 
 @dataclass(frozen=True)
@@ -90,9 +85,8 @@ def _parse(text: str, file: str) -> Node:
         parsed = json.loads(text, parse_int=float) if len(text) <= LARGEST_TEXT else {}
     except json.JSONDecodeError as error:
         where = Location(file, error.lineno, error.colno)
-        raise SpecError(
-            [Problem(where, f"not valid JSON: {error.msg}", "a config.json as transformers writes it")]
-        ) from error
+        problem = Problem(where, f"not valid JSON: {error.msg}", "a config.json as transformers writes it")
+        raise SpecError([problem]) from error
     except (RecursionError, ValueError) as error:
         raise SpecError([Problem(Location(file), "nested or long beyond reason", "is this the right file?")]) from error
     if not isinstance(parsed, dict):
@@ -124,10 +118,8 @@ def _decoder_node(config: Node, wrapping: Wrapping) -> Node:
     if wrapping.others:
         decoder_fields = {name: node for name, node in config.fields.items() if name not in wrapping.others}
         return Node(decoder_fields, config.where, config.keys)
-    name, part = config.fields["model_type"].plain(), wrapping.part
-    raise SpecError(
-        [Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")]
-    )
+    message = f"`{config.fields['model_type'].plain()}` without `{wrapping.part}`"
+    raise SpecError([Problem(config.keys["model_type"], message, "the decoder is described there")])
 
 
 def _title(config: Node, file: str, shape: str) -> str:

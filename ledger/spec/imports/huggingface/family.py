@@ -13,9 +13,8 @@ from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import ConfigField, Term, Values
 from ledger.spec.imports.text import Part, arranged
 
-SHOWN = frozenset(
-    {"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"}
-)  # what a spec states even where it is false
+# What a spec states even where it is false.
+SHOWN = frozenset({"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"})
 OUTSIDE = ("d_model", "vocab", "image", "sound", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec
 AFTER = ("residual_dropout", "residual_scale", "residual_dtype", "multi_token")  # its layers
 LAYER = ("reads", "cross_attention", "attention", "mlp", "norms", "residual")

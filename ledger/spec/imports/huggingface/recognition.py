@@ -17,16 +17,8 @@ from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
 
 NOWHERE = Location("")  # of values that stand in no file
-UNCOMPARED = (
-    "name",
-    "title",
-    "groups",
-    "order",
-    "max_seq_len",
-    "repeat",
-    "softmax",
-    "like",
-)  # of no class, or without a shape
+# Of no class, or without a shape.
+UNCOMPARED = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax", "like")
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,9 @@ def plan(
     replica = devices_of_copy(values)
     stated_count = devices or stated_devices(values, variables)
     whole_nodes = -(-replica // NODE) * NODE
-    devices = (
-        stated_count
-        if stated_count and stated_count % replica == 0
-        else whole_nodes
-        if whole_nodes % replica == 0
-        else replica
-    )
+    devices = whole_nodes if whole_nodes % replica == 0 else replica
+    if stated_count and stated_count % replica == 0:
+        devices = stated_count
     data = max(devices // replica, 1)
     run, open_run = _run(values, data)
     stated_parts = {
@@ -209,7 +205,8 @@ def _attention(values: Values, positions: str) -> Part:
             **stated(out_bias=biased, dropout=values["attention-dropout"]),
         }
     groups = values["num-query-groups"] if values["group-query-attention"] else None
-    window = values["window-size"]
+    window, share = values["window-size"], values["rotary-percent"]
+    rotary = (int(share) if share == int(share) else share) if positions == "rope" else 0
     return {
         "heads": heads,
         "kv_heads": groups or heads,
@@ -217,7 +214,7 @@ def _attention(values: Values, positions: str) -> Part:
         **stated(fused_qkv=groups in (None, heads) and not values["qk-layernorm"]),
         **biases,
         **stated(
-            rotary=_plain_number(values["rotary-percent"]) if positions == "rope" else 0,
+            rotary=rotary,
             qk_norm="head" if values["qk-layernorm"] else None,
             sinks=values["softmax-type"] == "learnable",
             window=int(window.strip("()").split(",")[0]) + 1 if window else None,
@@ -302,7 +299,3 @@ def _evaluate_list(node: ast.expr) -> Any:
     elif isinstance(node, ast.Constant):
         return node.value
     raise ValueError("no sum of lists")
-
-
-def _plain_number(value: float) -> float | int:
-    return int(value) if value == int(value) else value

@@ -147,16 +147,12 @@ def _parallelism(job: TorchtitanJob, mesh: JobMesh) -> dict[str, Any]:
 def _kernels(job: TorchtitanJob) -> Mapping[str, str]:
     """Kernels that the job states beyond those of its stack."""
     components = str(job.settings.get("compile.components", ["loss"]))
-    update = (
-        job.choice("optimizer.implementation", UPDATES, "fused") if _states_optimizer(job, "implementation") else None
-    )
-    if update is None and _states_optimizer(job, "fused"):
+    update = None
+    if "optimizer.implementation" in job.settings:
+        update = job.choice("optimizer.implementation", UPDATES, "fused")
+    elif "optimizer.fused" in job.settings:
         update = "fused" if job.flag("optimizer.fused") else "foreach"
     return stated(optimizer=update, loss="eager" if job.flag("compile.enable") and "loss" not in components else None)
-
-
-def _states_optimizer(job: TorchtitanJob, name: str) -> bool:
-    return f"optimizer.{name}" in job.settings
 
 
 def _stack(job: TorchtitanJob, mesh: JobMesh) -> Any:
@@ -426,10 +422,8 @@ SCHEDULES: Mapping[str, tuple[str, int]] = {
     "interleavedzerobubble": ("interleaved", 2),
     "zbvzerobubble": ("zero_bubble", 1),
 }
-NEAREST = (
-    "interleavedzerobubble",
-    "zbvzerobubble",
-)  # schedules that no plan has: the nearest one is taken, and reported
+# Schedules that no plan has: the nearest one is taken, and reported.
+NEAREST = ("interleavedzerobubble", "zbvzerobubble")
 
 
 def schedule(job: TorchtitanJob) -> tuple[str, int]:
@@ -454,9 +448,8 @@ def pipeline_notes(job: TorchtitanJob) -> Iterator[Problem]:
     sizes = [job.mesh(f"pipeline_parallel_{name}") for name in ("microbatch_size", "microbatches")]
     if not any(key in job.settings for key in sizes):
         message = "the job does not say how a pipeline cuts its batch: a micro-batch is 1 sequence"
-        yield Problem(
-            job.place(job.mesh("pipeline_parallel_degree")), message, f"`{sizes[0]} = 1`, its default of 2025"
-        )
+        place = job.place(job.mesh("pipeline_parallel_degree"))
+        yield Problem(place, message, f"`{sizes[0]} = 1`, its default of 2025")
     for name in ("layers_per_stage", "first_stage_less_layers", "last_stage_less_layers"):
         key = job.mesh(f"pipeline_parallel_{name}")
         if job.settings.get(key, 1) not in (0, 1) or (name.startswith("layers") and key in job.settings):

@@ -261,5 +261,5 @@ ENCODERS: Mapping[str, Family] = {
         ),
         stack="encoder",
         layers="bert.encoder.layer",
-    ),
+    )
 }

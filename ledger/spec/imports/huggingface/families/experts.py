@@ -11,10 +11,7 @@ from ledger.spec.imports.huggingface.terms import Values
 
 # What the configurations of Mixtral and Qwen say of the balance of experts: the loss for it is added with the logits.
 ROUTED_UNSHAPED = UNSHAPED | {"router_aux_loss_coef"}
-BALANCE = {
-    **fields.sizes(num_experts_per_tok=8),
-    **fields.flags(output_router_logits=False),
-}
+BALANCE = {**fields.sizes(num_experts_per_tok=8), **fields.flags(output_router_logits=False)}
 BALANCED = terms.same("output_router_logits", "mlp.router.auxiliary_loss")
 QWEN_FIELDS = {
     **BALANCE,

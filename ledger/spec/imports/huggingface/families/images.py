@@ -93,5 +93,5 @@ IMAGES: Mapping[str, Family] = {
         clashes={"num_labels": names_differ},
         stack="encoder",
         layers="vit.layers",
-    ),
+    )
 }
