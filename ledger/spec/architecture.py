@@ -1,4 +1,4 @@
-"""What a plan trains: a model as groups of layers, each with its attention, its feed-forward part and their sizes."""
+"""The model of a plan: groups of layers, each with its attention, its feed-forward part and their sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIKE = Row("like", String(pattern=LOWER_NAME), "The group whose input, weights a
 
 @dataclass(frozen=True)
 class Block:
-    """How a spec states a layer that is written out whole; what it makes is a `Custom`."""
+    """The spec of a layer that is written out whole, which becomes a `Custom`."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="A whole layer as its author writes it, in place of `attention` and `mlp`: dims, weights, and steps "
@@ -165,7 +165,7 @@ NO_MLP = MLP(kind="none", activation="")
 
 @dataclass(frozen=True)
 class Group:
-    """`repeat` equal layers."""
+    """A group of `repeat` equal layers."""
 
     name: Annotated[str, At("group"), String(pattern=LOWER_NAME), "The group's name, first part of its accounts."]
     repeat: Annotated[int, Size(most=MOST_LAYERS), "Layers in the group."]

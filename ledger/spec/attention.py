@@ -34,14 +34,13 @@ SOFTCAP = Number(1e-6, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
 HAS_OTHER_WIDTHS = AnyStated((IS_LATENT, IS_CUSTOM))
 
-
 # Forms of rotation whose result is put together from parts, whatever share of a head is rotated.
 JOINED_FORMS = ("half_tables", "joined_halves", "repeated_pairs")
 
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """What a kind of attention has of the fields below: not the `foreign` ones.
+    """A kind of attention, by the fields that it has: all below but the `foreign` ones.
 
     `expanded`: keys and values of every head are made of a narrow vector, which tensor parallelism leaves whole.
     `recurrent`: no token sees another one, but a state of all before it.
@@ -188,7 +187,7 @@ class Attention:
 
     @classmethod
     def from_spec(cls, values: Values) -> Attention:
-        """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
+        """The attention; key-value heads are as many as query heads, and latent widths add up, where not stated."""
         kind = ATTENTION_KINDS[values.get("kind", cls.kind)]
         expanded = kind.expanded
         widths = values.get("nope_head_dim", 0) + values.get("rope_head_dim", 0)

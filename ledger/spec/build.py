@@ -107,7 +107,7 @@ def _part_content(node: Node) -> str:
 
 
 def origins(node: Node, named: Mapping[str, Location]) -> Mapping[str, Origin]:
-    """Where each dotted path was written, and its source; layer groups go by their names, parts are where `named`."""
+    """The place and the source of each dotted path; layer groups go by their names, parts are where `named` says."""
     by_path = {path: origin for key, inner in node.fields.items() for path, origin in _part_origins(inner, key)}
     return {**by_path, **{part: replace(by_path[part], where=place) for part, place in named.items()}}
 

@@ -64,7 +64,7 @@ def _change_key(text: str, steps: Sequence[str], value: Any) -> str:
         if entry is None:
             return text if value is None else _add_entry(text, holder, step, _nest_value(steps[depth + 1 :], value))
         key, inner = entry
-        if last and value is not None and _reads_as(text, inner, value):
+        if last and value is not None and _has_same_value(text, inner, value):
             return text
         if last:
             return _remove_entry(text, holder, key) if value is None else _replace_value(text, key, inner, flow(value))
@@ -77,7 +77,7 @@ def _change_key(text: str, steps: Sequence[str], value: Any) -> str:
     return text
 
 
-def _reads_as(text: str, node: yaml.Node, value: Any) -> bool:
+def _has_same_value(text: str, node: yaml.Node, value: Any) -> bool:
     """Whether a value in one line is there already, in whatever spelling."""
     written = text[node.start_mark.index : _node_end(node)]
     return (
@@ -115,7 +115,7 @@ def _base_part(text: str, steps: Sequence[str], depth: int, entry: tuple[yaml.No
 
 
 def _node_end(node: yaml.Node) -> int:
-    """Where a value ends; of a block, where its last entry does, before comments that follow it."""
+    """The end of a value; of a block, the end of its last entry, before comments that follow it."""
     if not _is_block(node) or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
@@ -159,7 +159,7 @@ def _add_entry(text: str, holder: yaml.MappingNode, step: str, value: Any) -> st
 
 
 def _last_value_end(text: str, holder: yaml.MappingNode) -> int:
-    """Where the last value of a mapping ends."""
+    """The end of the last value of a mapping."""
     key, inner = holder.value[-1]
     end = _node_end(inner)
     return _trim_line_breaks(text, end) if end > key.end_mark.index else text.index(":", key.end_mark.index) + 1
@@ -205,7 +205,7 @@ def applied_text(spec: str, values: Mapping[str, Any]) -> str:
 def text_with(source: Source, values: Mapping[str, Any], library: Library) -> str:
     """The text of a source with these values, as `applied_text` has it of a spec."""
     intended = plan_of(source, assignments(values), library)
-    text = edited(source.text, dict(_whole_lists(source, values, library)))
+    text = edited(source.text, dict(_with_whole_lists(source, values, library)))
     written = plan_of(replace(source, text=text), (), library)
     if different := changes(intended, written):
         paths = ", ".join(change.path for change in different)
@@ -214,7 +214,7 @@ def text_with(source: Source, values: Mapping[str, Any], library: Library) -> st
     return text
 
 
-def _whole_lists(source: Source, values: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
+def _with_whole_lists(source: Source, values: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
     """The values by key; one within a list as the whole list, from the text or from the part that it names."""
     overrides = read_overrides(assignments(values))
     document = read_again(source.text, source.file)
@@ -237,7 +237,7 @@ def _whole_lists(source: Source, values: Mapping[str, Any], library: Library) ->
 
 
 def _depth_of_list(node: Node, override: Override) -> int:
-    """How many steps lead to a list that a key goes through; 0 where it goes through none."""
+    """The number of steps to a list that a key goes through; 0 where it goes through none."""
     for depth, step in enumerate(override.steps[:-1], 1):
         node = node.fields.get(step, Node(None, node.where))
         if isinstance(node.value, tuple):

@@ -1,4 +1,4 @@
-"""What a stack does as an engine that serves: how steps are batched and launched, and what its host spends on them."""
+"""A stack as an engine that serves: how steps are batched and launched, and what its host spends on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST_TIME = quantity("s", zero=True)
 
 @dataclass(frozen=True)
 class Engine:
-    """How a stack serves; times in s, sizes in B, counts of sequences and tokens."""
+    """The engine of a stack that serves; times in s, sizes in B, counts of sequences and tokens."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a stack does as an engine that serves; no plan of training reads it.", sourced=True

@@ -258,7 +258,6 @@ def _read_part(source: Source, kind: str, library: Library, depth: int) -> Resol
 # What a revision has does not change, and plans of a repository name the same files.
 _committed_part = lru_cache(maxsize=256)(_read_part)
 
-
 # The key of a part under which another of its kind is named.
 INNER_PARTS: Mapping[str, str] = {"optimizer": "otherwise"}
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a value by itself: each a fault in the user's words, with its place and near misses."""
+"""Faults of a value by itself, in the user's words, each with its place and near misses."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Written:
 
 
 def label(path: Steps) -> str:
-    """A path as people write it."""
+    """A path in quotes, as messages name it."""
     return f"`{'.'.join(str(step) for step in path)}`" if path else "this spec"
 
 
 def quote(value: object) -> str:
-    """A value as a message quotes it."""
+    """A value in quotes, shortened, as messages have it."""
     if value is None:
         return "empty"
     if isinstance(value, Mapping | list | tuple):
@@ -67,12 +67,12 @@ def quote(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text as a message has room for it."""
+    """A text cut to the length that messages have room for."""
     return text if len(text) <= LONGEST_QUOTED else f"{text[: LONGEST_QUOTED - 3]}..."
 
 
 def yaml_text(value: object) -> str:
-    """A scalar as YAML has it."""
+    """A scalar as YAML spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -144,7 +144,7 @@ def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
 
 
 def repeated(written: Written, entry: object) -> Fault:
-    """A list with one entry twice."""
+    """A list that has an entry twice."""
     return fault_at(written, f" has {quote(entry)} twice", "each entry once")
 
 

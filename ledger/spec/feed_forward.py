@@ -18,7 +18,7 @@ NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
 
 @dataclass(frozen=True)
 class Router:
-    """How tokens choose experts: a score for each, of which the `top_k` largest count."""
+    """The choice of experts by a token: a score for each, of which the `top_k` largest count."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="How tokens choose experts.")
 

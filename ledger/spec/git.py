@@ -42,7 +42,7 @@ class Revision:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every file, sorted."""
+        """The paths of all files, sorted."""
         return tuple(_listing(self.top, self.tree))
 
     def typed(self, path: str) -> str:

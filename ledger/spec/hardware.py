@@ -1,4 +1,4 @@
-"""What a plan runs on: an accelerator as a price list, and the cluster that joins many of them."""
+"""The hardware of a plan: an accelerator as a price list, and the cluster that joins many of them."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many devices there are and what joins them. Bandwidth is one way, per device, in B/s."""
+    """The devices of a job and the network that joins them. Bandwidth is one way, per device, in B/s."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A cluster: devices and what joins them",

@@ -1,4 +1,4 @@
-"""How much memory of a device stays free: a policy of so many bytes, a share of the memory, bytes, or nothing."""
+"""The memory of a device that stays free: a policy of so many bytes, a share of the memory, bytes, or nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def headroom_bytes(headroom: Headroom, memory: int) -> float:
 
 
 def headroom_words(headroom: Headroom) -> str:
-    """The headroom as a person says it: `production`, `10 %`, `8 GB`."""
+    """The headroom in words: `production`, `10 %`, `8 GB`."""
     if isinstance(headroom, str):
         return headroom
     return percent(headroom) if isinstance(headroom, float) else size(headroom)

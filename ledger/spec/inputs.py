@@ -70,8 +70,8 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
             continue  # a service's run follows from its lengths
         leaves = [_change(old, new, path, a, b) for path, a, b in _differing_leaves(field.name, old_value, new_value)]
         if field.name in NAMED and name_of_base(old_value.name) != name_of_base(new_value.name):
-            differing.append(_replacement(old, new, field.name, tuple(leaves)))
-        elif field.name != "kernels" or not _follow_the_stack(old, new):
+            differing.append(_part_change(old, new, field.name, tuple(leaves)))
+        elif field.name != "kernels" or not _kernels_follow_stack(old, new):
             differing.extend(
                 leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path
             )
@@ -103,7 +103,7 @@ def value_at(plan: Plan, path: str) -> Any:
 
 
 def origin(plan: Plan, path: str) -> Origin | None:
-    """Where the input at a path was written, or the nearest part around it; None where it was written nowhere."""
+    """The place of the input at a path, or of the nearest part around it; None where it was written nowhere."""
     while path:
         if path in plan.origins:
             return plan.origins[path]
@@ -132,14 +132,14 @@ def spec_text(value: Any, path: str) -> str:
     return str(getattr(value, "name", value)) or ABSENT
 
 
-def _follow_the_stack(old: Plan, new: Plan) -> bool:
+def _kernels_follow_stack(old: Plan, new: Plan) -> bool:
     """Whether kernels differ because the stacks do."""
     return old.stack.name != new.stack.name and old.kernels == old.stack.kernels and new.kernels == new.stack.kernels
 
 
-def _replacement(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:
+def _part_change(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:
     """The change of a part for which another was named, with the values that differ, fitted curves left out."""
-    moved = {part, "kernels"} if part == "stack" and _follow_the_stack(old, new) else {part}
+    moved = {part, "kernels"} if part == "stack" and _kernels_follow_stack(old, new) else {part}
     inner = tuple(
         leaf
         for leaf in leaves

@@ -24,7 +24,7 @@ class KernelClass:
     pass_: str = ""
 
     def __str__(self) -> str:
-        """As price lists and evidence write it: `matmul.bf16`, `attention.flash.forward`, `norm.backward`."""
+        """The class as price lists write it: `matmul.bf16`, `attention.flash.forward`, `norm.backward`."""
         return ".".join(part for part in (self.family, self.variant, self.pass_) if part)
 
     def backward(self) -> KernelClass:

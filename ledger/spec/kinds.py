@@ -106,7 +106,6 @@ EVIDENCE = Fields(
     others=Anything(),
 )
 
-
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LIBRARY_PARTS: Mapping[str, type] = {
     header_of(cls).kind: cls for cls in (Accelerator, Cluster, Price, Model, Precision, Optimizer, Stack)

@@ -69,11 +69,11 @@ class Library:
         return (*self.own, self.root)
 
     def folder(self, kind: str) -> Path:
-        """Where the library itself keeps the specs of a kind; those of one's own are elsewhere."""
+        """The folder of the library itself for a kind; specs of one's own are elsewhere."""
         return self.root / FOLDERS[kind]
 
     def writable(self, kind: str) -> Path:
-        """Where new specs of a kind are kept: in a checkout its library, elsewhere `specs/` of the working folder."""
+        """The folder for new specs of a kind: in a checkout its library, elsewhere `specs/` of the working folder."""
         return (Path(OWN_FOLDER) if DATA in self.root.parts else self.root) / FOLDERS[kind]
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
@@ -84,7 +84,7 @@ class Library:
     def path(self, kind: str, name: str) -> Path:
         """The file of a name: the first that there is, else where the library itself would keep it."""
         places = [root / FOLDERS[kind] / f"{name}.yaml" for root in self.roots]
-        return next((path for path in places if self._has(path)), places[-1])
+        return next((path for path in places if self._has_file(path)), places[-1])
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
@@ -165,7 +165,7 @@ class Library:
             return (folder / below / name for name in names if PurePosixPath(name).match(suffix))
         return folder.glob(pattern)
 
-    def _has(self, path: Path) -> bool:
+    def _has_file(self, path: Path) -> bool:
         """Whether the library has a file there."""
         inner = self._committed_path(path.parent)
         return path.name in _names_at(self.revision, inner) if self.revision and inner else path.exists()

@@ -176,7 +176,7 @@ def load_publication(name_or_path: str | Path, *, library: Library | None = None
 
 
 def load_spelling(name_or_path: str | Path, *, library: Library | None = None) -> Spelling:
-    """How publications spell what a column says, by the column's name or from a file; raises SpecError."""
+    """The spellings of a column in publications, by the column's name or from a file; raises SpecError."""
     return _load(name_or_path, Spelling, library or default_library())
 
 

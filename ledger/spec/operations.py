@@ -1,4 +1,4 @@
-"""What keeps a run from training all the time it is paid for: failures, checkpoints, evaluation, starting, waiting."""
+"""The operation of a run: failures, checkpoints, evaluation, warm-up, and paid time in which nothing runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOOD: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True)
 class Operations:
-    """What a run loses beyond its steps: times in s, rates in 1/s, per device where said; None where not stated."""
+    """Losses of a run beyond its steps: times in s, rates in 1/s, per device where said; None where not stated."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a run loses beyond its steps, and what its power is: from failures, checkpoints, evaluation, "

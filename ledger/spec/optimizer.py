@@ -83,7 +83,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Implementation:
-    """How an update runs: `passes` over operands of a weight's size (0: each is read once and written once).
+    """One way to run an update: `passes` over operands of a weight's size (0: each is read once and written once).
 
     `together`: temporaries are of all weights at once, else of one weight after another.
     """

@@ -26,7 +26,7 @@ def listed_values(kind: ValueType | None, most: int) -> tuple[Any, ...]:
     """
     if isinstance(kind, PartOf):
         return listed_values(alternatives, most) if isinstance(alternatives := spec_type(kind.cls), AnyOf) else ()
-    return tuple(_listed(kind, most)) if kind is not None else ()
+    return tuple(_list_values(kind, most)) if kind is not None else ()
 
 
 def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
@@ -40,67 +40,69 @@ def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
 
 
 @singledispatch
-def _listed(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
+def _list_values(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
     """No values: those of types that are none of the ones below cannot be listed."""
     return iter(())
 
 
-@_listed.register
-def _choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
+@_list_values.register
+def _values_of_choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
     """The options, without those that another one is the plain name of (`true` of `all`)."""
     plain = [option for option in kind.options if option not in kind.means]
     return (option for option in kind.options if option not in kind.means or kind.means[option] not in plain)
 
 
-@_listed.register
-def _flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
-    """False and true."""
+@_list_values.register
+def _values_of_flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """Both truth values, false first."""
     return iter((False, True))
 
 
-@_listed.register
-def _alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
+@_list_values.register
+def _values_of_alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
     """The values of each form; of a mapping, each entry alone."""
     for inner in kind.alternatives:
         entry_type = inner.inner if isinstance(inner, Made) else inner
-        yield from _entries(entry_type, most) if isinstance(entry_type, Fields) else listed_values(entry_type, most)
+        yield from (
+            _single_entries(entry_type, most) if isinstance(entry_type, Fields) else listed_values(entry_type, most)
+        )
 
 
-def _entries(kind: Fields, most: int) -> Iterator[Any]:
+def _single_entries(kind: Fields, most: int) -> Iterator[Any]:
     """The entries of a mapping, each alone, without those that need another."""
     for row in kind.rows:
         if row.key not in kind.beside:
-            yield from ({row.key: value} for value in _counts(row.type, most))
+            yield from ({row.key: value} for value in _entry_values(row.type, most))
 
 
-def _counts(kind: ValueType, most: int) -> Iterator[Any]:
+def _entry_values(kind: ValueType, most: int) -> Iterator[Any]:
     if isinstance(kind, AnyOf):
         for inner in kind.alternatives:
-            yield from _counts(inner, most)
+            yield from _entry_values(inner, most)
     else:
         yield from range(1, most + 1) if isinstance(kind, Integer) else listed_values(kind, most)
 
 
-@_listed.register
-def _per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
+@_list_values.register
+def _values_per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
     """The number that is usual."""
     return iter((EXAMPLE,))
 
 
-@_listed.register
-def _made(kind: Made, most: int) -> Iterator[Any]:
+@_list_values.register
+def _values_of_made(kind: Made, most: int) -> Iterator[Any]:
     """The values of the inner type."""
     return iter(listed_values(kind.inner, most))
 
 
-@_listed.register
-def _sourced(kind: Sourced, most: int) -> Iterator[Any]:
+@_list_values.register
+def _values_of_sourced(kind: Sourced, most: int) -> Iterator[Any]:
     """The values without a source."""
     return iter(listed_values(kind.inner, most))
 
 
-@_listed.register
-def _lists(kind: ListOf, most: int) -> Iterator[Any]:
+@_list_values.register
+def _values_of_lists(kind: ListOf, most: int) -> Iterator[Any]:
     """Every list of few entries, each once, in the order of the choices."""
     items = listed_values(kind.item, most) if isinstance(kind.item, Choice) else ()
     longest = len(items) if len(items) <= ALL_SUBSETS else FEW

@@ -1,4 +1,4 @@
-"""How a plan is laid out over devices: degrees of the mesh, what is held split, stages, and what lives on the host."""
+"""The layout of a plan over devices: degrees of the mesh, sharding, stages, and what lives on the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class Offload:
-    """What lives in host memory: the kinds of it by name, and of how many layers of a stage, from its first on.
+    """The kinds of things that live in host memory, and of how many layers of a stage, from its first on.
 
     `optimizer` is its states and master weights, `weights` what ZeRO 3 gathers and all that updates it, `activations`
     what layers save for backward; 0 layers: all of them.

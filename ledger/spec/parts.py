@@ -37,7 +37,7 @@ DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", 
 
 @dataclass(frozen=True)
 class At:
-    """Where a field stands in the part's mapping, if not under its own name: `scaleup.bandwidth`.
+    """The path of a field in the part's mapping, if not its own name: `scaleup.bandwidth`.
 
     The empty path is that of a value which may stand instead of the mapping.
     """
@@ -98,7 +98,7 @@ class PartOf(ValueType):
         return spec_type(self.cls).types
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The part."""
+        """The part that a mapping, or what stands instead of it, describes."""
         return spec_type(self.cls).value(written, faults)
 
     @property

@@ -138,7 +138,7 @@ def _translate(path: str, read: Callable[[Row], str], write: Callable[[Row], str
 
 @dataclass(frozen=True)
 class Places:
-    """Where each part of the plan was written, by dotted path; and the dense peaks that the library knows."""
+    """The place where each value of the plan was written, by dotted path; and devices of known dense peaks."""
 
     origins: Mapping[str, Origin]
     known: tuple[Accelerator, ...] = ()

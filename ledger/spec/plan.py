@@ -49,7 +49,7 @@ TRAINED_NAMES = ListOf(String(), 1, unique=True)
 
 @dataclass(frozen=True)
 class Recompute:
-    """What backward rebuilds.
+    """The activations that backward rebuilds.
 
     `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
     every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
@@ -147,7 +147,7 @@ class Lora:
 
 @dataclass(frozen=True)
 class Train:
-    """Which weights are trained.
+    """The weights that are trained.
 
     `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
     """
@@ -175,7 +175,7 @@ class Train:
 
     @classmethod
     def from_spec(cls, values: Values) -> Train:
-        """The one entry says which kind it is."""
+        """The kind is the key of the one entry."""
         kind = next(iter(values), "kind")
         return (
             cls() if kind == "kind" else cls("lora", lora=values[kind]) if kind == "lora" else cls(kind, values[kind])
@@ -225,7 +225,7 @@ DATE = Date()
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value was written, and the publication it was taken from (empty where the value is a choice)."""
+    """The place where a value was written, and its publication (empty where the value is a choice)."""
 
     where: Location
     source: str = ""
@@ -233,7 +233,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a plan was read from: the text of its spec, `key=value` overrides, and the library of its parts."""
+    """The origin of a plan: the text of its spec, `key=value` overrides, and the library of its parts."""
 
     source: Source
     overrides: tuple[str, ...]
@@ -242,7 +242,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Run:
-    """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
+    """The extent of a run: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="How much is trained, and in what steps; batches in sequences, of which an image is one."

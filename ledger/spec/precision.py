@@ -141,7 +141,7 @@ class Recipe:
         return WHOLE_ROW in (self.activation_block, self.weight_block)
 
     def reads(self, copies: frozenset[str]) -> int:
-        """How often a tensor is read to make its `row` copy, its `column` copy, or both.
+        """The number of times that a tensor is read to make its `row` copy, its `column` copy, or both.
 
         Once more where the scale of all of it is found first. A row's own scale is found while the row is on the chip;
         those of columns are found in one pass and applied in another (torchao, a kernel for each direction).
@@ -156,7 +156,6 @@ STORED = {
     "core": "What attention saves: queries, keys, values and what its kernel gives.",
     "activation": "What the nonlinearity of a feed-forward part saves.",
 }
-
 
 STORED_ONLY = ("nf4", "nf4_double", "int8", "int4")  # formats that matrices are brought back from to be multiplied
 NARROW = ("fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # formats of matrices alone, where parts are stated

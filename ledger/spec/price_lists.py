@@ -78,7 +78,11 @@ class PriceOf(PartOf):
     def value(self, written: Written, faults: Faults) -> Any:
         """The price; faults of its class and parameters are in the words of its form."""
         before, price = len(faults), written.node
-        kernel, stated, parameters = _text(price, "what"), _text(price, "form"), price.fields.get("parameters")
+        kernel, stated, parameters = (
+            _plain_text(price, "what"),
+            _plain_text(price, "form"),
+            price.fields.get("parameters"),
+        )
         form = form_of(kernel_class(kernel)) or stated
         if stated in priced_forms() and stated != form:
             message = f"{kernel} is priced by the form {form}, not {stated}"
@@ -92,7 +96,7 @@ class PriceOf(PartOf):
         return value if all(fault.harmless for fault in faults[before:]) else None
 
 
-def _text(price: Node, key: str) -> str:
+def _plain_text(price: Node, key: str) -> str:
     value = price.fields[key].value if key in price.fields else ""
     return value if isinstance(value, str) else ""
 
@@ -122,12 +126,12 @@ def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tup
     try:
         value = parse(str(stated), parameter.unit)
     except QuantityError as error:
-        return f": {error.message}", error.help if error.help.startswith("did you mean") else _describe(parameter)
+        return f": {error.message}", error.help if error.help.startswith("did you mean") else _parameter_help(parameter)
     outside = value < parameter.least or value > parameter.most * beyond or (parameter.positive and value == 0)
-    return (f" cannot be {stated}", _describe(parameter)) if outside else ("", "")
+    return (f" cannot be {stated}", _parameter_help(parameter)) if outside else ("", "")
 
 
-def _describe(parameter: PriceParameter) -> str:
+def _parameter_help(parameter: PriceParameter) -> str:
     """The meaning of a parameter, its range, and an example."""
     example = written(parameter.typical, parameter.unit)
     return f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"

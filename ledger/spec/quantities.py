@@ -15,7 +15,7 @@ Number = int | Fraction
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a quantity measures: `base` is its SI base unit.
+    """The dimension of a quantity: `base` is its SI base unit.
 
     Every value is zero, or lies between `smallest` and `greatest` with either sign: beyond them it is beyond reason,
     and within them no sum, product or quotient of a plan leaves the range of a float.

@@ -83,7 +83,7 @@ Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that pattern
 
 @dataclass(frozen=True)
 class Names:
-    """What an expression may name: quantities, and functions of patterns with a `*`."""
+    """The names of an expression: quantities, and functions of patterns with a `*`."""
 
     lookup: Lookup
     functions: Mapping[str, Sum] = field(default_factory=dict)

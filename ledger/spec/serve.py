@@ -1,4 +1,4 @@
-"""What a plan serves: lengths of prompts and outputs, how many sequences at once, and how a step takes them."""
+"""The service of a plan: lengths of prompts and outputs, sequences in flight, and how a step takes them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ A_DISTRIBUTION = (
 
 @dataclass(frozen=True)
 class Serve:
-    """What is served: lengths in tokens, and sequences in flight over all replicas or requests that arrive in a second.
+    """A service: lengths in tokens, and sequences in flight over all replicas or requests that arrive in a second.
 
     `concurrency` is None where the plan states how many requests arrive: it follows by Little's law.
     """

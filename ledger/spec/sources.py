@@ -1,4 +1,4 @@
-"""Where texts come from: a file, standard input, a git revision, or the text itself. Bytes -> text, or a problem."""
+"""Sources of texts: a file, standard input, a git revision, or the text itself. Bytes -> text, or a problem."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from ledger.spec.values import YEAR, Choice, Date, Integer, String
 HOST_TIME = quantity("s", zero=True)
 RATIO = quantity("1", least=0.01, greatest=100)
 
-
 # Where the fields of a replay stood before they were a part of their own.
 REPLAYED = ("allocator.expandable", "allocator.recorded", "gather_buffers", "recounts", "transfers", "update")
 

@@ -1,4 +1,4 @@
-"""How many layers each chunk of a pipeline holds, from the embedding to the head."""
+"""The layers of each chunk of a pipeline, from the embedding to the head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slots(mesh: Parallelism) -> int:
 
 
 def growth(model: Model, mesh: Parallelism) -> int:
-    """How many layers more a model can have under the same words: one for each chunk that is not stated itself."""
+    """The layers by which a model can grow under the same spec: one for each chunk that is not stated itself."""
     stated = mesh.stages
     if stated.each:
         return depth(model)
@@ -47,7 +47,7 @@ def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
 
 
 def as_even(layers: int, count: int) -> list[int]:
-    """So many layers over so many chunks: those in the middle have one more where they do not divide."""
+    """The layers of each chunk, as even as can be: chunks in the middle have one more where they do not divide."""
     size, remainder = divmod(layers, count)
     if not size:
         return []

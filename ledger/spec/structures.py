@@ -31,7 +31,7 @@ LONGEST_LIST = 1000  # entries, where a field says no less
 
 @dataclass(frozen=True)
 class KeyStated:
-    """That a key is given, and has this value if one is named."""
+    """The condition that a key is given, and has this value if one is named."""
 
     key: str
     value: str = ""
@@ -49,7 +49,7 @@ class KeyStated:
 
 @dataclass(frozen=True)
 class AnyStated:
-    """That one of several conditions on keys holds."""
+    """The condition that one of several keys is given with its value."""
 
     keys: tuple[KeyStated, ...]
 
@@ -64,7 +64,7 @@ class AnyStated:
 
 @dataclass(frozen=True)
 class Needed:
-    """When a field must be given: always, or only where (or only unless) another one is given, or has some value."""
+    """The need for a field: always, or only where (or only unless) another one is given, or has some value."""
 
     when: KeyStated | None = None
     unless: KeyStated | AnyStated | None = None
@@ -176,7 +176,7 @@ class Fields(ValueType):
         return values
 
     def within(self, key: str) -> str:
-        """Of a key that is one of a single part within, where it is to be written."""
+        """The advice for a key that is a field of one of the inner parts; empty where it is of none or several."""
         parts = [row.key for row in self.rows if key in row.type.inner_keys]
         return f"it is a field of `{parts[0]}`: write `{parts[0]}.{key}`" if len(parts) == 1 else ""
 
@@ -240,7 +240,7 @@ class Sourced(ValueType):
         return (*self.inner.types, "object")
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The value."""
+        """The value without its source."""
         if isinstance(written.node.value, Mapping):
             return self.whole.values(written, faults).get("value")
         return self.inner.value(written, faults)

@@ -75,7 +75,7 @@ class Suite:
 
     @property
     def cases(self) -> Iterator[SuiteCase]:
-        """Every case."""
+        """The cases of all groups."""
         return (case for group in self.groups for case in group.cases)
 
 
@@ -132,7 +132,7 @@ def _resolve_plan(group: CaseGroup, named: Node, source: Source, library: Librar
 
 
 def _repeated_names(node: Node) -> Iterator[Problem]:
-    """Two cases of one name would share a record."""
+    """Problems of cases that have one name, and so would share a record."""
     groups = node.fields["groups"].items
     names = [case.fields["case"] for group in groups for case in group.fields["cases"].items]
     times = Counter(str(name.value) for name in names)

@@ -27,7 +27,7 @@ class Tree(Protocol):
 
     @property
     def title(self) -> str:
-        """How it was typed."""
+        """The name of the tree as it was typed."""
 
     def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`, with what they hold."""
@@ -39,7 +39,7 @@ class Tree(Protocol):
         """The library that its plans name parts of."""
 
     def file(self, path: str) -> str:
-        """How a file is named to users."""
+        """The name of a file for users."""
 
     def chosen(self, typed: Iterable[str]) -> Chosen:
         """Whether a path is, or lies below, or matches one of those that a user typed in the current folder."""

@@ -53,7 +53,7 @@ LIMITS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
 
 
 class ValueType(ABC):
-    """What a field may hold: values of JSON's types `json`, any where there are none.
+    """The type of a field: values of JSON's types `json`, any where there are none.
 
     `keywords` are JSON Schema's (or this language's own) for the attributes of the type.
     """
@@ -68,7 +68,7 @@ class ValueType(ABC):
 
     @property
     def form(self) -> str:
-        """What a value looks like, in words that name it among alternatives."""
+        """The form of a value, in words that name it among alternatives."""
         return " or ".join(dict.fromkeys(WORDS[name] for name in self.types))
 
     @property
@@ -117,7 +117,7 @@ class ValueType(ABC):
         return None if faults or again != value else value
 
     def schema(self) -> Schema:
-        """Its JSON Schema."""
+        """The JSON Schema of the type."""
         kinds = list(self.types)
         return ({"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}) | self.bounds
 
@@ -138,7 +138,7 @@ class String(ValueType):
     pattern: str = ""
 
     def value(self, written: Written, faults: Faults) -> str:
-        """The text."""
+        """The text, within its length and of its form."""
         text = str(written.node.value)
         faults += self.beyond(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
@@ -175,7 +175,7 @@ class Label(ValueType):
     json = ("string", "number")
 
     def value(self, written: Written, faults: Faults) -> str:  # noqa: ARG002 - every one is right
-        """The text."""
+        """The value as a text."""
         return str(written.node.value)
 
 
@@ -197,12 +197,12 @@ class Anything(ValueType):
 
 @dataclass(frozen=True)
 class Flag(ValueType):
-    """True or false."""
+    """A truth value: true or false."""
 
     json = ("boolean",)
 
     def value(self, written: Written, faults: Faults) -> bool:  # noqa: ARG002 - either is right
-        """The truth value."""
+        """Whether the value is true."""
         return written.node.value is True
 
 
@@ -247,7 +247,7 @@ class Choice(ValueType):
         return next((option for option in meant if option not in self.means), meant[0] if meant else None)
 
     def schema(self) -> Schema:
-        """The values."""
+        """The schema that lists the options."""
         return {"enum": list(self.options)}
 
 
@@ -262,7 +262,7 @@ class KeyOf(Choice):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The keys."""
+        """The keys of the table."""
         return tuple(self.table)
 
 
@@ -274,7 +274,7 @@ class Constant(ValueType):
     text: str
 
     def value(self, written: Written, faults: Faults) -> str:
-        """The text."""
+        """The one text there is."""
         if written.node.value != self.text:
             faults.append(wrong_constant(written, self.text))
         return self.text
@@ -295,7 +295,7 @@ class Integer(ValueType):
         return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> int:
-        """The number."""
+        """The whole number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
         return int(number)
@@ -309,7 +309,7 @@ class Size(Integer):
     least: int = 1
 
     def value(self, written: Written, faults: Faults) -> int:
-        """The number."""
+        """The number, or the result of the expression."""
         text = written.node.value
         if not isinstance(text, str):
             return super().value(written, faults)
@@ -341,7 +341,7 @@ class Number(ValueType):
         return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> float:
-        """The number."""
+        """The number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
         return float(number)

@@ -33,7 +33,7 @@ class Window:
         return self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - 2 * self.padding
 
     def windows(self, places: Any, tap: Any) -> Any:
-        """How many windows of `tap` places there are over `places`, padded alike at both ends."""
+        """The number of windows of `tap` places over `places`, padded alike at both ends."""
         return (places + 2 * self.padding - self.dilation * (tap - 1) - 1) // self.stride + 1
 
     def fits(self, places: int, over: int, tap: int) -> bool:

@@ -268,7 +268,7 @@ def _index_problems(custom: Custom, term: Term, x: Term, where: Location) -> Ite
 
 
 def _window_problems(over: Window, name: str, sizes: Mapping[str, int], where: Location) -> Iterator[Problem]:
-    """As many windows as zeros alike at both ends make, or as a sequence with zeros before it makes."""
+    """Problems of a window whose count is neither that of even padding nor that of zeros before a sequence."""
     if over.tap not in sizes:
         yield Problem(where, f"`{over.tap}` has no size", f"state it in `dims`: `{over.tap}: 3`")
         return

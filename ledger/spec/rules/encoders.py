@@ -70,7 +70,7 @@ def encoders_see_all(model: Model, at: Places) -> Iterator[Problem]:
         if group.encodes_source and not seen.bidirectional:
             message = f"`{group.name}` is an encoder, and its tokens do not see those after them"
             yield Problem(at(f"{place}.attention"), message, "`bidirectional: true`")
-        for path, odd, help_text in _unknown_parts(group):
+        for path, odd, help_text in _unmodelled_parts(group):
             if odd:
                 message = f"`{group.name}` of a model with an encoder: {odd} is not modelled"
                 yield Problem(at(f"{place}.{path}"), message, help_text)
@@ -83,7 +83,7 @@ def encoders_see_all(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at("model.embedding.learned_positions"), message, "leave them out, or an encoder of `sound`")
 
 
-def _unknown_parts(group: Group) -> Iterator[tuple[str, str, str]]:
+def _unmodelled_parts(group: Group) -> Iterator[tuple[str, str, str]]:
     """Parts that a layer of either side may not have: the path, what the layer has (empty: nothing), and the remedy."""
     attention = group.attention
     yield "attention.kind", f"{attention.kind} attention" * (attention.kind != KIND), f"`kind: {KIND}`"

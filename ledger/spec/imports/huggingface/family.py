@@ -70,7 +70,7 @@ class Family:
     of_blocks: bool = False  # whether its layers are blocks, each written out whole
 
     def depth(self, values: Values) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(values["num_hidden_layers"])
 
     def document(self, values: Values) -> Part:

@@ -1,4 +1,4 @@
-"""How layers of a model differ: the kind of each of them, from a configuration and back."""
+"""Patterns in which layers differ: the kind of each layer, from a configuration and back."""
 
 from __future__ import annotations
 

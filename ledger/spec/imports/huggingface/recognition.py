@@ -1,4 +1,4 @@
-"""Which family of transformers a model is of: the one whose configuration, read again, is the same model."""
+"""The family of transformers that a model is of: the one whose configuration, read again, is the same model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _match(name: str, family: Family, model: Model) -> FamilyMatch:
 
 
 def _differences(model: Model, described: Model) -> Iterator[str]:
-    """What a model has where a second one has something else, by the paths of a spec."""
+    """The values of a model that differ from those of a second one, by the paths of a spec."""
     spelt = {place: path for path, place in PLACES.items()}
     layers = dict.fromkeys(zip(_names(model), _names(described), strict=True))
     ours, theirs = _groups(model), _groups(described)

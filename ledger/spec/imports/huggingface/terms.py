@@ -1,4 +1,4 @@
-"""What a configuration says of a model, term by term, each read both ways: config.json to spec, spec to config.json."""
+"""The terms of a configuration, each read both ways: config.json to spec, spec to config.json."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def model(values: Values, title: str) -> dict[str, Any]:
     layer = values["normalization"] == "LayerNorm"
     parts = {
         name: {"attention": _attention(values, positions), "mlp": mlp, "norms": "pre"}
-        for name, mlp in (("dense", _dense(values)), ("experts", _experts(values)))
+        for name, mlp in (("dense", _dense_mlp(values)), ("experts", _expert_mlp(values)))
         if mlp
     }
     return {
@@ -222,7 +222,7 @@ def _attention(values: Values, positions: str) -> Part:
     }
 
 
-def _dense(values: Values) -> Part:
+def _dense_mlp(values: Values) -> Part:
     gated, width = values["swiglu"], values["ffn-hidden-size"]
     if width is None:  # a gated layer of as many parameters as four times the width, in steps of 64
         width = values["hidden-size"] * 8 // 3 // 64 * 64 if gated else 4 * values["hidden-size"]
@@ -235,7 +235,7 @@ def _dense(values: Values) -> Part:
     }
 
 
-def _experts(values: Values) -> Part | None:
+def _expert_mlp(values: Values) -> Part | None:
     if not values["num-experts"]:
         return None
     scores = values["moe-router-score-function"]
@@ -244,8 +244,8 @@ def _experts(values: Values) -> Part | None:
     shared = values["moe-shared-expert-intermediate-size"]
     return {
         "kind": "experts",
-        "d_ff": values["moe-ffn-hidden-size"] or _dense(values)["d_ff"],
-        "activation": _dense(values)["activation"],
+        "d_ff": values["moe-ffn-hidden-size"] or _dense_mlp(values)["d_ff"],
+        "activation": _dense_mlp(values)["activation"],
         "experts": values["num-experts"],
         "top_k": values["moe-router-topk"],
         "router": {
@@ -262,7 +262,7 @@ def _experts(values: Values) -> Part | None:
 
 
 def _kinds(values: Values) -> list[str]:
-    """Which layers have experts: every n-th, from the first on, or those that a list marks."""
+    """The kind of each layer: every n-th has experts, from the first on, or those that a list marks."""
     layers = values["num-layers"]
     if not values["num-experts"]:
         return ["dense"] * layers

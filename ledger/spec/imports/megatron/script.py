@@ -330,7 +330,6 @@ SPEAKS_OF_SIZES = tuple(
     """.split()  # noqa: SIM905 - as above
 )
 
-
 # --- arguments that are in no plan ---
 
 # What is written down, watched, loaded, learned: the beginnings of such arguments' names, `no-` left aside.
@@ -384,7 +383,6 @@ WHY: Mapping[str, str] = {
     "recompute-modules": "`recompute: {components: [...]}`",
     "use-precision-aware-optimizer": "`optimizer:` names a file that says what states are kept in",
 }
-
 
 # --- parsing of `--name value` arguments in shell scripts and files of arguments ---
 

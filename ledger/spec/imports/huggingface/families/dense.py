@@ -251,7 +251,6 @@ DENSE: Mapping[str, Family] = {
     ),
 }
 
-
 # --- Architectures that differ from Llama in a few operations. Defaults ---
 
 # Granite states a divisor of its logits; rounded so that it is the same read again.

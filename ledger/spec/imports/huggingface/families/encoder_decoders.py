@@ -226,7 +226,6 @@ WHISPER = Family(
 
 ENCODER_DECODERS: Mapping[str, Family] = {"t5": T5, "whisper": WHISPER}
 
-
 # --- encoders whose tokens see those after them ---
 
 ENCODERS: Mapping[str, Family] = {

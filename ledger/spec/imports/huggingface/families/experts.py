@@ -37,7 +37,6 @@ TEMPERATURE = terms.Term(
 )
 LLAMA = (*terms.OUTSIDE, *terms.norms("rms"), *terms.GROUPED)
 
-
 EXPERTS: Mapping[str, Family] = {
     "mixtral": Family(
         config="MixtralConfig",
@@ -170,7 +169,6 @@ EXPERTS: Mapping[str, Family] = {
         ignored=ROUTED_UNSHAPED | {"attn_scale", "floor_scale", "cache_implementation", "for_llm_compressor"},
     ),
 }
-
 
 # --- DeepSeek's architectures ---
 
@@ -310,7 +308,7 @@ def _inner(values: Values) -> str:
     return f"{stated} do not share {values['n_groups']} groups" if values["num_heads"] % values["n_groups"] else ""
 
 
-def _shared(values: Values) -> str:
+def _heads_not_shared(values: Values) -> str:
     """Heads of values share those of keys evenly."""
     heads, keys = values["linear_num_value_heads"], values["linear_num_key_heads"]
     return f"{heads} heads of values cannot share {keys} of keys" if heads % keys else ""
@@ -394,7 +392,7 @@ RECURRENT: Mapping[str, Family] = {
             *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
         ),
         patterns=(patterns.EVERY_STEP, patterns.LINEAR),
-        clashes={"linear_num_value_heads": _shared},
+        clashes={"linear_num_value_heads": _heads_not_shared},
         aliases={"num_local_experts": "num_experts"},
         ignored=ROUTED_UNSHAPED | {"max_window_layers", "sliding_window", "use_sliding_window"},
     ),

@@ -235,7 +235,7 @@ def _depths_differ(values: Values) -> str:
     return f"{depths} depths of {stages_of} stages" if stages_of != depths else ""
 
 
-def _is_narrow(values: Values) -> str:
+def _bottleneck_too_narrow(values: Values) -> str:
     least = min(values["hidden_sizes"])
     return f"a bottleneck of {least} channels" if values["layer_type"] == KINDS[0] and least < REDUCTION else ""
 
@@ -256,7 +256,7 @@ RESIDUAL: Mapping[str, Family] = {
         },
         terms=(),
         ignored=frozenset({"out_features", "out_indices", "stage_names", "reshape_last_stage"}),
-        clashes={"num_labels": names_differ, "depths": _depths_differ, "hidden_sizes": _is_narrow},
+        clashes={"num_labels": names_differ, "depths": _depths_differ, "hidden_sizes": _bottleneck_too_narrow},
         stack="stage",
         layers="resnet.encoder.stages",
         assumed={"image_size": f"images of {USUAL_SIDE} pixels, as the file says nothing of them"},
