@@ -9,7 +9,7 @@ from dataclasses import replace
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
 from ledger.spec.library import Library, read_once
 from ledger.spec.plan import PRICE_EXAMPLE
-from ledger.spec.problems import FLAG, Location, Problem, SpecError
+from ledger.spec.problems import FLAG, Problem, SpecError
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 
@@ -105,7 +105,8 @@ def _price_warnings(
         instead = f"priced at the {_text(figure)} on file for it" if figure else "not priced"
         message = f"the price is for {price_device}, and the plan runs on {device}: the run is {instead}"
         help_text = f"state one for {device}: {STATE_ONE}"
-        yield Problem(_price_place(expanded, stated), message, help_text, "price_is_of_the_device")
+        where = expanded.node.fields[PRICE[0]].keys.get(PRICE[1], stated.where)
+        yield Problem(where, message, help_text, "price_is_of_the_device")
     elif stated is None and on_file is None:
         help_text = f"state one: {STATE_ONE}; {LIST_PRICES}"
         yield Problem(expanded.named[DEVICE], no_price(device), help_text, "devices_have_a_price")
@@ -119,10 +120,6 @@ def no_price(device: str) -> str:
 def cluster_warnings(warnings: Iterable[Problem]) -> Iterator[Problem]:
     """The warnings, among a plan's, of a cluster described with another device."""
     return (warning for warning in warnings if warning.rule == CLUSTER_RULE)
-
-
-def _price_place(expanded: Expanded, price: Node) -> Location:
-    return expanded.node.fields[PRICE[0]].keys.get(PRICE[1], price.where)
 
 
 def _text(figure: Node) -> object:

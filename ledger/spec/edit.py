@@ -59,7 +59,7 @@ def _change_key(text: str, steps: Sequence[str], value: Any) -> str:
     """The text with one key changed."""
     holder = _compose_root(text)
     for depth, step in enumerate(steps):
-        entry = _find_entry(holder, step)
+        entry = next(((key, inner) for key, inner in holder.value if key.value == step), None)
         last = depth == len(steps) - 1
         if entry is None:
             return text if value is None else _add_entry(text, holder, step, _nest_value(steps[depth + 1 :], value))
@@ -93,10 +93,6 @@ def _compose_root(text: str) -> yaml.MappingNode:
     if not isinstance(root, yaml.MappingNode):
         raise TypeError("a spec that could be read is a mapping")
     return root
-
-
-def _find_entry(holder: yaml.MappingNode, step: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((key, inner) for key, inner in holder.value if key.value == step), None)
 
 
 def _nest_value(steps: Sequence[str], value: Any) -> Any:

@@ -58,7 +58,9 @@ def from_file(path: Path, typed: str = "") -> Source:
     file = printable(typed or str(path))
     try:
         if path.is_dir():
-            raise SpecError([Problem(Location(file), "a folder, not a file", _folder_listing(path))])
+            names = sorted(entry.name for entry in path.glob("*.yaml"))
+            listing = f"it holds {', '.join(names[:5])}" if names else ""
+            raise SpecError([Problem(Location(file), "a folder, not a file", listing)])
         content = read_bounded(path, LARGEST_TEXT)
     except FileNotFoundError:
         raise SpecError([Problem(Location(file), "no such file", _near_files(path))]) from None
@@ -102,11 +104,6 @@ def _read_piped(stdin: TextIO | None) -> str:
     return (
         decode(binary.read(LARGEST_TEXT + 1), STANDARD_INPUT) if binary is not None else stream.read(LARGEST_TEXT + 1)
     )
-
-
-def _folder_listing(folder: Path) -> str:
-    names = sorted(path.name for path in folder.glob("*.yaml"))
-    return f"it holds {', '.join(names[:5])}" if names else ""
 
 
 def _near_files(path: Path) -> str:

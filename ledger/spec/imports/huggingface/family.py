@@ -80,13 +80,12 @@ class Family:
         axes = [pattern.read(values) for pattern in self.patterns]
         kinds = list(zip(*axes, strict=True)) if axes else [()] * values["num_hidden_layers"]
         names = {layer_kinds: _group_name(layer_kinds, axes) for layer_kinds in dict.fromkeys(kinds)}
-        parts = {name: self._layer(values, layer_kinds) for layer_kinds, name in names.items()}
+        parts = {}
+        for layer_kinds, name in names.items():
+            layer_terms = [term for term in self.terms if not term.kinds or set(term.kinds) & set(layer_kinds)]
+            parts[name] = _pick(_nest_values((term, term.read(values)) for term in layer_terms), LAYER)
         layers = arranged([names[layer_kinds] for layer_kinds in kinds], parts, self.stack)
         return {**_pick(outside_layers, OUTSIDE), **layers, **_pick(outside_layers, AFTER)}
-
-    def _layer(self, values: Values, kinds: Sequence[str]) -> Part:
-        layer_terms = [term for term in self.terms if not term.kinds or set(term.kinds) & set(kinds)]
-        return _pick(_nest_values((term, term.read(values)) for term in layer_terms), LAYER)
 
     def configuration(self, model: Model) -> Values:
         """The fields whose values describe a model, as far as this family can say it."""
