@@ -14,99 +14,6 @@ from ledger.spec.quantities import QuantityError, parse
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
 
-LABELS = ("spec", "model", "source", "expect", "aliases")  # of a model: no shape follows from them
-CHANGED = "-changed"  # ends the name of a part with values of another that are changed
-
-
-def changed_model(base: Node, model: Node, name: str) -> Node:
-    """The model under a title of its own, without what is stated of `base`; unchanged where no value differs.
-
-    Its own labels stay. Values of the base are marked as those of `name`, with the publication that has them.
-    """
-    if not is_changed(base, model):
-        return model
-    inherited = {key for key in LABELS if key in base.fields and model.fields.get(key) is base.fields[key]}
-    published = base.fields.get("source")
-    new_labels = {"model": Node(changed_title(name), model.where)} if "model" in inherited else {}
-    as_of = f"as of {name}, which the model is changed from"
-    if published is not None and "source" in inherited:
-        stated = str(published.value)
-        new_labels["source"] = published if stated.startswith(as_of) else Node(f"{as_of} ({stated})", published.where)
-    for key in inherited - {"spec"}:
-        model = model.without(key)
-    return model.within(new_labels, {})
-
-
-def is_changed(base: Node, model: Node) -> bool:
-    """Whether a model says something else than its base, labels left out."""
-    return any(_plain_field(base, key) != _plain_field(model, key) for key in {*base.fields, *model.fields} - {*LABELS})
-
-
-def changed_title(name: str) -> str:
-    """The title of a model that was changed from the one of this name, and has no title of its own."""
-    return f"changed from {name}"
-
-
-def name_of_base(name: str) -> str:
-    """The name that a changed model was made from; any other name as it is."""
-    return name.removesuffix(CHANGED)
-
-
-def _plain_field(node: Node, key: str) -> object:
-    return node.fields[key].plain() if key in node.fields else None
-
-
-TO_HOST = ("host_link",)
-# The speed of a link by its path in an accelerator's spec, and where the speed stands at which it was measured.
-MEASURED: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("scaleup", "bandwidth"): ("scaleup", "measured"),
-    TO_HOST: ("host_link_measured",),
-}
-
-
-def with_measured_links(below: Node, above: Node) -> Node:
-    """The accelerator `above`, made by changing `below`: it says at which speed of a changed link transfers were timed.
-
-    Devices that share only the host's link were timed over that one.
-    """
-    for path, measured in MEASURED.items():
-        old, new = _value_at(below, path), _value_at(above, path)
-        if old is None or new is None or _is_same(old, new) or _value_at(above, measured) is not None:
-            continue
-        timed_over = _value_at(below, TO_HOST) if _is_zero(old) else old
-        above = _put_value(above, measured, timed_over) if timed_over else above
-    return above
-
-
-def _value_at(node: Node, path: tuple[str, ...]) -> Node | None:
-    """The value at a path, without its source."""
-    for key in path:
-        if key not in node.fields:
-            return None
-        node = node.fields[key]
-    return node.fields.get("value", node)
-
-
-def _is_same(old: Node, new: Node) -> bool:
-    """Whether two speeds are written alike, or neither is a link."""
-    return old.plain() == new.plain() or (_is_zero(old) and _is_zero(new))
-
-
-def _is_zero(speed: Node) -> bool:
-    """Whether there is no such link; a value that is no speed is reported elsewhere."""
-    try:
-        return parse(str(speed.value), "B/s") == 0
-    except QuantityError:
-        return False
-
-
-def _put_value(node: Node, path: tuple[str, ...], value: Node) -> Node:
-    """The mapping with a value at a path of mappings that are there."""
-    key, *remaining = path
-    inner = _put_value(node.fields[key], tuple(remaining), value) if remaining else value
-    return node.within({key: inner}, {key: value.where} if key not in node.keys else {})
-
-
 NAMED_PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
 DEFAULT_PARTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
 SERVING_PARTS: Mapping[str, str] = {**DEFAULT_PARTS, "stack": "serving"}  # of parts that a serving plan leaves out
@@ -337,3 +244,100 @@ def _slug(node: Node, kind: str) -> str:
     title = node.fields.get(kind)
     words = str(title.value).lower() if title is not None else "inline"
     return "-".join("".join(character if character.isalnum() else " " for character in words).split())
+
+
+# --- models that are changed from another one ---
+
+LABELS = ("spec", "model", "source", "expect", "aliases")  # of a model: no shape follows from them
+CHANGED = "-changed"  # ends the name of a part with values of another that are changed
+
+
+def changed_model(base: Node, model: Node, name: str) -> Node:
+    """The model under a title of its own, without what is stated of `base`; unchanged where no value differs.
+
+    Its own labels stay. Values of the base are marked as those of `name`, with the publication that has them.
+    """
+    if not is_changed(base, model):
+        return model
+    inherited = {key for key in LABELS if key in base.fields and model.fields.get(key) is base.fields[key]}
+    published = base.fields.get("source")
+    new_labels = {"model": Node(changed_title(name), model.where)} if "model" in inherited else {}
+    as_of = f"as of {name}, which the model is changed from"
+    if published is not None and "source" in inherited:
+        stated = str(published.value)
+        new_labels["source"] = published if stated.startswith(as_of) else Node(f"{as_of} ({stated})", published.where)
+    for key in inherited - {"spec"}:
+        model = model.without(key)
+    return model.within(new_labels, {})
+
+
+def is_changed(base: Node, model: Node) -> bool:
+    """Whether a model says something else than its base, labels left out."""
+    return any(_plain_field(base, key) != _plain_field(model, key) for key in {*base.fields, *model.fields} - {*LABELS})
+
+
+def changed_title(name: str) -> str:
+    """The title of a model that was changed from the one of this name, and has no title of its own."""
+    return f"changed from {name}"
+
+
+def name_of_base(name: str) -> str:
+    """The name that a changed model was made from; any other name as it is."""
+    return name.removesuffix(CHANGED)
+
+
+def _plain_field(node: Node, key: str) -> object:
+    return node.fields[key].plain() if key in node.fields else None
+
+
+# --- links that are changed from measured ones ---
+
+TO_HOST = ("host_link",)
+# The speed of a link by its path in an accelerator's spec, and where the speed stands at which it was measured.
+MEASURED: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("scaleup", "bandwidth"): ("scaleup", "measured"),
+    TO_HOST: ("host_link_measured",),
+}
+
+
+def with_measured_links(below: Node, above: Node) -> Node:
+    """The accelerator `above`, made by changing `below`: it says at which speed of a changed link transfers were timed.
+
+    Devices that share only the host's link were timed over that one.
+    """
+    for path, measured in MEASURED.items():
+        old, new = _value_at(below, path), _value_at(above, path)
+        if old is None or new is None or _is_same(old, new) or _value_at(above, measured) is not None:
+            continue
+        timed_over = _value_at(below, TO_HOST) if _is_zero(old) else old
+        above = _put_value(above, measured, timed_over) if timed_over else above
+    return above
+
+
+def _value_at(node: Node, path: tuple[str, ...]) -> Node | None:
+    """The value at a path, without its source."""
+    for key in path:
+        if key not in node.fields:
+            return None
+        node = node.fields[key]
+    return node.fields.get("value", node)
+
+
+def _is_same(old: Node, new: Node) -> bool:
+    """Whether two speeds are written alike, or neither is a link."""
+    return old.plain() == new.plain() or (_is_zero(old) and _is_zero(new))
+
+
+def _is_zero(speed: Node) -> bool:
+    """Whether there is no such link; a value that is no speed is reported elsewhere."""
+    try:
+        return parse(str(speed.value), "B/s") == 0
+    except QuantityError:
+        return False
+
+
+def _put_value(node: Node, path: tuple[str, ...], value: Node) -> Node:
+    """The mapping with a value at a path of mappings that are there."""
+    key, *remaining = path
+    inner = _put_value(node.fields[key], tuple(remaining), value) if remaining else value
+    return node.within({key: inner}, {key: value.where} if key not in node.keys else {})

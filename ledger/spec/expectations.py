@@ -78,8 +78,7 @@ def _asserted_value(written: Written, key: str, faults: Faults) -> float | None:
     try:
         exact = value(key, amount)
     except QuantityError as error:
-        problem = Problem(written.node.where, f"`{key}`: {error.message}", error.help)
-        faults.append(Fault(written.path, problem))
+        faults.append(Fault(written.path, Problem(written.node.where, f"`{key}`: {error.message}", error.help)))
         return None
     return int(exact) if exact.denominator == 1 else float(exact)
 

@@ -231,8 +231,8 @@ def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...
     problems = [*expanded.problems, *(fault.problem for fault in faults), *check_rules(rules, built, at)]
     plan = None
     if not unsound and all(part in built for part in PARTS):
-        heeded = check_rules(WARNINGS, built, at) if rules else ()
-        warnings = () if problems else (*heeded, *expanded.warnings)
+        broken_warnings = check_rules(WARNINGS, built, at) if rules else ()
+        warnings = () if problems else (*broken_warnings, *expanded.warnings)
         plan = build.plan(built, node, reading, at, warnings)
     return Draft(plan, tuple(problems), expanded.texts)
 

@@ -43,6 +43,45 @@ from ledger.spec.structures import (
 from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.values import Choice, Date, Integer, Quantity, Size, String
 
+__all__ = [
+    "MLP",
+    "Accelerator",
+    "Assumptions",
+    "Attention",
+    "Cluster",
+    "ComponentStep",
+    "Curve",
+    "Custom",
+    "Expectation",
+    "Group",
+    "Kernels",
+    "Lengths",
+    "Lora",
+    "Model",
+    "Norm",
+    "Offload",
+    "Operations",
+    "Optimizer",
+    "Origin",
+    "Overlap",
+    "Parallelism",
+    "Plan",
+    "Precision",
+    "Price",
+    "Reading",
+    "Recompute",
+    "Replay",
+    "Router",
+    "Run",
+    "Serve",
+    "Shared",
+    "Stack",
+    "Stages",
+    "Train",
+]
+BATCH = Size(most=1_000_000_000)
+PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
+DATE = Date()
 LAYER_COUNT = Integer(1, 100_000)
 TRAINED_NAMES = ListOf(String(), 1, unique=True)
 
@@ -180,47 +219,6 @@ class Train:
         return (
             cls() if kind == "kind" else cls("lora", lora=values[kind]) if kind == "lora" else cls(kind, values[kind])
         )
-
-
-__all__ = [
-    "MLP",
-    "Accelerator",
-    "Assumptions",
-    "Attention",
-    "Cluster",
-    "ComponentStep",
-    "Curve",
-    "Custom",
-    "Expectation",
-    "Group",
-    "Kernels",
-    "Lengths",
-    "Lora",
-    "Model",
-    "Norm",
-    "Offload",
-    "Operations",
-    "Optimizer",
-    "Origin",
-    "Overlap",
-    "Parallelism",
-    "Plan",
-    "Precision",
-    "Price",
-    "Reading",
-    "Recompute",
-    "Replay",
-    "Router",
-    "Run",
-    "Serve",
-    "Shared",
-    "Stack",
-    "Stages",
-    "Train",
-]
-BATCH = Size(most=1_000_000_000)
-PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
-DATE = Date()
 
 
 @dataclass(frozen=True)

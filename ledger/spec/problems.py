@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 Made = TypeVar("Made")
-MOST_PROBLEMS = 100  # that are told of one input; who has more has one cause
+MOST_PROBLEMS = 100  # that are reported of one input; who has more has one cause
 FLAG = "--set "  # begins the file of a place in what was typed
 
 
@@ -15,7 +15,7 @@ FLAG = "--set "  # begins the file of a place in what was typed
 class Location:
     """A place in a text: `file` as the user typed it, `line` and `column` counted from 1.
 
-    `because`: why a value that is written elsewhere, or nowhere, has its problems told here.
+    `because`: why a value that is written elsewhere, or nowhere, has its problems reported here.
     """
 
     file: str

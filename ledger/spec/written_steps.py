@@ -138,8 +138,7 @@ def _sum_problems(step: ComponentStep, einsum: tuple[Term, Term, Term], where: s
         message = f"`{stray[0]}` is in no operand" if stray else "a dim is in the result twice"
         yield Problem(at(where), message, "the result has dims of the operands, each once")
     if not stray and set(out) >= {*first, *second}:
-        message = "it sums over no dim"
-        yield Problem(at(where), message, "`multiply: [a, b]` is a product element by element")
+        yield Problem(at(where), "it sums over no dim", "`multiply: [a, b]` is a product element by element")
     unsummed = [name for name in {*first, *second} if name not in out and (name in first) != (name in second)]
     if unsummed:
         message = f"`{unsummed[0]}` is in one operand and not in the result"

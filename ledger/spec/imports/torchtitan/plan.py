@@ -337,8 +337,7 @@ def settings_left_out(job: TorchtitanJob) -> Iterator[Problem]:
         is_carried = key in CARRIED or (section in MESH and last in OF_THE_MESH)
         unrelated = any(key == name or key.startswith(f"{name}.") for name in UNRELATED)
         if not is_carried and not unrelated and value not in SWITCHED_OFF:
-            help_text = WHY.get(key.rpartition(".")[2], BY_HAND)
-            yield Problem(job.place(key), f"`{key}` is not carried over", help_text)
+            yield Problem(job.place(key), f"`{key}` is not carried over", WHY.get(key.rpartition(".")[2], BY_HAND))
 
 
 # --- number formats ---
