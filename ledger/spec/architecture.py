@@ -55,10 +55,10 @@ class Block:
 def alike(groups: Iterable[Any]) -> tuple[Any, ...]:
     """The groups with the steps of those that they are like, with their own sizes; what names none stays as it is."""
     groups = tuple(groups)
-    written = {group.name: group.block for group in groups if group.block and not group.block.like}
+    templates = {group.name: group.block for group in groups if group.block and not group.block.like}
     completed = []
     for group in groups:
-        template = written.get(group.block.like) if group.block else None
+        template = templates.get(group.block.like) if group.block else None
         if template is None:
             completed.append(group)
         else:
@@ -338,8 +338,8 @@ class Model:
         """The group of every layer, from the embedding to the head."""
         if not self.order:
             return tuple(group for group in self.groups for _ in range(group.repeat))
-        named = {group.name: group for group in self.groups}
-        pattern = [named[name] for name in self.order]
+        by_name = {group.name: group for group in self.groups}
+        pattern = [by_name[name] for name in self.order]
         return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
 
     def group_of(self, unit: str) -> Group:

@@ -102,14 +102,14 @@ class Custom:
     def sees_later(self) -> bool:
         """Whether a window over the sequence reaches beyond the token that it is for."""
         sizes = dict(self.dims)
-        return any(over.padding < over.dilation * (sizes.get(over.tap, 1) - 1) for _, over in self._token_windows())
+        return any(span.padding < span.dilation * (sizes.get(span.tap, 1) - 1) for _, span in self._token_windows())
 
     def _token_windows(self) -> Iterator[tuple[ComponentStep, Window]]:
         """The windows over the sequence, each with its step."""
         for step in self.steps:
             einsum = parsed(step.einsum) if step.kind == "einsum" else None
-            read = einsum[0] if einsum else ()
-            yield from ((step, over) for index in read if (over := window(index)) and over.over == GIVEN[1])
+            operand = einsum[0] if einsum else ()
+            yield from ((step, span) for index in operand if (span := window(index)) and span.over == GIVEN[1])
 
     @property
     def shapes(self) -> Mapping[str, Term]:
@@ -135,16 +135,16 @@ class Custom:
         A sequence, whatever its length is, has so many windows as tokens.
         """
         sizes, padding, causal = dict(self.dims), [], False
-        through = [(name, over) for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True)
-                   if (over := window(index))]  # fmt: skip
-        for name, over in through:
-            tap = sizes[over.tap]
+        spans = [(name, span) for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True)
+                   if (span := window(index))]  # fmt: skip
+        for name, span in spans:
+            tap = sizes[span.tap]
             if name in sizes:
-                before_only = not over.fits(sizes[name], sizes[over.over], tap)
+                before_only = not span.fits(sizes[name], sizes[span.over], tap)
             else:
-                before_only = over.padding == over.dilation * (tap - 1) > 0
+                before_only = span.padding == span.dilation * (tap - 1) > 0
             causal |= before_only
-            padding.append((over.padding, 0 if before_only else over.padding))
+            padding.append((span.padding, 0 if before_only else span.padding))
         return tuple(padding) if causal else ()
 
     @property
@@ -160,9 +160,9 @@ class Custom:
     def windows(self, d_model: int) -> int:
         """Elements that a decoder keeps of earlier tokens for windows over the sequence."""
         sizes, elements = {**dict(self.dims), GIVEN[2]: d_model}, 0
-        for step, over in self._token_windows():
+        for step, span in self._token_windows():
             elements_per_token = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
-            elements += over.dilation * (sizes[over.tap] - 1) * elements_per_token
+            elements += span.dilation * (sizes[span.tap] - 1) * elements_per_token
         return elements
 
     def _keys(self) -> Iterator[str]:
@@ -198,13 +198,13 @@ def custom(
     split: Mapping[str, tuple[str, ...]],
 ) -> Custom:
     """The component; a step is from the one before, and named by what it does, where it does not say."""
-    named: list[ComponentStep] = []
+    named_steps: list[ComponentStep] = []
     for step in steps:
-        name = step.name or f"{step.kind}_{len(named) + 1}"
-        before = named[-1].name if named else "x"
-        named.append(replace(step, name=name, of=step.of or (before,)))
+        name = step.name or f"{step.kind}_{len(named_steps) + 1}"
+        previous = named_steps[-1].name if named_steps else "x"
+        named_steps.append(replace(step, name=name, of=step.of or (previous,)))
     pairs = tuple((name, tuple(axes.split())) for name, axes in weights.items())
-    return Custom(tuple(dims.items()), pairs, tuple(named), tuple(split.items()))
+    return Custom(tuple(dims.items()), pairs, tuple(named_steps), tuple(split.items()))
 
 
 def stated(values: Values) -> Values:

@@ -44,8 +44,8 @@ def for_its_device(expanded: Expanded, file: Node, source: Source, library: Libr
 def price_on_file(expanded: Expanded, source: Source, library: Library) -> ResolvedPart | None:
     """The library's price of the plan's accelerator, or of what that is based on; raises SpecError."""
     prices = library.names(PRICE[1])
-    named = next((name for name in device_names(expanded) if name in prices), None)
-    return resolve(Node(named, expanded.named[DEVICE]), PRICE[1], source, library) if named else None
+    device = next((name for name in device_names(expanded) if name in prices), None)
+    return resolve(Node(device, expanded.named[DEVICE]), PRICE[1], source, library) if device else None
 
 
 def device_names(expanded: Expanded) -> tuple[str, ...]:
@@ -69,12 +69,12 @@ def _put_price_in_place(expanded: Expanded, stated: Node | None, on_file: Resolv
 
 def _price_device(expanded: Expanded, price: Node, file: Node, source: Source, library: Library) -> str:
     """The device that a stated price is for, where that is not the plan's; a typed figure is for the plan's."""
-    named, figure = price.fields.get(DEVICE), price.fields.get(FIGURE)
-    typed = figure is None or _is_typed(figure)
-    if named is not None and (_is_typed(named) or not typed):
-        return "" if is_device(str(named.value), expanded, library) else str(named.value)
+    device_node, figure = price.fields.get(DEVICE), price.fields.get(FIGURE)
+    is_typed = figure is None or _is_typed(figure)
+    if device_node is not None and (_is_typed(device_node) or not is_typed):
+        return "" if is_device(str(device_node.value), expanded, library) else str(device_node.value)
     accelerator = file.fields.get(DEVICE)
-    if typed or accelerator is None:
+    if is_typed or accelerator is None:
         return ""
     with suppress(SpecError):
         part = resolve(accelerator, DEVICE, source, library)

@@ -168,15 +168,15 @@ def _line_end(text: str, start: int) -> int:
 
 def _remove_entry(text: str, holder: yaml.MappingNode, key: yaml.Node) -> str:
     """The text without an entry: with its comma in brackets, with its lines in a block."""
-    place = next(at for at, entry in enumerate(holder.value) if entry[0] is key)
+    place = next(index for index, entry in enumerate(holder.value) if entry[0] is key)
     inner = holder.value[place][1]
     end = max(_node_end(inner), text.index(":", key.end_mark.index) + 1)
     if holder.flow_style:
         if len(holder.value) == 1:
             return text[: key.start_mark.index] + text[end:]
         if place:  # from the end of the entry before
-            before = holder.value[place - 1][1]
-            return text[: _node_end(before)] + text[end:]
+            previous = holder.value[place - 1][1]
+            return text[: _node_end(previous)] + text[end:]
         return text[: key.start_mark.index] + text[holder.value[1][0].start_mark.index :]
     if len(holder.value) == 1:
         return f"{text[: key.start_mark.index]}{{}}{text[_trim_line_breaks(text, end) :]}"

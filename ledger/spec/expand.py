@@ -121,19 +121,21 @@ def resolve(node: Node, kind: str, source: Source, library: Library, depth: int 
     if depth > LONGEST_CHAIN:
         message = f"more than {LONGEST_CHAIN} parts are based on each other"
         raise SpecError([Problem(node.where, message, "is there a circle?")])
-    named = node if isinstance(node.value, str) else node.fields.get("base", _only_name(node))
-    if named is None or not isinstance(named.value, str):
+    reference = node if isinstance(node.value, str) else node.fields.get("base", _only_name(node))
+    if reference is None or not isinstance(reference.value, str):
         return _resolve_inner_part(ResolvedPart(node, _slug(node, kind), {}), kind, source, library, depth)
-    file = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else source)
+    file = library.find(
+        kind, reference.value, reference.where, HERE if reference.where.file.startswith(FLAG) else source
+    )
     texts = {file.file: file.text}
     try:
-        below = (_committed_part if file.revision else _read_part)(file, kind, library, depth + 1)
+        base = (_committed_part if file.revision else _read_part)(file, kind, library, depth + 1)
     except SpecError as error:
         raise SpecError(error.problems, {**texts, **error.sources}) from error
-    part = replace(below, name=file.name, texts={**texts, **below.texts}, bases=(file.name, *below.bases))
-    if named is node:
+    part = replace(base, name=file.name, texts={**texts, **base.texts}, bases=(file.name, *base.bases))
+    if reference is node:
         return part
-    overrides = {key: inner for key, inner in node.fields.items() if key != "base" and inner is not named}
+    overrides = {key: inner for key, inner in node.fields.items() if key != "base" and inner is not reference}
     merged = merge(part.node, Node(overrides, node.where, node.keys))
     overridden = _override_part(part, merged, kind)
     return (
@@ -182,8 +184,10 @@ def _resolve_inner_part(part: ResolvedPart, kind: str, source: Source, library: 
     inner = resolve(inner_node, kind, source, library, depth + 1)
     # A name alone would stand for a part.
     name = {"name": Node(inner.name, inner_node.where)} if inner.node.fields else {}
-    named = inner.node.within(name, {})
-    return replace(part, node=part.node.within({INNER_PARTS[kind]: named}, {}), texts={**part.texts, **inner.texts})
+    named_part = inner.node.within(name, {})
+    return replace(
+        part, node=part.node.within({INNER_PARTS[kind]: named_part}, {}), texts={**part.texts, **inner.texts}
+    )
 
 
 def with_inner_parts(expanded: Expanded, source: Source, library: Library) -> Expanded:
@@ -204,14 +208,14 @@ def with_inner_parts(expanded: Expanded, source: Source, library: Library) -> Ex
     return expanded
 
 
-def merge(below: Node, above: Node) -> Node:
-    """`above` over `below`: mappings entry by entry, all else replaced whole; a sourced value is one value."""
-    if not isinstance(below.value, Mapping) or not isinstance(above.value, Mapping) or "value" in above.fields:
-        return above
+def merge(base: Node, changed: Node) -> Node:
+    """`changed` over `base`: mappings entry by entry, all else replaced whole; a sourced value is one value."""
+    if not isinstance(base.value, Mapping) or not isinstance(changed.value, Mapping) or "value" in changed.fields:
+        return changed
     fields = {
-        key: merge(below.fields[key], node) if key in below.fields else node for key, node in above.fields.items()
+        key: merge(base.fields[key], node) if key in base.fields else node for key, node in changed.fields.items()
     }
-    return Node({**below.fields, **fields}, above.where, {**below.keys, **above.keys})
+    return Node({**base.fields, **fields}, changed.where, {**base.keys, **changed.keys})
 
 
 def assume_fabric(expanded: Expanded, source: Source, library: Library) -> Expanded:
@@ -300,18 +304,18 @@ MEASURED: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-def with_measured_links(below: Node, above: Node) -> Node:
-    """The accelerator `above`, made by changing `below`: it says at which speed of a changed link transfers were timed.
+def with_measured_links(base: Node, changed: Node) -> Node:
+    """The accelerator `changed` from `base`: it says at which speed of a changed link transfers were timed.
 
     Devices that share only the host's link were timed over that one.
     """
     for path, measured in MEASURED.items():
-        old, new = _value_at(below, path), _value_at(above, path)
-        if old is None or new is None or _is_same(old, new) or _value_at(above, measured) is not None:
+        old, new = _value_at(base, path), _value_at(changed, path)
+        if old is None or new is None or _is_same(old, new) or _value_at(changed, measured) is not None:
             continue
-        timed_over = _value_at(below, TO_HOST) if _is_zero(old) else old
-        above = _put_value(above, measured, timed_over) if timed_over else above
-    return above
+        timed_over = _value_at(base, TO_HOST) if _is_zero(old) else old
+        changed = _put_value(changed, measured, timed_over) if timed_over else changed
+    return changed
 
 
 def _value_at(node: Node, path: tuple[str, ...]) -> Node | None:

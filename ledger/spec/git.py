@@ -119,7 +119,7 @@ def open_revision(name: str) -> Revision:
     """The revision that git knows by a name, of the repository around the current folder; raises SpecError."""
     try:
         tree = ask_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}"]).decode().strip()
-        top, prefix = (one_line(["rev-parse", asked]) for asked in ("--show-toplevel", "--show-prefix"))
+        top, prefix = (one_line(["rev-parse", option]) for option in ("--show-toplevel", "--show-prefix"))
     except SpecError as error:
         help_text = "`git log` has the revisions; a shallow clone lacks most of them (`git fetch --unshallow`)"
         message = f"git knows no revision {name!r} here: {error.problems[0].message.removeprefix('git: ')}"

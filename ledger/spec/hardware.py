@@ -199,11 +199,11 @@ class Accelerator:
 
     def with_links(self, scaleup: float, host: float) -> Accelerator:
         """The device with links of these speeds, B/s; its transfers were measured over the links that it had."""
-        had = self.scaleup_bandwidth or (self.host_bandwidth if scaleup else 0.0)
+        bandwidth_before = self.scaleup_bandwidth or (self.host_bandwidth if scaleup else 0.0)
         return replace(
             self,
             scaleup_bandwidth=scaleup,
-            scaleup_measured=self.scaleup_measured or had,
+            scaleup_measured=self.scaleup_measured or bandwidth_before,
             host_bandwidth=host,
             host_measured=self.host_measured or self.host_bandwidth,
         )

@@ -158,11 +158,11 @@ class Library:
 
     def _list_files(self, folder: Path, pattern: str = "*.yaml") -> Iterable[Path]:
         """The specs in a folder of the library."""
-        below, _, suffix = pattern.rpartition("/")
-        inner = self._committed_path(folder / below)
+        subfolder, _, suffix = pattern.rpartition("/")
+        inner = self._committed_path(folder / subfolder)
         if self.revision and inner:
             names = _names_at(self.revision, inner)
-            return (folder / below / name for name in names if PurePosixPath(name).match(suffix))
+            return (folder / subfolder / name for name in names if PurePosixPath(name).match(suffix))
         return folder.glob(pattern)
 
     def _has_file(self, path: Path) -> bool:
@@ -229,11 +229,11 @@ _IN_USE: ContextVar[Library | None] = ContextVar("library in use", default=None)
 @contextmanager
 def using(library: Library) -> Iterator[None]:
     """Within it, the default library is this one: a sealed report is made from the files that it carries."""
-    before = _IN_USE.set(library)
+    previous = _IN_USE.set(library)
     try:
         yield
     finally:
-        _IN_USE.reset(before)
+        _IN_USE.reset(previous)
 
 
 def default_library() -> Library:

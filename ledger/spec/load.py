@@ -225,15 +225,15 @@ def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, expanded.names)
-    at = Places(
+    places = Places(
         build.origins(node, expanded.named), tuple(_dense_peaks(node, built.get("accelerator"), reading.library))
     )
-    problems = [*expanded.problems, *(fault.problem for fault in faults), *check_rules(rules, built, at)]
+    problems = [*expanded.problems, *(fault.problem for fault in faults), *check_rules(rules, built, places)]
     plan = None
     if not unsound and all(part in built for part in PARTS):
-        broken_warnings = check_rules(WARNINGS, built, at) if rules else ()
+        broken_warnings = check_rules(WARNINGS, built, places) if rules else ()
         warnings = () if problems else (*broken_warnings, *expanded.warnings)
-        plan = build.plan(built, node, reading, at, warnings)
+        plan = build.plan(built, node, reading, places, warnings)
     return Draft(plan, tuple(problems), expanded.texts)
 
 

@@ -63,9 +63,9 @@ class AskOf(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Stated:
         """The class and its values."""
-        before = len(faults)
+        fault_count = len(faults)
         values = ValuesOf(self.cls).value(written, faults)
-        if len(faults) == before:
+        if len(faults) == fault_count:
             faults.extend(self.check(written, values))
         return Stated(self.cls, values)
 

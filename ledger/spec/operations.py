@@ -93,9 +93,9 @@ class Operations:
 
 def stood_in(part: str) -> tuple[Row, ...]:
     """The rows of a part whose values are kept here: they are read where they stood before."""
-    here = {row.key: row for row in field_rows(Operations)}
+    own_rows = {row.key: row for row in field_rows(Operations)}
     return tuple(
-        replace(here[key], key=old, attribute="", meaning=f"{here[key].meaning} Now `{NAME}.{key}`.")
-        for (of, old), key in STOOD.items()
-        if of == part
+        replace(own_rows[key], key=old, attribute="", meaning=f"{own_rows[key].meaning} Now `{NAME}.{key}`.")
+        for (old_part, old), key in STOOD.items()
+        if old_part == part
     )

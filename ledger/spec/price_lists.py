@@ -77,7 +77,7 @@ class PriceOf(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Any:
         """The price; faults of its class and parameters are in the words of its form."""
-        before, price = len(faults), written.node
+        fault_count, price = len(faults), written.node
         kernel, stated, parameters = (
             _plain_text(price, "what"),
             _plain_text(price, "form"),
@@ -93,7 +93,7 @@ class PriceOf(PartOf):
         if parameters is not None and form in priced_forms():
             faults += (Fault(written.path, problem) for problem in parameter_problems(kernel, form, parameters))
         value = super().value(written, faults)
-        return value if all(fault.harmless for fault in faults[before:]) else None
+        return value if all(fault.harmless for fault in faults[fault_count:]) else None
 
 
 def _plain_text(price: Node, key: str) -> str:

@@ -146,9 +146,11 @@ class Fields(ValueType):
 
     def value(self, written: Written, faults: Faults) -> Any:
         """The values as `make` joins them; None where one is unsound, and where a base is still to be found."""
-        before = len(faults)
+        fault_count = len(faults)
         values = self.values(written, faults)
-        sound = all(fault.harmless for fault in faults[before:]) and not (self.based and "base" in written.node.fields)
+        sound = all(fault.harmless for fault in faults[fault_count:]) and not (
+            self.based and "base" in written.node.fields
+        )
         return self.make(values) if sound else None
 
     @property
@@ -163,9 +165,9 @@ class Fields(ValueType):
         for key, node in heeded(written, written.node.fields.items(), faults):
             row = self.by_key.get(key)
             if row is not None:
-                before = len(faults)
+                fault_count = len(faults)
                 value = row.type.read(written.inner(key, node, row.meaning), faults)
-                if row.attribute and all(fault.harmless for fault in faults[before:]):
+                if row.attribute and all(fault.harmless for fault in faults[fault_count:]):
                     values.update(value if row.attribute == EACH else {row.attribute: value})
             elif self.others is not None:
                 values[key] = self.others.read(written.inner(key, node), faults)
@@ -368,9 +370,9 @@ class Made(ValueType):
 
     def value(self, written: Written, faults: Faults) -> Any:
         """The result of `make` for a sound value, else None."""
-        before = len(faults)
+        fault_count = len(faults)
         value = self.inner.read(written, faults)
-        return None if faults[before:] else self.make(value)
+        return None if faults[fault_count:] else self.make(value)
 
     @property
     def form(self) -> str:

@@ -68,7 +68,7 @@ def has_windows(einsum: str) -> bool:
 def names(term: Term) -> Term:
     """The dims of a term, both dims of a window among them."""
     pairs = ((index, window(index)) for index in term)
-    return tuple(name for index, over in pairs for name in ((over.over, over.tap) if over else (index,)))
+    return tuple(name for index, span in pairs for name in ((span.over, span.tap) if span else (index,)))
 
 
 @lru_cache(maxsize=4096)
@@ -121,12 +121,12 @@ class Roles:
     @property
     def filter(self) -> Term:
         """The order of dims in which PyTorch has the weight."""
-        return (*self.groups, *self.filters, *self.channels, *(over.tap for over in self.windows))
+        return (*self.groups, *self.filters, *self.channels, *(span.tap for span in self.windows))
 
     @property
     def result(self) -> Term:
         """The order of dims in which PyTorch writes the result."""
-        return (self.batch, *self.groups, *self.filters, *(over.over for over in self.windows))
+        return (self.batch, *self.groups, *self.filters, *(span.over for span in self.windows))
 
 
 def unpadded(einsum: str) -> str:
@@ -138,16 +138,16 @@ def unpadded(einsum: str) -> str:
 def roles(einsum: str) -> Roles | None:
     """The roles of a convolution's dims; None where the text is none that PyTorch has."""
     first, second, out = terms(einsum)
-    through = tuple(over for index in first if (over := window(index)))
+    spans = tuple(span for index in first if (span := window(index)))
     plain = tuple(index for index in first if window(index) is None)
     batch = [name for name in plain if name in out and name not in second]
     groups = tuple(name for name in second if name in plain and name in out)
     channels = tuple(name for name in second if name in plain and name not in out)
-    taps = {axis.tap for axis in through}
+    taps = {axis.tap for axis in spans}
     filters = tuple(name for name in second if name not in plain and name not in taps)
     if len(batch) != 1:
         return None
-    convolution = Roles(batch[0], groups, channels, filters, through)
+    convolution = Roles(batch[0], groups, channels, filters, spans)
     pairs = ((plain, convolution.operand), (second, convolution.filter), (out, convolution.result))
     is_complete = all(set(named) == set(expected) for named, expected in pairs)
     return convolution if is_complete and taps <= {*second} and len(out) == len(convolution.result) else None

@@ -231,23 +231,29 @@ def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str,
         message = f"`{pattern}` is no reduction of one operand over named dims"
         yield Problem(at(where), message, "`batch wide (2*rows+tall-1) (2*columns+broad-1) -> batch wide rows columns`")
         return
-    read, out = both_sides
-    windows_read = [over for index in read if (over := window(index))]
-    windows_kept = tuple(over.over if (over := window(index)) else index for index in read)
+    operand, out = both_sides
+    windows_read = [span for index in operand if (span := window(index))]
+    windows_kept = tuple(span.over if (span := window(index)) else index for index in operand)
     if windows_read:
         good = (
-            out == windows_kept and all(map(window, read[-len(windows_read) :])) and len(read) - len(windows_read) == 2
+            out == windows_kept
+            and all(map(window, operand[-len(windows_read) :]))
+            and len(operand) - len(windows_read) == 2
         )
         expected = f"`{' '.join(windows_kept)}`, windows last, after two other dims"
     else:
-        good = step.kind == "mean" and out == tuple(name for name in read if name in out) and 0 < len(out) < len(read)
+        good = (
+            step.kind == "mean"
+            and out == tuple(name for name in operand if name in out)
+            and 0 < len(out) < len(operand)
+        )
         expected = (
             "some of the dims that are read, in their order" if step.kind == "mean" else "windows: `(2*rows+tall)`"
         )
     if not good:
-        yield Problem(at(where), f"{step.kind} of `{' '.join(read)}` to `{' '.join(out)}`", f"there are {expected}")
+        yield Problem(at(where), f"{step.kind} of `{' '.join(operand)}` to `{' '.join(out)}`", f"there are {expected}")
         return
-    yield from _index_problems(custom, read, x, at(where))
+    yield from _index_problems(custom, operand, x, at(where))
 
 
 def _index_problems(custom: Custom, term: Term, x: Term, where: Location) -> Iterator[Problem]:
@@ -258,33 +264,33 @@ def _index_problems(custom: Custom, term: Term, x: Term, where: Location) -> Ite
         return
     sizes = dict(custom.dims)
     for index, name in zip(term, x, strict=True):
-        over = window(index)
-        if over is None and index != name:
+        span = window(index)
+        if span is None and index != name:
             message = f"`{index}` stands where `{name}` is read"
             yield Problem(where, message, "dims are named in the order in which the tensor has them")
-        if over is not None:
-            yield from _window_problems(over, name, sizes, where)
+        if span is not None:
+            yield from _window_problems(span, name, sizes, where)
 
 
-def _window_problems(over: Window, name: str, sizes: Mapping[str, int], where: Location) -> Iterator[Problem]:
+def _window_problems(span: Window, name: str, sizes: Mapping[str, int], where: Location) -> Iterator[Problem]:
     """Problems of a window whose count is neither that of even padding nor that of zeros before a sequence."""
-    if over.tap not in sizes:
-        yield Problem(where, f"`{over.tap}` has no size", f"state it in `dims`: `{over.tap}: 3`")
+    if span.tap not in sizes:
+        yield Problem(where, f"`{span.tap}` has no size", f"state it in `dims`: `{span.tap}: 3`")
         return
     if name in GIVEN:  # a sequence, whatever its length is
-        tap, keeps_dim = sizes[over.tap], over.over == name and over.stride == 1
-        reach = over.dilation * (tap - 1)
-        if not (keeps_dim and over.padding in (reach, reach / 2)):
+        tap, keeps_dim = sizes[span.tap], span.over == name and span.stride == 1
+        reach = span.dilation * (tap - 1)
+        if not (keeps_dim and span.padding in (reach, reach / 2)):
             message = f"windows over `{name}` that make another one"
-            half = f" or `({name}+{over.tap}-{reach // 2})`" if reach and reach % 2 == 0 and over.dilation == 1 else ""
-            yield Problem(where, message, f"`({name}+{over.tap}-{reach})`, which sees what is before{half}")
+            half = f" or `({name}+{span.tap}-{reach // 2})`" if reach and reach % 2 == 0 and span.dilation == 1 else ""
+            yield Problem(where, message, f"`({name}+{span.tap}-{reach})`, which sees what is before{half}")
         return
-    places, tap = sizes[name], sizes[over.tap]
-    count = over.windows(places, tap)
-    if over.over not in sizes:
-        yield Problem(where, f"`{over.over}` has no size", f"state it in `dims`: `{over.over}: {count}`")
-    elif not (over.fits(places, sizes[over.over], tap) or over.is_causal(places, sizes[over.over], tap)):
+    places, tap = sizes[name], sizes[span.tap]
+    count = span.windows(places, tap)
+    if span.over not in sizes:
+        yield Problem(where, f"`{span.over}` has no size", f"state it in `dims`: `{span.over}: {count}`")
+    elif not (span.fits(places, sizes[span.over], tap) or span.is_causal(places, sizes[span.over], tap)):
         message = (
-            f"{over.over} = {sizes[over.over]}, but windows of {over.tap} = {tap} over {name} = {places} are {count}"
+            f"{span.over} = {sizes[span.over]}, but windows of {span.tap} = {tap} over {name} = {places} are {count}"
         )
-        yield Problem(where, message, f"`{over.over}: {count}`, or another stride or padding")
+        yield Problem(where, message, f"`{span.over}: {count}`, or another stride or padding")

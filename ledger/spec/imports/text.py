@@ -53,11 +53,11 @@ def _model_lines(model: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group_lines(group: Mapping[str, Any]) -> Iterator[str]:
-    for at, (key, value) in enumerate(group.items()):
+    for index, (key, value) in enumerate(group.items()):
         if key in STEPPED:
             yield from (f"    {line}" for line in _part_lines(key, value))
             continue
-        yield f"  {'  ' if at else '- '}{key}: {_flow_text(value)}"
+        yield f"  {'  ' if index else '- '}{key}: {_flow_text(value)}"
 
 
 def _part_lines(key: str, part: Mapping[str, Any]) -> Iterator[str]:

@@ -239,8 +239,8 @@ def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
     previous, giver = _result_sizes(model.stem, STEM, at), "the stem"
     for group in model.groups:
         path = f"model.layers.{group.name}.block"
-        gives = _result_sizes(group.block, path, at)
-        if not (group.block and gives and previous):
+        sizes_given = _result_sizes(group.block, path, at)
+        if not (group.block and sizes_given and previous):
             return
         where = at(path)
         unknown = [name for name in group.block.takes[1:] if name not in dict(group.block.dims)]
@@ -248,14 +248,14 @@ def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
             message = f"`{group.name}` starts from `{' '.join(group.block.takes)}`"
             yield Problem(where, message, f"`batch`, then dims of its own{_unknown_note(unknown)}")
             return
-        for before, name in ((previous, giver), *((gives, "the layer before"),) * (group.repeat > 1)):
+        for sizes_before, name in ((previous, giver), *((sizes_given, "the layer before"),) * (group.repeat > 1)):
             sizes_read = group.block.sizes_of(group.block.takes)
-            if sizes_read != before:
+            if sizes_read != sizes_before:
                 message = f"`{group.name}` starts from {_sizes_text(sizes_read)}, and {name} gives "
-                message += _sizes_text(before)
+                message += _sizes_text(sizes_before)
                 yield Problem(where, message, "sizes of `input` are those of what comes before")
                 return
-        previous, giver = gives, f"`{group.name}`"
+        previous, giver = sizes_given, f"`{group.name}`"
     if model.stem and model.groups and previous and previous[0] != model.d_model:
         message = f"d_model = {model.d_model}, and {giver} gives {previous[0]} channels"
         yield Problem(at("model.d_model"), message, f"`d_model: {previous[0]}`")

@@ -40,7 +40,9 @@ def encoders_have_decoders(model: Model, at: Places) -> Iterator[Problem]:
     sides = [group.encodes_source for group in model.groups]
     if sides != sorted(sides, reverse=True):
         late = next(
-            group for group, above in zip(model.groups[1:], sides, strict=False) if group.encodes_source > above
+            group
+            for group, previous_encodes in zip(model.groups[1:], sides, strict=False)
+            if group.encodes_source > previous_encodes
         )
         message = f"`{late.name}` is of an encoder, and stands after groups of the decoder"
         yield Problem(at(f"model.layers.{late.name}"), message, "groups of the encoder first")

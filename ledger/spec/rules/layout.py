@@ -225,12 +225,12 @@ def hosted_layers_are_alike(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:
     """Layers whose activations leave are the first of each stage, which otherwise treats its layers alike."""
-    asked = parallelism.offload.layers
-    if not asked or model.bare:
+    hosted = parallelism.offload.layers
+    if not hosted or model.bare:
         return
     layers = sum(group.repeat for group in model.groups)
-    if asked > layers:
-        message = f"offload of the activations of {asked} layers, but the model has {layers}"
+    if hosted > layers:
+        message = f"offload of the activations of {hosted} layers, but the model has {layers}"
         yield Problem(at(LAYERS), message, f"at most {layers}, or {ALL}")
     elif model.order:
         yield Problem(at(LAYERS), "layers are counted, but the model's groups take turns", ALL)

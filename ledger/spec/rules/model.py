@@ -64,15 +64,15 @@ def groups_take_turns(model: Model, at: Places) -> Iterator[Problem]:
     layers = sum(group.repeat for group in model.groups)
     turns = [model.order[layer % len(model.order)] for layer in range(layers)]
     repeats = {group.name: group.repeat for group in model.groups}
-    dealt = {name: turns.count(name) for name in names}
-    if dealt != repeats:
-        written = " and ".join(str(count) for count in repeats.values())
+    counts = {name: turns.count(name) for name in names}
+    if counts != repeats:
+        repeats_text = " and ".join(str(count) for count in repeats.values())
         if "model.order" not in at.origins:
-            message = f"alternating groups repeat {written} times"
+            message = f"alternating groups repeat {repeats_text} times"
             yield Problem(place, message, "groups that take turns repeat equally often")
             return
-        listed = ", ".join(f"`{name}` {count}" for name, count in dealt.items())
-        message = f"{layers} layers in this order do not repeat their groups {written} times"
+        listed = ", ".join(f"`{name}` {count}" for name, count in counts.items())
+        message = f"{layers} layers in this order do not repeat their groups {repeats_text} times"
         yield Problem(place, message, f"in this order: {listed}")
 
 

@@ -51,9 +51,9 @@ def recompute_counts_equal_layers(
 def recompute_counts_what_there_is(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
     """No more layers are recomputed than the model has, and every n-th of them is one at least."""
     layers = sum(group.repeat for group in model.groups)
-    asked = max(recompute.layers, recompute.segment, recompute.every)
-    if not model.bare and asked > layers:
-        message = f"{recompute.policy} = {asked}, but the model has {layers} layers"
+    counted = max(recompute.layers, recompute.segment, recompute.every)
+    if not model.bare and counted > layers:
+        message = f"{recompute.policy} = {counted}, but the model has {layers} layers"
         all_layers = "`every: 1`" if recompute.policy == "every" else "all of them"
         yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; {all_layers} is `full`")
 

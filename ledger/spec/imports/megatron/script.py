@@ -90,9 +90,11 @@ def _repeated_arguments(parsed: Iterable[Argument]) -> Iterator[Problem]:
     first: dict[str, Argument] = {}
     for argument in parsed:
         name = ALIASES.get(argument.name, argument.name)
-        before = first.setdefault(name, argument)
-        if name in UNDERSTOOD and before.value != argument.value:
-            message = f"`--{name}` was `{before.value}` in line {before.where.line}; this one holds: `{argument.value}`"
+        earlier = first.setdefault(name, argument)
+        if name in UNDERSTOOD and earlier.value != argument.value:
+            message = (
+                f"`--{name}` was `{earlier.value}` in line {earlier.where.line}; this one holds: `{argument.value}`"
+            )
             yield Problem(argument.where, message, "the last of a command holds; take away what is of another command")
 
 
@@ -494,8 +496,8 @@ def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
         yield ")", start
         return
     bare = word.rstrip(";&|")
-    over = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
-    bare = bare[:-over] if over > 0 else bare
+    closing = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
+    bare = bare[:-closing] if closing > 0 else bare
     if bare:
         yield bare, column
     if bare != word:

@@ -72,12 +72,12 @@ def import_job(text: str, file: str, devices: int = 0) -> tuple[str, ImportedSpe
 
 
 def _library_model(job: TorchtitanJob) -> str:
-    asked = (job.word("model.name"), job.word("model.flavor"))
-    if asked in FLAVORS:
-        return FLAVORS[asked]
+    flavor = (job.word("model.name"), job.word("model.flavor"))
+    if flavor in FLAVORS:
+        return FLAVORS[flavor]
     known_flavors = ", ".join(" ".join(pair) for pair in FLAVORS)
-    place = job.place("model.flavor" if asked[0] in {name for name, _ in FLAVORS} else "model.name")
-    message = f"no model of the library is torchtitan's `{asked[0]}` of flavor `{asked[1]}`"
+    place = job.place("model.flavor" if flavor[0] in {name for name, _ in FLAVORS} else "model.name")
+    message = f"no model of the library is torchtitan's `{flavor[0]}` of flavor `{flavor[1]}`"
     raise SpecError([Problem(place, message, f"known are {known_flavors}")])
 
 
@@ -388,15 +388,15 @@ def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:
     kind = eight_bit_format(job)
     if not kind:
         return
-    asked, place = _recipe(job, kind), job.place(KEYS[kind][0])
-    if kind == "float8" and asked and asked not in RECIPES:
-        yield Problem(place, f"the recipe `{asked}` is taken as `tensorwise`", f"known are {', '.join(RECIPES)}")
-    if kind == "mx" and asked and asked not in MX:
-        yield Problem(place, f"the recipe `{asked}` is taken as `mxfp8`", f"known are {', '.join(MX)}")
-    if asked == "rowwise_with_gw_hp":
+    recipe, place = _recipe(job, kind), job.place(KEYS[kind][0])
+    if kind == "float8" and recipe and recipe not in RECIPES:
+        yield Problem(place, f"the recipe `{recipe}` is taken as `tensorwise`", f"known are {', '.join(RECIPES)}")
+    if kind == "mx" and recipe and recipe not in MX:
+        yield Problem(place, f"the recipe `{recipe}` is taken as `mxfp8`", f"known are {', '.join(MX)}")
+    if recipe == "rowwise_with_gw_hp":
         message = "`rowwise_with_gw_hp` is taken as `rowwise`: gradients of weights are multiplied in fp8"
         yield Problem(place, message, "the job multiplies them in bf16")
-    if kind == "float8" and tensor > 1 and asked in ("", "tensorwise"):
+    if kind == "float8" and tensor > 1 and recipe in ("", "tensorwise"):
         message = "float8 with tensor parallelism: the plan gathers sequences in bf16, the job in fp8"
         yield Problem(job.place("model.converters"), message, "half of those gathers' bytes are saved")
 

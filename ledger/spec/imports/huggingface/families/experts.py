@@ -1,4 +1,4 @@
-"""Architectures with experts and plain attention. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Architectures with experts, and recurrent ones. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ EXPERTS: Mapping[str, Family] = {
     ),
 }
 
-# --- DeepSeek's architectures ---
+# --- experts with latent attention (DeepSeek) ---
 
 # How experts were spread, losses of routers, 8-bit weights, sums that transformers saves and computes again.
 UNSHAPED_HERE = UNSHAPED | {
@@ -296,11 +296,11 @@ LATENT: Mapping[str, Family] = {
 }
 
 
-# --- Architectures whose layers keep a state of tokens before. Defaults ---
+# --- layers that keep a state of the tokens before ---
 
 
-def _inner(values: Values) -> str:
-    """Mamba-2 states its inner width twice."""
+def _widths_differ(values: Values) -> str:
+    """The clash of Mamba-2's two statements of its inner width, or of heads and groups; empty where there is none."""
     inner, expanded = values["num_heads"] * values["head_dim"], values["expand"] * values["hidden_size"]
     stated = f"{values['num_heads']} heads of {values['head_dim']}"
     if inner != expanded:
@@ -309,7 +309,7 @@ def _inner(values: Values) -> str:
 
 
 def _heads_not_shared(values: Values) -> str:
-    """Heads of values share those of keys evenly."""
+    """The clash of heads of values that cannot share those of keys evenly; empty where there is none."""
     heads, keys = values["linear_num_value_heads"], values["linear_num_key_heads"]
     return f"{heads} heads of values cannot share {keys} of keys" if heads % keys else ""
 
@@ -345,7 +345,7 @@ RECURRENT: Mapping[str, Family] = {
             time_step_max time_step_min time_step_rank
             """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
         ),
-        clashes={"num_heads": _inner},
+        clashes={"num_heads": _widths_differ},
         follows={"expand": lambda values: values["num_heads"] * values["head_dim"] // values["hidden_size"]},
         layers="backbone.layers",
     ),

@@ -15,8 +15,8 @@ LABELS = 2  # of a configuration that says nothing of them (PreTrainedConfig)
 
 def classes(values: Values) -> int:
     """The number of classes: as many as are counted, or named."""
-    named = values["id2label"]
-    return int(values["num_labels"] or (LABELS if named is None else len(named)))
+    names_by_number = values["id2label"]
+    return int(values["num_labels"] or (LABELS if names_by_number is None else len(names_by_number)))
 
 
 def names_differ(values: Values) -> str:

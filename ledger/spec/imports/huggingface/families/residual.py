@@ -47,11 +47,13 @@ class Convolved:
 
     def steps(self, *, active: bool) -> Iterator[Part]:
         """The convolution and its norm; `active`: with a ReLU behind them."""
-        read = " ".join(
-            index(over, tap, self.stride, self.size // 2)
-            for over, tap in zip(self.places, TAPS[self.size], strict=True)
+        indices = " ".join(
+            index(place, tap, self.stride, self.size // 2)
+            for place, tap in zip(self.places, TAPS[self.size], strict=True)
         )
-        einsum = f"batch {self.channels[0]} {read}, {self.filter} -> batch {self.channels[1]} {' '.join(self.places)}"
+        einsum = (
+            f"batch {self.channels[0]} {indices}, {self.filter} -> batch {self.channels[1]} {' '.join(self.places)}"
+        )
         operands = {"of": [self.of]} if self.of else {}
         yield {"name": self.name, **operands, "einsum": einsum, "weight": f"{self.name}_filter"}
         factors = {"weight": f"{self.name}_factor", "bias": f"{self.name}_addend"}
@@ -68,7 +70,7 @@ def index(over: str, tap: str, stride: int, padding: int) -> str:
 def written(takes: str, dims: Mapping[str, int], parts: Sequence[Convolved], steps: Sequence[Part]) -> Part:
     """A block or a stem of its steps, with the taps of its filters among its dims."""
     taps = {tap: part.size for part in parts for tap in TAPS[part.size]}
-    weights = {name: of for part in parts for name, of in part.weights.items()}
+    weights = {name: dims_of_weight for part in parts for name, dims_of_weight in part.weights.items()}
     return {"input": takes, "dims": {**dims, **taps}, "weights": weights, "steps": list(steps)}
 
 
@@ -82,10 +84,10 @@ def stem(values: Values, sides: Sequence[int], stem_places: Sequence[int]) -> Pa
     channels = {"colours": values["num_channels"], "wide": values["embedding_size"]}
     pooled = dict(zip(("pooled_rows", "pooled_columns"), stem_places, strict=True))
     first = Convolved("embed", ("colours", "wide"), ("rows", "columns"), 7, 2)
-    read = " ".join(index(over, tap, 2, 1) for over, tap in zip(pooled, TAPS[3], strict=True))
+    indices = " ".join(index(place, tap, 2, 1) for place, tap in zip(pooled, TAPS[3], strict=True))
     steps = [
         *first.steps(active=True),
-        {"name": "pooled", "max": f"batch wide {read} -> batch wide {' '.join(pooled)}"},
+        {"name": "pooled", "max": f"batch wide {indices} -> batch wide {' '.join(pooled)}"},
     ]
     taps = dict.fromkeys(TAPS[3], 3)
     return written("batch colours height width", {**channels, **dims, **pooled, **taps}, [first], steps)
@@ -105,36 +107,40 @@ class Stage:
         return self.read[0] != self.made[0] or self.stride > 1
 
 
-def block(values: Values, at: Stage) -> Part:
+def block(values: Values, stage: Stage) -> Part:
     """A bottleneck, or two convolutions, beside a stream that is projected where its sizes change."""
-    source = ("source", "source_rows", "source_columns") if at.projects else ("wide", "rows", "columns")
+    source = ("source", "source_rows", "source_columns") if stage.projects else ("wide", "rows", "columns")
     places, places_before = ("rows", "columns"), source[1:]
     if values["layer_type"] == "bottleneck":
-        first = at.stride if values["downsample_in_bottleneck"] else 1
+        first = stage.stride if values["downsample_in_bottleneck"] else 1
         middle_places = places if first > 1 else places_before
         parts = [
             Convolved("reduce", (source[0], "reduced"), middle_places, 1, first),
-            Convolved("mix", ("reduced", "mixed"), places, 3, at.stride // first),
+            Convolved("mix", ("reduced", "mixed"), places, 3, stage.stride // first),
             Convolved("expand", ("mixed", "wide"), places, 1),
         ]
-        inner = dict.fromkeys(("reduced", "mixed"), at.made[0] // REDUCTION)
+        inner = dict.fromkeys(("reduced", "mixed"), stage.made[0] // REDUCTION)
     else:
         parts = [
-            Convolved("mix", (source[0], "mixed"), places, 3, at.stride),
+            Convolved("mix", (source[0], "mixed"), places, 3, stage.stride),
             Convolved("expand", ("mixed", "wide"), places, 3),
         ]
-        inner = {"mixed": at.made[0]}
+        inner = {"mixed": stage.made[0]}
     steps = [step for part in parts for step in part.steps(active=part is not parts[-1])]
-    around = "x"
-    if at.projects:
-        parts.append(Convolved("project", (source[0], "wide"), places, 1, at.stride, "x"))
+    stream = "x"
+    if stage.projects:
+        parts.append(Convolved("project", (source[0], "wide"), places, 1, stage.stride, "x"))
         steps += parts[-1].steps(active=False)
-        around = "project_norm"
+        stream = "project_norm"
     steps += [
-        {"name": "added", "add": ["expand_norm", around], "in_place": True},
+        {"name": "added", "add": ["expand_norm", stream], "in_place": True},
         {"name": "active", "activation": "relu"},
     ]
-    dims = {**dict(zip(source, at.read, strict=True)), **dict(zip(("wide", *places), at.made, strict=True)), **inner}
+    dims = {
+        **dict(zip(source, stage.read, strict=True)),
+        **dict(zip(("wide", *places), stage.made, strict=True)),
+        **inner,
+    }
     return written(" ".join(("batch", *source)), dims, parts, steps)
 
 
@@ -157,8 +163,8 @@ def stages(values: Values, stem_sizes: Sequence[int]) -> Iterator[tuple[int, Sta
 def layers(values: Values, stem_sizes: Sequence[int]) -> Iterator[Part]:
     """The groups of layers; one whose steps another has says so, with its own sizes."""
     blocks: list[tuple[str, Part]] = []
-    for number, at, repeat in stages(values, stem_sizes):
-        name, part = f"stage_{number + 1}{'_entry' if at.projects else ''}", block(values, at)
+    for number, stage, repeat in stages(values, stem_sizes):
+        name, part = f"stage_{number + 1}{'_entry' if stage.projects else ''}", block(values, stage)
         template = next(
             (template_name for template_name, template_block in blocks if template_block["steps"] == part["steps"]), ""
         )
