@@ -145,11 +145,9 @@ def _parallelism(stated: Values, cluster: Cluster) -> Parallelism:
 def _kernels(stated: Values, stack: Stack, optimizer: Optimizer) -> Kernels:
     """The stack's kernels under the plan's; an update that the optimizer lacks gives way to one that it has."""
     chosen, implementations = replace(stack.kernels, **stated), optimizer.implementations()
-    return (
-        chosen
-        if "optimizer" in stated or chosen.optimizer in implementations
-        else replace(chosen, optimizer=implementations[0])
-    )
+    if "optimizer" in stated or chosen.optimizer in implementations:
+        return chosen
+    return replace(chosen, optimizer=implementations[0])
 
 
 def _run(stated: Values, mesh: Parallelism) -> Run:

@@ -135,9 +135,10 @@ class Custom:
         A sequence, whatever its length is, has so many windows as tokens.
         """
         sizes, padding, causal = dict(self.dims), [], False
-        spans = [(name, span) for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True)
-                   if (span := window(index))]  # fmt: skip
-        for name, span in spans:
+        for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True):
+            span = window(index)
+            if span is None:
+                continue
             tap = sizes[span.tap]
             if name in sizes:
                 before_only = not span.fits(sizes[name], sizes[span.over], tap)

@@ -65,12 +65,11 @@ def document_keys(documents: Documents, tokens: Amount, window: int | None = Non
 def _mean_over_tokens(documents: Documents, tokens: Amount, summed: Callable[[Amount], Amount]) -> Amount:
     """The mean over the tokens of a sequence of what `summed` gives for a document of some length."""
     if documents.lengths:
-        summed_per_document = sum(length.share * summed(length.tokens) for length in documents.lengths)
-        return divide(summed_per_document, sum(length.share * length.tokens for length in documents.lengths))
-    document_count = tokens // documents.length
-    return divide(
-        document_count * summed(documents.length) + summed(tokens - document_count * documents.length), tokens
-    )
+        total = sum(length.share * summed(length.tokens) for length in documents.lengths)
+        return divide(total, sum(length.share * length.tokens for length in documents.lengths))
+    count = tokens // documents.length
+    cut = tokens - count * documents.length
+    return divide(count * summed(documents.length) + summed(cut), tokens)
 
 
 def _causal_points(length: Amount, window: int | None) -> Amount:

@@ -80,12 +80,8 @@ def _change_key(text: str, steps: Sequence[str], value: Any) -> str:
 def _has_same_value(text: str, node: yaml.Node, value: Any) -> bool:
     """Whether a value in one line is there already, in whatever spelling."""
     written = text[node.start_mark.index : _node_end(node)]
-    return (
-        bool(written)
-        and "\n" not in written
-        and _read_plain(written) == value
-        and type(_read_plain(written)) is type(value)
-    )
+    stated = _read_plain(written)
+    return bool(written) and "\n" not in written and stated == value and type(stated) is type(value)
 
 
 def _compose_root(text: str) -> yaml.MappingNode:

@@ -124,9 +124,8 @@ def resolve(node: Node, kind: str, source: Source, library: Library, depth: int 
     reference = node if isinstance(node.value, str) else node.fields.get("base", _only_name(node))
     if reference is None or not isinstance(reference.value, str):
         return _resolve_inner_part(ResolvedPart(node, _slug(node, kind), {}), kind, source, library, depth)
-    file = library.find(
-        kind, reference.value, reference.where, HERE if reference.where.file.startswith(FLAG) else source
-    )
+    naming_file = HERE if reference.where.file.startswith(FLAG) else source
+    file = library.find(kind, reference.value, reference.where, naming_file)
     texts = {file.file: file.text}
     try:
         base = (_committed_part if file.revision else _read_part)(file, kind, library, depth + 1)
@@ -137,12 +136,8 @@ def resolve(node: Node, kind: str, source: Source, library: Library, depth: int 
         return part
     overrides = {key: inner for key, inner in node.fields.items() if key != "base" and inner is not reference}
     merged = merge(part.node, Node(overrides, node.where, node.keys))
-    overridden = _override_part(part, merged, kind)
-    return (
-        _resolve_inner_part(overridden, kind, source, library, depth)
-        if INNER_PARTS.get(kind) in overrides
-        else overridden
-    )
+    part = _override_part(part, merged, kind)
+    return _resolve_inner_part(part, kind, source, library, depth) if INNER_PARTS.get(kind) in overrides else part
 
 
 def _override_part(part: ResolvedPart, merged: Node, kind: str) -> ResolvedPart:
@@ -184,10 +179,8 @@ def _resolve_inner_part(part: ResolvedPart, kind: str, source: Source, library: 
     inner = resolve(inner_node, kind, source, library, depth + 1)
     # A name alone would stand for a part.
     name = {"name": Node(inner.name, inner_node.where)} if inner.node.fields else {}
-    named_part = inner.node.within(name, {})
-    return replace(
-        part, node=part.node.within({INNER_PARTS[kind]: named_part}, {}), texts={**part.texts, **inner.texts}
-    )
+    node = part.node.within({INNER_PARTS[kind]: inner.node.within(name, {})}, {})
+    return replace(part, node=node, texts={**part.texts, **inner.texts})
 
 
 def with_inner_parts(expanded: Expanded, source: Source, library: Library) -> Expanded:
@@ -202,9 +195,8 @@ def with_inner_parts(expanded: Expanded, source: Source, library: Library) -> Ex
         except SpecError as error:
             expanded = expanded.failing(kind, error)
             continue
-        expanded = replace(
-            expanded, node=expanded.node.within({kind: part.node}, {}), texts={**expanded.texts, **part.texts}
-        )
+        document = expanded.node.within({kind: part.node}, {})
+        expanded = replace(expanded, node=document, texts={**expanded.texts, **part.texts})
     return expanded
 
 
@@ -238,10 +230,8 @@ def assume_fabric(expanded: Expanded, source: Source, library: Library) -> Expan
     publication = default.node.fields["source"]
     note = f"assumed, since the plan does not state it: as of {DEFAULT_FABRIC} ({publication.value})"
     assumed = default.node.fields["scaleout"].within({"source": Node(note, publication.where)}, {})
-    cluster = cluster.within({"scaleout": merge(assumed, network)}, {})
-    return replace(
-        expanded, node=expanded.node.within({"cluster": cluster}, {}), texts={**default.texts, **expanded.texts}
-    )
+    document = expanded.node.within({"cluster": cluster.within({"scaleout": merge(assumed, network)}, {})}, {})
+    return replace(expanded, node=document, texts={**default.texts, **expanded.texts})
 
 
 def _slug(node: Node, kind: str) -> str:

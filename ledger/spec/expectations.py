@@ -88,11 +88,9 @@ def value(key: str, amount: object) -> Fraction:
     unit = spelt(key)
     if unit in DUE:
         return Fraction(parse(str(amount), unit))
-    number, unit_stated = parse_any(str(amount))
-    if unit_stated not in {"1", unit}:
-        raise QuantityError(
-            f"`{amount}` is {DIMENSIONS[unit_stated].noun}, which `{key}` is not", "write a bare number"
-        )
+    number, base = parse_any(str(amount))
+    if base not in {"1", unit}:
+        raise QuantityError(f"`{amount}` is {DIMENSIONS[base].noun}, which `{key}` is not", "write a bare number")
     if abs(number) > LARGEST:
         raise QuantityError(f"`{amount}` is more than any total of a plan", "at most 1e36")
     return number

@@ -147,19 +147,13 @@ def merge_base(first: str, second: str) -> str:
     return ask_git(["merge-base", "--end-of-options", first, second]).decode().strip()[:SHORT_COMMIT]
 
 
-def ask_git(command: Iterable[str], folder: Path | None = None, standard_input: bytes = b"") -> bytes:
+def ask_git(command: Iterable[str], folder: Path | None = None, stdin: bytes = b"") -> bytes:
     """Git's output; raises SpecError with its own words where it fails."""
     words = [*GIT, *command]
     where = Location(f"git {words[len(GIT)]}")
     try:
         done = subprocess.run(  # noqa: S603 - git, not a shell
-            words,
-            cwd=folder,
-            input=standard_input,
-            capture_output=True,
-            check=False,
-            timeout=SLOWEST,
-            env=environment(),
+            words, cwd=folder, input=stdin, capture_output=True, check=False, timeout=SLOWEST, env=environment()
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise SpecError([Problem(where, f"git could not be asked: {error}")]) from error

@@ -72,9 +72,8 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         if field.name in NAMED and name_of_base(old_value.name) != name_of_base(new_value.name):
             differing.append(_part_change(old, new, field.name, tuple(leaves)))
         elif field.name != "kernels" or not _kernels_follow_stack(old, new):
-            differing.extend(
-                leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path
-            )
+            read = (leaf for leaf in leaves if leaf.path not in UNREAD_LABELS)
+            differing.extend(leaf for leaf in read if "stack.kernels" not in leaf.path)
     return tuple(differing)
 
 

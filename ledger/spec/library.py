@@ -114,11 +114,10 @@ class Library:
         """Every name of the library that `name` may stand for: itself, or those that have it as an alias."""
         if name in self.names(kind):
             return (name,)
-        folded_name = _fold_name(name)
-        exact = tuple(candidate for candidate in self.names(kind) if _fold_name(candidate) == folded_name)
-        return exact or tuple(
-            candidate for candidate in self.names(kind) if folded_name in self._aliases(kind, candidate)
-        )
+        folded = _fold_name(name)
+        names = self.names(kind)
+        exact = tuple(candidate for candidate in names if _fold_name(candidate) == folded)
+        return exact or tuple(candidate for candidate in names if folded in self._aliases(kind, candidate))
 
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
         """The other spellings of a name; a file that cannot be read has none."""
@@ -187,9 +186,8 @@ class Library:
             if naming_file.revision is None:
                 return from_file(Path(path))
             top = f"{naming_file.revision.top}/"
-            return from_revision(
-                naming_file.revision, path.removeprefix(top) if path.startswith(top) else normpath(path)
-            )
+            inner = path.removeprefix(top) if path.startswith(top) else normpath(path)
+            return from_revision(naming_file.revision, inner)
         except SpecError as error:
             problem = error.problems[0]
             raise SpecError([Problem(where, f"`{name}`: {problem.message}", problem.help)]) from error

@@ -209,9 +209,8 @@ def _name_changed_model(expanded: Expanded, before: Node | None) -> Expanded:
         changed = model.without("expect") if is_changed(before, model) else model
         return replace(expanded, node=expanded.node.within({"model": changed}, {}))
     part = of_changed_model(ResolvedPart(before, expanded.names["model"], {}), model)
-    return replace(
-        expanded, node=expanded.node.within({"model": part.node}, {}), names={**expanded.names, "model": part.name}
-    )
+    node, names = expanded.node.within({"model": part.node}, {}), {**expanded.names, "model": part.name}
+    return replace(expanded, node=node, names=names)
 
 
 def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
@@ -225,9 +224,8 @@ def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, expanded.names)
-    places = Places(
-        build.origins(node, expanded.named), tuple(_dense_peaks(node, built.get("accelerator"), reading.library))
-    )
+    peak_devices = _dense_peaks(node, built.get("accelerator"), reading.library)
+    places = Places(build.origins(node, expanded.named), tuple(peak_devices))
     problems = [*expanded.problems, *(fault.problem for fault in faults), *check_rules(rules, built, places)]
     plan = None
     if not unsound and all(part in built for part in PARTS):

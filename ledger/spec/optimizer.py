@@ -161,10 +161,7 @@ class Optimizer:
     @classmethod
     def from_spec(cls, values: Values) -> Optimizer:
         """Foreach works on all weights at once; what has no title goes by its name."""
-        update = {
-            name: replace(implementation, together=name == "foreach")
-            for name, implementation in values["update"].items()
-        }
+        update = {name: replace(update, together=name == "foreach") for name, update in values["update"].items()}
         return cls(**(values | {"update": update, "title": values["title"] or values["name"]}))
 
     def implementations(self) -> tuple[str, ...]:

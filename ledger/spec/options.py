@@ -62,10 +62,8 @@ def _values_of_flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
 def _values_of_alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
     """The values of each form; of a mapping, each entry alone."""
     for inner in kind.alternatives:
-        entry_type = inner.inner if isinstance(inner, Made) else inner
-        yield from (
-            _single_entries(entry_type, most) if isinstance(entry_type, Fields) else listed_values(entry_type, most)
-        )
+        form = inner.inner if isinstance(inner, Made) else inner
+        yield from _single_entries(form, most) if isinstance(form, Fields) else listed_values(form, most)
 
 
 def _single_entries(kind: Fields, most: int) -> Iterator[Any]:

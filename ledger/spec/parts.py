@@ -182,9 +182,8 @@ def definition_name(cls: type) -> str:
 def field_rows(cls: type) -> tuple[Row, ...]:
     """The fields of a class that a spec may state, in order, each with its path as the key."""
     hints = get_type_hints(cls, include_extras=True)
-    return tuple(
-        _field_row(field_, hints[field_.name]) for field_ in fields(cls) if get_origin(hints[field_.name]) is Annotated
-    )
+    stated = (field_ for field_ in fields(cls) if get_origin(hints[field_.name]) is Annotated)
+    return tuple(_field_row(field_, hints[field_.name]) for field_ in stated)
 
 
 def _field_row(field_: Field[Any], hint: Any) -> Row:

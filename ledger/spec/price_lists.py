@@ -63,12 +63,7 @@ def _parameter_fields(form: PriceForm) -> Fields:
         parameter.name: Quantity(parameter.unit, zero=not parameter.positive, greatest=greatest[parameter.name])
         for parameter in form.parameters
     }
-    return Fields(
-        tuple(
-            Row(parameter.name, types[parameter.name], parameter.meaning, needed=NEEDED)
-            for parameter in form.parameters
-        )
-    )
+    return Fields(tuple(Row(row.name, types[row.name], row.meaning, needed=NEEDED) for row in form.parameters))
 
 
 @dataclass(frozen=True)
@@ -78,11 +73,8 @@ class PriceOf(PartOf):
     def value(self, written: Written, faults: Faults) -> Any:
         """The price; faults of its class and parameters are in the words of its form."""
         fault_count, price = len(faults), written.node
-        kernel, stated, parameters = (
-            _plain_text(price, "what"),
-            _plain_text(price, "form"),
-            price.fields.get("parameters"),
-        )
+        kernel, stated = _plain_text(price, "what"), _plain_text(price, "form")
+        parameters = price.fields.get("parameters")
         form = form_of(kernel_class(kernel)) or stated
         if stated in priced_forms() and stated != form:
             message = f"{kernel} is priced by the form {form}, not {stated}"

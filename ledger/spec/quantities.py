@@ -244,9 +244,8 @@ def _unknown_unit(number: str, unit: str, expected: str) -> QuantityError:
             f"did you mean `{decimal}` ({int(parse_any(decimal)[0])} B) or `{binary}` ({int(parse_any(binary)[0])} B)?",
         )
     near = " or ".join(f"`{number} {name}`" for name in near_units(unit, expected))
-    fallback = (
-        f"{DIMENSIONS[expected].noun} is due, for example {DIMENSIONS[expected].example}" if expected else ALL_UNITS
-    )
+    due = DIMENSIONS.get(expected)
+    fallback = f"{due.noun} is due, for example {due.example}" if due else ALL_UNITS
     return QuantityError(f"`{unit}` is no unit", f"did you mean {near}?" if near else fallback)
 
 

@@ -148,10 +148,9 @@ class Fields(ValueType):
         """The values as `make` joins them; None where one is unsound, and where a base is still to be found."""
         fault_count = len(faults)
         values = self.values(written, faults)
-        sound = all(fault.harmless for fault in faults[fault_count:]) and not (
-            self.based and "base" in written.node.fields
-        )
-        return self.make(values) if sound else None
+        has_base = self.based and "base" in written.node.fields
+        is_sound = all(fault.harmless for fault in faults[fault_count:]) and not has_base
+        return self.make(values) if is_sound else None
 
     @property
     def form(self) -> str:

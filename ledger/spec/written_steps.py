@@ -45,7 +45,7 @@ def step_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
             message = f"`{missing[0]}` is no result of a step before"
             yield Problem(at(f"{where}.of"), message, f"there are {', '.join(shapes)}")
             return
-        problems = list(_operation_problems(custom, step, shapes, where, at))
+        problems = list(_kind_problems(custom, step, shapes, where, at))
         yield from problems
         if problems:
             return
@@ -74,9 +74,7 @@ def _name_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
             yield Problem(at(f"{path}.split.{axis}"), message, help_text)
 
 
-def _operation_problems(
-    custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places
-) -> Iterator[Problem]:
+def _kind_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
     if step.weight and step.kind not in ("einsum", "norm"):
         yield Problem(at(f"{where}.weight"), f"a weight of {step.kind}", "only an einsum and a norm have one")
     if step.kind == "einsum":
@@ -119,11 +117,9 @@ def _norm_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at:
         yield Problem(at(where), "batch norm has a factor and an addend", "`weight: NAME, bias: NAME`")
     for key in ("weight", "bias"):
         name = getattr(step, key)
-        weight_dims = weights.get(name, ())
-        if name and (
-            not weight_dims or weight_dims != x[1 : 1 + len(weight_dims)] or weight_dims != weights.get(step.weight)
-        ):
-            fault = f"is `{' '.join(weight_dims)}`" if weight_dims else "is not there"
+        dims = weights.get(name, ())
+        if name and (not dims or dims != x[1 : 1 + len(dims)] or dims != weights.get(step.weight)):
+            fault = f"is `{' '.join(dims)}`" if dims else "is not there"
             yield Problem(at(f"{where}.{key}"), f"{key} `{name}` {fault}", f"`{name}: {x[1]}` among the weights")
 
 
@@ -235,21 +231,15 @@ def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str,
     windows_read = [span for index in operand if (span := window(index))]
     windows_kept = tuple(span.over if (span := window(index)) else index for index in operand)
     if windows_read:
-        good = (
-            out == windows_kept
-            and all(map(window, operand[-len(windows_read) :]))
-            and len(operand) - len(windows_read) == 2
-        )
+        last = operand[-len(windows_read) :]
+        good = out == windows_kept and all(map(window, last)) and len(operand) - len(windows_read) == 2
         expected = f"`{' '.join(windows_kept)}`, windows last, after two other dims"
     else:
-        good = (
-            step.kind == "mean"
-            and out == tuple(name for name in operand if name in out)
-            and 0 < len(out) < len(operand)
-        )
-        expected = (
-            "some of the dims that are read, in their order" if step.kind == "mean" else "windows: `(2*rows+tall)`"
-        )
+        in_order = out == tuple(name for name in operand if name in out)
+        good = step.kind == "mean" and in_order and 0 < len(out) < len(operand)
+        expected = "windows: `(2*rows+tall)`"
+        if step.kind == "mean":
+            expected = "some of the dims that are read, in their order"
     if not good:
         yield Problem(at(where), f"{step.kind} of `{' '.join(operand)}` to `{' '.join(out)}`", f"there are {expected}")
         return

@@ -39,11 +39,8 @@ def encoders_have_decoders(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at(f"model.layers.{name}.reads"), message, "`cross_attention: true` of the decoder's groups")
     sides = [group.encodes_source for group in model.groups]
     if sides != sorted(sides, reverse=True):
-        late = next(
-            group
-            for group, previous_encodes in zip(model.groups[1:], sides, strict=False)
-            if group.encodes_source > previous_encodes
-        )
+        pairs = zip(model.groups[1:], sides, strict=False)
+        late = next(group for group, previous_encodes in pairs if group.encodes_source > previous_encodes)
         message = f"`{late.name}` is of an encoder, and stands after groups of the decoder"
         yield Problem(at(f"model.layers.{late.name}"), message, "groups of the encoder first")
 

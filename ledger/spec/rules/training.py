@@ -66,9 +66,7 @@ def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) 
     }
     for name in recompute.components:
         if not is_there.get(name, True) and not model.bare:
-            existing = [
-                component for component in ("core", "attention", "mlp", "norm", "activation") if component != name
-            ]
+            existing = [part for part in ("core", "attention", "mlp", "norm", "activation") if part != name]
             message = f"`{name}` is recomputed, but no layer of the model has it"
             yield Problem(at("recompute.components"), message, f"there are {', '.join(existing)}")
 

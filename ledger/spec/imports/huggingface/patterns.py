@@ -31,7 +31,7 @@ def sliding(types: Callable[[Values], Sequence[str]], switch: str = "") -> Layer
     )
 
 
-def _all_full(values: Values) -> Sequence[str]:
+def _full(values: Values) -> Sequence[str]:
     return ["full_attention"] * values["num_hidden_layers"]
 
 
@@ -48,7 +48,7 @@ def _windows_are_off(values: Values) -> bool:
 def _windows_below(values: Values) -> Sequence[str]:
     """Layer types as Qwen2-MoE states windows: layer by layer, or in every second one up to one (its config)."""
     if _windows_are_off(values):
-        return _all_full(values)
+        return _full(values)
     windows = values["max_window_layers"]
     return values["layer_types"] or [
         "sliding_attention" if layer % 2 == 0 and layer < windows else "full_attention"
@@ -59,16 +59,14 @@ def _windows_below(values: Values) -> Sequence[str]:
 def _windows_above(values: Values) -> Sequence[str]:
     """Layer types as Qwen states windows: layer by layer, or in all layers from one on."""
     if _windows_are_off(values):
-        return _all_full(values)
+        return _full(values)
     below = min(values["max_window_layers"], values["num_hidden_layers"])
     above = values["num_hidden_layers"] - below
     return values["layer_types"] or ["full_attention"] * below + ["sliding_attention"] * above
 
 
 EVERY_OTHER = sliding(lambda values: _all_but_every(values, 2))
-EVERY_OTHER_IF_ANY = sliding(
-    lambda values: _all_but_every(values, 2) if values["sliding_window"] else _all_full(values)
-)
+EVERY_OTHER_IF_ANY = sliding(lambda values: _all_but_every(values, 2) if values["sliding_window"] else _full(values))
 ALL_BUT_EVERY = sliding(lambda values: _all_but_every(values, values["sliding_window_pattern"]))
 UPPER = sliding(_windows_above, "use_sliding_window")
 LOWER = sliding(_windows_below, "use_sliding_window")
@@ -132,25 +130,21 @@ LINEAR = LayerPattern(
 )
 
 # Llama 4: whether a layer rotates, and whether its attention stays within a chunk.
-_KIND_OF_CHUNKS = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
+_CHUNK_KINDS = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
 
 
 def _read_chunks(values: Values) -> Sequence[str]:
     """The kind of each layer: the same layers rotate and are chunked, unless the file names them."""
     layers, interval = values["num_hidden_layers"], values["no_rope_layer_interval"]
     rotates = values["no_rope_layers"] or [(layer + 1) % interval for layer in range(layers)]
-    types = values["layer_types"] or [
-        "chunked_attention" if rotated else "full_attention" for rotated in rotates[:layers]
-    ]
-    return [
-        _KIND_OF_CHUNKS[bool(rotated), kind == "chunked_attention"]
-        for rotated, kind in zip(rotates, types, strict=False)
-    ]
+    types = values["layer_types"] or ["chunked_attention" if turn else "full_attention" for turn in rotates[:layers]]
+    pairs = zip(rotates, types, strict=False)
+    return [_CHUNK_KINDS[bool(turn), kind == "chunked_attention"] for turn, kind in pairs]
 
 
 CHUNKS = LayerPattern(
     read=_read_chunks,
-    kind=lambda group: _KIND_OF_CHUNKS[group.attention.rotary > 0, group.attention.chunk is not None],
+    kind=lambda group: _CHUNK_KINDS[group.attention.rotary > 0, group.attention.chunk is not None],
     write=lambda kinds: {
         "no_rope_layers": [int(kind in ("local", "rotary")) for kind in kinds],
         "layer_types": ["chunked_attention" if kind in ("local", "chunked") else "full_attention" for kind in kinds],

@@ -218,9 +218,7 @@ def rotary_parameters(*, partial: bool = False) -> FieldKind:
         rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
         is_sound = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
         of_kinds = [value[kind] for kind in SLIDING if kind in value] if isinstance(value, dict) else []
-        is_sound = is_sound and all(
-            isinstance(parameters, dict) and _is_number(parameters.get("rope_theta", 1)) for parameters in of_kinds
-        )
+        is_sound = is_sound and all(isinstance(row, dict) and _is_number(row.get("rope_theta", 1)) for row in of_kinds)
         return value is None or (isinstance(value, dict) and is_sound)
 
     return FieldKind(accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))

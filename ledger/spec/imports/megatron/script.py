@@ -90,11 +90,9 @@ def _repeated_arguments(parsed: Iterable[Argument]) -> Iterator[Problem]:
     first: dict[str, Argument] = {}
     for argument in parsed:
         name = ALIASES.get(argument.name, argument.name)
-        earlier = first.setdefault(name, argument)
-        if name in UNDERSTOOD and earlier.value != argument.value:
-            message = (
-                f"`--{name}` was `{earlier.value}` in line {earlier.where.line}; this one holds: `{argument.value}`"
-            )
+        old = first.setdefault(name, argument)
+        if name in UNDERSTOOD and old.value != argument.value:
+            message = f"`--{name}` was `{old.value}` in line {old.where.line}; this one holds: `{argument.value}`"
             yield Problem(argument.where, message, "the last of a command holds; take away what is of another command")
 
 

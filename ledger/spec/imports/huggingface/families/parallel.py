@@ -26,7 +26,7 @@ COHERE_UNSHAPED = UNSHAPED | {"layer_norm_eps", "model_max_length"}
 ROTATES_PAIRS = terms.fixed("attention", rotary=1, rotary_form="wide_pairs")
 
 
-def _norm_places(values: terms.Values) -> str:
+def _places(values: terms.Values) -> str:
     """One norm for both parts, or one each; in the second of Falcon's architectures one each unless it says so."""
     second = values["new_decoder_architecture"]
     if not (second or values["parallel_attn"]):
@@ -121,9 +121,7 @@ PARALLEL: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.fixed("norm", kind="layer", bias=True), terms.HEADS, terms.SPLIT_WIDTH),
-            terms.Term(
-                ("norms",), _norm_places, lambda norms: {"num_ln_in_parallel_attn": 1 if norms == "shared" else 2}
-            ),
+            terms.Term(("norms",), _places, lambda norms: {"num_ln_in_parallel_attn": 1 if norms == "shared" else 2}),
             terms.Term(
                 ("residual",),
                 _residual_form,

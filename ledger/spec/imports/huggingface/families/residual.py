@@ -51,9 +51,8 @@ class Convolved:
             index(place, tap, self.stride, self.size // 2)
             for place, tap in zip(self.places, TAPS[self.size], strict=True)
         )
-        einsum = (
-            f"batch {self.channels[0]} {indices}, {self.filter} -> batch {self.channels[1]} {' '.join(self.places)}"
-        )
+        before, after = self.channels
+        einsum = f"batch {before} {indices}, {self.filter} -> batch {after} {' '.join(self.places)}"
         operands = {"of": [self.of]} if self.of else {}
         yield {"name": self.name, **operands, "einsum": einsum, "weight": f"{self.name}_filter"}
         factors = {"weight": f"{self.name}_factor", "bias": f"{self.name}_addend"}
@@ -136,11 +135,8 @@ def block(values: Values, stage: Stage) -> Part:
         {"name": "added", "add": ["expand_norm", stream], "in_place": True},
         {"name": "active", "activation": "relu"},
     ]
-    dims = {
-        **dict(zip(source, stage.read, strict=True)),
-        **dict(zip(("wide", *places), stage.made, strict=True)),
-        **inner,
-    }
+    outer = dict(zip((*source, "wide", *places), (*stage.read, *stage.made), strict=True))
+    dims = {**outer, **inner}
     return written(" ".join(("batch", *source)), dims, parts, steps)
 
 
@@ -165,9 +161,7 @@ def layers(values: Values, stem_sizes: Sequence[int]) -> Iterator[Part]:
     blocks: list[tuple[str, Part]] = []
     for number, stage, repeat in stages(values, stem_sizes):
         name, part = f"stage_{number + 1}{'_entry' if stage.projects else ''}", block(values, stage)
-        template = next(
-            (template_name for template_name, template_block in blocks if template_block["steps"] == part["steps"]), ""
-        )
+        template = next((known for known, earlier in blocks if earlier["steps"] == part["steps"]), "")
         blocks.append((name, part))
         dims = {
             key: size
