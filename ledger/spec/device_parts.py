@@ -34,10 +34,8 @@ def for_its_device(expanded: Expanded, file: Node, source: Source, library: Libr
     except SpecError as error:
         return expanded.failing(PRICE[0], error)
     price_device = _price_device(expanded, stated, file, source, library) if stated else ""
-    expanded = replace(
-        expanded,
-        warnings=(*_price_warnings(expanded, stated, price_device, on_file), *_cluster_warnings(expanded, library)),
-    )
+    price_warnings = _price_warnings(expanded, stated, price_device, on_file)
+    expanded = replace(expanded, warnings=(*price_warnings, *_cluster_warnings(expanded, library)))
     return _put_price_in_place(expanded, None if price_device else stated, on_file)
 
 

@@ -189,7 +189,8 @@ def field_rows(cls: type) -> tuple[Row, ...]:
 def _field_row(field_: Field[Any], hint: Any) -> Row:
     """A field of a dataclass as its annotation has it: a type, a meaning, where it stands, and when it is needed."""
     kind, *said = get_args(hint)
-    kind = _without_none(kind)
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)  # `X | None` is a field of `X`
+    kind = next(present for present in kinds if present is not NoneType)
 
     def of(cls: type, otherwise: Any) -> Any:
         return next((entry for entry in said if isinstance(entry, cls)), otherwise)
@@ -199,23 +200,8 @@ def _field_row(field_: Field[Any], hint: Any) -> Row:
     path = of(At, At(field_.name)).path
     needed = of(Needed, NEEDED if stated and path else OPTIONAL)
     meaning = of(str, header_of(kind).meaning if is_part(kind) else "")
-    return Row(
-        path,
-        of(ValueType, None) or value_type(kind),
-        meaning,
-        field_.name,
-        needed,
-        None if OPTIONAL in said else default,
-    )
-
-
-def _without_none(kind: Any) -> Any:
-    """The type of a value that is there: `X` of `X | None`."""
-    return (
-        next(argument for argument in get_args(kind) if argument is not NoneType)
-        if isinstance(kind, UnionType)
-        else kind
-    )
+    type_ = of(ValueType, None) or value_type(kind)
+    return Row(path, type_, meaning, field_.name, needed, None if OPTIONAL in said else default)
 
 
 def is_part(kind: Any) -> bool:

@@ -58,12 +58,11 @@ class PriceParameters(MappingOf):
 
 def _parameter_fields(form: PriceForm) -> Fields:
     """The parameters of a form as fields."""
-    greatest = {parameter.name: int(parameter.most) for parameter in form.parameters}
-    types = {
-        parameter.name: Quantity(parameter.unit, zero=not parameter.positive, greatest=greatest[parameter.name])
-        for parameter in form.parameters
-    }
-    return Fields(tuple(Row(row.name, types[row.name], row.meaning, needed=NEEDED) for row in form.parameters))
+    rows = []
+    for parameter in form.parameters:
+        kind = Quantity(parameter.unit, zero=not parameter.positive, greatest=int(parameter.most))
+        rows.append(Row(parameter.name, kind, parameter.meaning, needed=NEEDED))
+    return Fields(tuple(rows))
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,9 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
     problems = list(_argument_problems(latest, file))
     if problems:
         raise SpecError(problems)
-    values = {
-        name: _read_value(latest[name], kind) if name in latest else default
-        for name, (kind, default) in UNDERSTOOD.items()
-    }
+    values: dict[str, Any] = {}
+    for name, (kind, default) in UNDERSTOOD.items():
+        values[name] = _read_value(latest[name], kind) if name in latest else default
     title = Path(file).stem
     script = ParsedScript(values, {name: argument.where for name, argument in latest.items()}, variables, title, file)
     conflicts = list(_conflicts(script))
