@@ -154,8 +154,8 @@ def _change(old: Plan, new: Plan, path: str, old_value: Any, new_value: Any) -> 
     # A stack's kernels hold until overridden.
     stack_path = f"stack.{written}" if written.startswith("kernels.") else written
     places = [plan.origins.get(written) or origin(plan, stack_path) for plan in (old, new)]
-    texts = [spec_text(value, written) for value in (old_value, new_value)]
-    return Change(written, *texts, frozenset({path}), *places)
+    old_text, new_text = (spec_text(value, written) for value in (old_value, new_value))
+    return Change(written, old_text, new_text, frozenset({path}), places[0], places[1])
 
 
 def _differing_leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
