@@ -265,9 +265,9 @@ def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator
         return
     steps = [step.name for group in model.groups for custom in group.written.values() for step in custom.steps]
     names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
-    for field, kept in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
+    for field, names_of_field in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
         path = f"precision.matmul.{field}"
-        for name in kept if at.states(path) else ():
+        for name in names_of_field if at.states(path) else ():
             if any(part not in names for part in name.split("/")):
                 message = f"`{name}` in `{field}` has no effect: no matmul of the model has this name"
                 yield Problem(at(path), message, nearest(name, names))

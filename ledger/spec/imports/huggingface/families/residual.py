@@ -161,7 +161,7 @@ def layers(values: Values, stem_sizes: Sequence[int]) -> Iterator[Part]:
     blocks: list[tuple[str, Part]] = []
     for number, stage, repeat in stages(values, stem_sizes):
         name, part = f"stage_{number + 1}{'_entry' if stage.projects else ''}", block(values, stage)
-        template = next((known for known, earlier in blocks if earlier["steps"] == part["steps"]), "")
+        template = next((group for group, earlier in blocks if earlier["steps"] == part["steps"]), "")
         blocks.append((name, part))
         dims = {
             key: size
