@@ -1,8 +1,8 @@
-"""What a plan trains: a model as groups of layers, each with its attention, its feed-forward part and their sizes."""
+"""The model of a plan: groups of layers, each with its attention, its feed-forward part and their sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
@@ -29,7 +29,7 @@ LIKE = Row("like", String(pattern=LOWER_NAME), "The group whose input, weights a
 
 @dataclass(frozen=True)
 class Block:
-    """How a spec states a layer that is written out whole; what it makes is a `Custom`."""
+    """The spec of a layer that is written out whole, which becomes a `Custom`."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="A whole layer as its author writes it, in place of `attention` and `mlp`: dims, weights, and steps "
@@ -46,30 +46,29 @@ class Block:
     )
 
     @classmethod
-    def from_spec(cls, given: Values) -> Custom:
+    def from_spec(cls, values: Values) -> Custom:
         """The steps with their dims; those of a block like another one are not known yet."""
-        steps = custom(given["dims"], given.get("weights", {}), given.get("steps", ()), {})
-        return replace(steps, takes=tuple(given.get("input", "").split()), like=given.get("like", ""))
+        steps = custom(values["dims"], values.get("weights", {}), values.get("steps", ()), {})
+        return replace(steps, takes=tuple(values.get("input", "").split()), like=values.get("like", ""))
 
 
 def alike(groups: Iterable[Any]) -> tuple[Any, ...]:
     """The groups with the steps of those that they are like, with their own sizes; what names none stays as it is."""
     groups = tuple(groups)
-    written: Mapping[str, Custom] = {
-        group.name: group.block for group in groups if group.block and not group.block.like
-    }
-    return tuple(_alike(group, written) for group in groups)
+    templates = {group.name: group.block for group in groups if group.block and not group.block.like}
+    completed = []
+    for group in groups:
+        template = templates.get(group.block.like) if group.block else None
+        if template is None:
+            completed.append(group)
+        else:
+            sizes = {**dict(template.dims), **dict(group.block.dims)}
+            block = replace(template, dims=tuple(sizes.items()), like=group.block.like)
+            completed.append(replace(group, block=block))
+    return tuple(completed)
 
 
-def _alike(group: Any, written: Mapping[str, Custom]) -> Any:
-    other = written.get(group.block.like) if group.block else None
-    if other is None:
-        return group
-    sizes = {**dict(other.dims), **dict(group.block.dims)}
-    return replace(group, block=replace(other, dims=tuple(sizes.items()), like=group.block.like))
-
-
-# --- What an encoder of sound reads: frames of a spectrogram, which two convolutions make tokens of ---
+# --- sound: frames of a spectrogram, which two convolutions make tokens of ---
 
 TAPS = 3  # frames that a convolution sees at once (Radford et al. 2022, section 2.2)
 STRIDE = 2  # of the second one
@@ -81,7 +80,7 @@ class Sound:
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What the encoder reads in place of tokens: `{bands: 128, frames: 3000}`. Two convolutions over three "
-        "frames each, the second with stride 2, make a token of every two frames; fixed positions are added (Whisper).",
+        "frames each, the second with stride 2, make a token of every two frames; fixed positions are added (Whisper)."
     )
 
     bands: Annotated[int, Size(most=1_000_000), "Bands of the mel spectrogram, numbers of a frame."]
@@ -93,7 +92,7 @@ class Sound:
         return (self.frames - 1) // STRIDE + 1
 
 
-# --- What a model of images reads ---
+# --- images ---
 
 PIXELS = Size(most=1_000_000)
 
@@ -108,7 +107,7 @@ class Image:
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a model of images reads in place of tokens: `{height: 224, width: 224, channels: 3, patch: 16}`. "
         "Each patch is a token of the sequence, after a learned class token; the head reads the class token. A model "
-        "with a `stem` has no patches: the stem reads pixels, and an image counts as one token.",
+        "with a `stem` has no patches: the stem reads pixels, and an image counts as one token."
     )
 
     height: Annotated[int, PIXELS, "Pixels from top to bottom."]
@@ -129,21 +128,9 @@ class Image:
 
 # Fields of a model that only transformers' classes have, not the decoders of other frameworks.
 FOREIGN_PARTS = (
-    "predictions",
-    "embedding_multiplier",
-    "embedding_norm",
-    "image",
-    "stem",
-    "classes",
-    "token_types",
-    "head_scale",
-    "head_transform",
-    "residual_scale",
-    "residual_dtype",
-    "sound",
-    "encoder_groups",
-    "head_input_scale",
-    "positions_each",
+    *("predictions", "embedding_multiplier", "embedding_norm", "image", "stem", "classes", "token_types", "head_scale"),
+    *("head_transform", "residual_scale", "residual_dtype", "sound", "encoder_groups", "head_input_scale"),
+    *("positions_each",),
 )
 MOST_LAYERS = 2_000  # of a model, ten times those of any that was trained: time grows with them
 MOST_GROUPS = 64  # kinds of layers of one model; each has books of its own
@@ -165,8 +152,7 @@ class Norm:
         "in Python where this says so (Cohere).",
     ] = False
     scales_input: Annotated[
-        bool,
-        "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5).",
+        bool, "Whether an RMSNorm written in Python multiplies its input by 1/rms as it is, not the copy in fp32 (T5)."
     ] = False
     final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
     final_dropout: Annotated[Fraction, SHARE, "Dropout after the last norm of a decoder, and of an encoder (T5)."] = (
@@ -179,7 +165,7 @@ NO_MLP = MLP(kind="none", activation="")
 
 @dataclass(frozen=True)
 class Group:
-    """`repeat` equal layers."""
+    """A group of `repeat` equal layers."""
 
     name: Annotated[str, At("group"), String(pattern=LOWER_NAME), "The group's name, first part of its accounts."]
     repeat: Annotated[int, Size(most=MOST_LAYERS), "Layers in the group."]
@@ -204,9 +190,7 @@ class Group:
         "the same number and width (T5, Whisper).",
     ] = False
     residual: Annotated[
-        str,
-        Choice("sequential", "parallel"),
-        "`parallel`: attention and MLP read the same stream (GPT-NeoX).",
+        str, Choice("sequential", "parallel"), "`parallel`: attention and MLP read the same stream (GPT-NeoX)."
     ] = "sequential"
 
     @property
@@ -216,7 +200,7 @@ class Group:
 
     @property
     def crossing(self) -> Attention:
-        """The attention to what an encoder gives: as that of the layer to itself, of all tokens, by no position."""
+        """The attention to an encoder's result: sizes as in self-attention, all tokens seen, no positions."""
         return replace(self.attention, bidirectional=True, relative_buckets=0, rotary=Fraction(0), window=None)
 
     @property
@@ -294,10 +278,7 @@ class Model:
     ] = 0
     embedding_norm: Annotated[bool, At("embedding.norm"), "Whether embeddings are normed (BERT)."] = False
     classes: Annotated[
-        int,
-        At("head.classes"),
-        Integer(2, 1_000_000_000),
-        "Classes that the head of a model of images tells apart.",
+        int, At("head.classes"), Integer(2, 1_000_000_000), "Classes that the head of a model of images tells apart."
     ] = 0
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
     head_softcap: Annotated[
@@ -337,28 +318,28 @@ class Model:
     ] = 0
 
     def stated(self, names: Iterable[str]) -> Iterator[str]:
-        """Those of these fields and parts in which the model differs from one whose spec says nothing of them."""
-        defaults = {one.name: one.default for one in fields(self)}
+        """The fields and parts among `names` in which the model differs from one whose spec does not state them."""
+        defaults = {row.name: row.default for row in fields(self)}
         return (name for name in names if getattr(self, name) != defaults.get(name, ()))
 
     @classmethod
-    def from_spec(cls, given: Values) -> Model:
+    def from_spec(cls, values: Values) -> Model:
         """A bare count has no layers; `5 local` in the order of groups stands for five layers of `local`."""
-        if "parameters" in given:
-            return cls(given["name"], given["title"], given["parameters"])
-        counted = [entry.rpartition(" ") for entry in given.get("order", ())]
+        if "parameters" in values:
+            return cls(values["name"], values["title"], values["parameters"])
+        counted = [entry.rpartition(" ") for entry in values.get("order", ())]
         order = tuple(name for count, _, name in counted for _ in range(int(count or 1)))
-        if given.pop("alternating", False):
-            order = tuple(group.name for group in given["groups"])
-        return cls(**(given | {"order": order, "groups": alike(given["groups"])}))
+        if values.pop("alternating", False):
+            order = tuple(group.name for group in values["groups"])
+        return cls(**(values | {"order": order, "groups": alike(values["groups"])}))
 
     @property
     def layers(self) -> tuple[Group, ...]:
         """The group of every layer, from the embedding to the head."""
         if not self.order:
             return tuple(group for group in self.groups for _ in range(group.repeat))
-        named = {group.name: group for group in self.groups}
-        pattern = [named[name] for name in self.order]
+        by_name = {group.name: group for group in self.groups}
+        pattern = [by_name[name] for name in self.order]
         return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
 
     def group_of(self, unit: str) -> Group:

@@ -34,14 +34,13 @@ SOFTCAP = Number(1e-6, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
 HAS_OTHER_WIDTHS = AnyStated((IS_LATENT, IS_CUSTOM))
 
-
 # Forms of rotation whose result is put together from parts, whatever share of a head is rotated.
 JOINED_FORMS = ("half_tables", "joined_halves", "repeated_pairs")
 
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """What a kind of attention has of the fields below: not the `foreign` ones.
+    """A kind of attention, by the fields that it has: all below but the `foreign` ones.
 
     `expanded`: keys and values of every head are made of a narrow vector, which tensor parallelism leaves whole.
     `recurrent`: no token sees another one, but a state of all before it.
@@ -148,14 +147,7 @@ class Attention:
     rotary_form: Annotated[
         str,
         Choice(
-            "halves",
-            "wide_halves",
-            "joined_halves",
-            "half_tables",
-            "pairs",
-            "wide_pairs",
-            "repeated_pairs",
-            "complex",
+            "halves", "wide_halves", "joined_halves", "half_tables", "pairs", "wide_pairs", "repeated_pairs", "complex"
         ),
         "How rotation is written out: halves of a head (Llama; the default), the same in fp32 (OLMo 2) or put beside a "
         "rest that may be empty (Phi-3), each apart with tables of half the width (GPT-OSS), even and odd numbers "
@@ -194,18 +186,18 @@ class Attention:
     custom: Custom | None = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> Attention:
-        """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
-        kind = ATTENTION_KINDS[given.get("kind", cls.kind)]
+    def from_spec(cls, values: Values) -> Attention:
+        """The attention; key-value heads are as many as query heads, and latent widths add up, where not stated."""
+        kind = ATTENTION_KINDS[values.get("kind", cls.kind)]
         expanded = kind.expanded
-        widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
+        widths = values.get("nope_head_dim", 0) + values.get("rope_head_dim", 0)
         derived = {
-            "kv_heads": 0 if kind.recurrent else given.get("heads", 0),
+            "kv_heads": 0 if kind.recurrent else values.get("heads", 0),
             "head_dim": widths,
             "rotary_form": "pairs" if expanded else "halves",
         }
-        own = stated(given)
-        return cls(**(derived | given | own))
+        custom_fields = stated(values)
+        return cls(**(derived | values | custom_fields))
 
     @property
     def expanded(self) -> bool:
@@ -250,14 +242,14 @@ class Attention:
         return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
 
     def heads_over(self, devices: int, *, copies: bool) -> dict[str, int]:
-        """The same over so many devices; with `copies`, each has a key-value head, if only one that others have too.
+        """The heads to split over so many devices; with `copies`, devices beyond the key-value heads hold copies.
 
         As engines that serve do: vLLM's QKVParallelLinear (`num_kv_head_replicas`), TensorRT-LLM's `Attention`.
         """
-        found = self.split_heads
-        shared = found.get("kv_heads", 0)
+        heads = self.split_heads
+        shared = heads.get("kv_heads", 0)
         copied = copies and 0 < shared < devices and devices % shared == 0
-        return {**found, "kv_heads": devices} if copied else found
+        return {**heads, "kv_heads": devices} if copied else heads
 
     @property
     def matrices(self) -> tuple[str, ...]:

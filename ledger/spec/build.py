@@ -23,27 +23,13 @@ from ledger.spec.reader import Node
 from ledger.spec.serve import CHUNK, Serve
 from ledger.spec.structures import Values
 
-UNJUDGED = (
-    "plan",
-    "decision",
-    "expect",
-    "assumptions",
-    "operations",
-)  # parts of which a step of the plan is independent
+# Parts of which a step of the plan is independent.
+UNJUDGED = ("plan", "decision", "expect", "assumptions", "operations")
 # Of devices, what decides which kernels run and what they hold: a file may have further rates, and verdicts stay.
-JUDGED = {
-    "accelerator": ("architecture", "memory", "matmul_workspace"),
-    "cluster": ("devices", "devices_per_node"),
-}
+JUDGED = {"accelerator": ("architecture", "memory", "matmul_workspace"), "cluster": ("devices", "devices_per_node")}
 Parts = Mapping[str, Any]
-PLAIN_PARTS = (
-    "recompute",
-    "train",
-    "assumptions",
-    "operations",
-    "serve",
-    "decision",
-)  # which are what is stated, or left out
+# Which are what is stated, or left out.
+PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "serve", "decision")
 Built = TypeVar("Built")
 
 
@@ -55,16 +41,18 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
         if name in stated and all(need in built for need in needs):
             built[name] = derive(stated[name], *(built[need] for need in needs))
     if "run" in built and "model" in built:
-        built["run"] = _of_images(built["run"], built["model"], stated["run"])
-        built["run"] = _of_sound(built["run"], built["model"], stated["run"])
-    served = built.get("serve")
-    return built | ({"run": _one_pass(served, built["parallelism"])} if served and "parallelism" in built else {})
+        built["run"] = _complete_run(built["run"], built["model"], stated["run"])
+    serve = built.get("serve")
+    if serve and "parallelism" in built:  # a layout asks for sizes also where nothing is trained: one sequence a stage
+        longest, mesh = serve.prompt.longest + serve.output.longest, built["parallelism"]
+        built["run"] = Run(seq_len=longest, micro_batch=1, global_batch=mesh.data * mesh.pipeline)
+    return built
 
 
 def part_of(cls: type[Built], node: Node, name: str) -> Built:
     """A part of the library from a mapping that is sound."""
-    known: type = cls
-    built: Built = named(spec_type(known).read(Written(node), []), name)
+    any_class: type = cls
+    built: Built = named(spec_type(any_class).read(Written(node), []), name)
     return built
 
 
@@ -91,7 +79,7 @@ def plan(built: Parts, node: Node, reading: Reading, places: Places, warnings: I
 
 
 def digest(node: Node) -> str:
-    """The sha256 of the content, the same for every order of keys and every layout of the file."""
+    """The sha256 of the content, equal for every order of keys and every layout of the file."""
     entries = (f"{_canonical(key)}:{_part_content(inner)}" for key, inner in sorted(node.fields.items()))
     return "sha256:" + hashlib.sha256(f"{{{','.join(entries)}}}".encode()).hexdigest()
 
@@ -119,9 +107,9 @@ def _part_content(node: Node) -> str:
 
 
 def origins(node: Node, named: Mapping[str, Location]) -> Mapping[str, Origin]:
-    """Where each dotted path was written, and its source; layer groups go by their names, parts are where `named`."""
-    found = {path: origin for key, inner in node.fields.items() for path, origin in _part_origins(inner, key)}
-    return {**found, **{part: replace(found[part], where=place) for part, place in named.items()}}
+    """The place and the source of each dotted path; layer groups go by their names, parts are where `named` says."""
+    by_path = {path: origin for key, inner in node.fields.items() for path, origin in _part_origins(inner, key)}
+    return {**by_path, **{part: replace(by_path[part], where=place) for part, place in named.items()}}
 
 
 @lru_cache(maxsize=256)
@@ -145,55 +133,46 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
         yield from _origins(item, f"{path}.{group.value if group and named else index}", sources)
 
 
-def _parallelism(given: Values, cluster: Cluster) -> Parallelism:
+def _parallelism(stated: Values, cluster: Cluster) -> Parallelism:
     """The mesh; a data degree that is not given is what the other degrees leave of the devices."""
-    others = prod(given.get(axis, 1) for axis in MULTIPLIED if axis != "data")
-    data = given.get("data", max(1, cluster.devices // others))
-    replicas = data * given.get("context", 1)
-    copies = max(1, replicas // given.get("shard", replicas))
-    return Parallelism.from_spec({"data": data, "replicate": copies} | given)
+    other_degrees = prod(stated.get(axis, 1) for axis in MULTIPLIED if axis != "data")
+    data = stated.get("data", max(1, cluster.devices // other_degrees))
+    replicas = data * stated.get("context", 1)
+    copies = max(1, replicas // stated.get("shard", replicas))
+    return Parallelism.from_spec({"data": data, "replicate": copies} | stated)
 
 
-def _kernels(given: Values, stack: Stack, optimizer: Optimizer) -> Kernels:
+def _kernels(stated: Values, stack: Stack, optimizer: Optimizer) -> Kernels:
     """The stack's kernels under the plan's; an update that the optimizer lacks gives way to one that it has."""
-    chosen, there = replace(stack.kernels, **given), optimizer.implementations()
-    return chosen if "optimizer" in given or chosen.optimizer in there else replace(chosen, optimizer=there[0])
+    chosen, implementations = replace(stack.kernels, **stated), optimizer.implementations()
+    if "optimizer" in stated or chosen.optimizer in implementations:
+        return chosen
+    return replace(chosen, optimizer=implementations[0])
 
 
-def _run(given: Values, mesh: Parallelism) -> Run:
+def _run(stated: Values, mesh: Parallelism) -> Run:
     """The run; a bare model has no sequences, so what it leaves out is one token, one sequence per replica."""
-    micro_batch = given.get("micro_batch", 1)
+    micro_batch = stated.get("micro_batch", 1)
     left_out = {"seq_len": 1, "micro_batch": 1, "global_batch": mesh.data * micro_batch}
-    return Run(**(left_out | given))
+    return Run(**(left_out | stated))
 
 
-def _of_images(run: Run, model: Model, given: Values) -> Run:
-    """The run of a model of images in tokens: what is not stated follows from the tokens of an image."""
-    if model.image is None:
-        return run
-    length = given.get("seq_len", model.image.tokens)
-    return replace(run, seq_len=length, tokens=run.images * length if run.images else run.tokens)
-
-
-def _of_sound(run: Run, model: Model, given: Values) -> Run:
-    """The run of a model that hears: the tokens of a source follow from its frames."""
-    return replace(run, source_len=given.get("source_len", model.sound.tokens)) if model.sound else run
+def _complete_run(run: Run, model: Model, stated: Values) -> Run:
+    """The run with lengths that are not stated: from the tokens of an image, and from the frames of a sound."""
+    if model.image is not None:
+        length = stated.get("seq_len", model.image.tokens)
+        run = replace(run, seq_len=length, tokens=run.images * length if run.images else run.tokens)
+    return replace(run, source_len=stated.get("source_len", model.sound.tokens)) if model.sound else run
 
 
 def _serve(stated: Serve | None, stack: Stack) -> Serve | None:
-    """What is served, in steps as large as the stack's engine takes where the plan does not say."""
+    """The service, in chunks as large as the stack's engine takes where the plan does not say."""
     if stated is None or stated.chunk:
         return stated
     return replace(stated, chunk=stack.engine.tokens or CHUNK)
 
 
-def _one_pass(serve: Serve, mesh: Parallelism) -> Run:
-    """The sizes that a layout asks for, of a plan that trains nothing: one sequence at once on every stage."""
-    longest = serve.prompt.longest + serve.output.longest
-    return Run(seq_len=longest, micro_batch=1, global_batch=mesh.data * mesh.pipeline)
-
-
-# Parts that are made of what is stated and of other parts.
+# Parts that are made of stated values and of other parts.
 DERIVED: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "kernels": (_kernels, ("stack", "optimizer")),
     "parallelism": (_parallelism, ("cluster",)),

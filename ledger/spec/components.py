@@ -66,11 +66,11 @@ class ComponentStep:
     )
 
     @classmethod
-    def from_spec(cls, given: Values) -> ComponentStep:
-        """What it does is the key it has; `custom` gives it the name and the results that it does not state."""
-        kind = next((kind for kind in STEPS if kind in given), "")
-        pair = {key: given.pop(key) for key in PAIRS if key in given}
-        return cls(**({"name": "", "kind": kind, "of": ()} | given | ({"of": pair[kind]} if kind in pair else {})))
+    def from_spec(cls, values: Values) -> ComponentStep:
+        """The step whose kind is the key that it has; `custom` adds a name and operands that it does not state."""
+        kind = next((kind for kind in STEPS if kind in values), "")
+        pair = {key: values.pop(key) for key in PAIRS if key in values}
+        return cls(**({"name": "", "kind": kind, "of": ()} | values | ({"of": pair[kind]} if kind in pair else {})))
 
 
 @dataclass(frozen=True)
@@ -96,28 +96,28 @@ class Custom:
     def mixes(self) -> bool:
         """Whether tokens see each other, so that each device needs whole sequences."""
         scans = any(step.kind == "scan" or KEY in step.einsum.replace(",", " ").split() for step in self.steps)
-        return scans or any(self._over_tokens())
+        return scans or any(self._token_windows())
 
     @property
     def sees_later(self) -> bool:
         """Whether a window over the sequence reaches beyond the token that it is for."""
         sizes = dict(self.dims)
-        return any(over.padding < over.dilation * (sizes.get(over.tap, 1) - 1) for _, over in self._over_tokens())
+        return any(span.padding < span.dilation * (sizes.get(span.tap, 1) - 1) for _, span in self._token_windows())
 
-    def _over_tokens(self) -> Iterator[tuple[ComponentStep, Window]]:
+    def _token_windows(self) -> Iterator[tuple[ComponentStep, Window]]:
         """The windows over the sequence, each with its step."""
         for step in self.steps:
             einsum = parsed(step.einsum) if step.kind == "einsum" else None
-            read = einsum[0] if einsum else ()
-            yield from ((step, over) for index in read if (over := window(index)) and over.over == GIVEN[1])
+            operand = einsum[0] if einsum else ()
+            yield from ((step, span) for index in operand if (span := window(index)) and span.over == GIVEN[1])
 
     @property
     def shapes(self) -> Mapping[str, Term]:
         """The dims of `x` and of every result, by name."""
-        found: dict[str, Term] = {"x": self.takes}
+        dims_by_name: dict[str, Term] = {"x": self.takes}
         for step in self.steps:
-            found[step.name] = shape(step, found)
-        return found
+            dims_by_name[step.name] = shape(step, dims_by_name)
+        return dims_by_name
 
     @property
     def gives(self) -> Term:
@@ -125,27 +125,28 @@ class Custom:
         return self.shapes[self.steps[-1].name]
 
     def sizes_of(self, term: Term) -> tuple[int, ...]:
-        """The sizes of those of these dims that are its own."""
-        own = dict(self.dims)
-        return tuple(own[name] for name in term if name in own)
+        """The sizes of the dims of a term that are the component's own."""
+        sizes = dict(self.dims)
+        return tuple(sizes[name] for name in term if name in sizes)
 
     def pads(self, step: ComponentStep) -> tuple[tuple[int, int], ...]:
         """Zeros before and after each dim that is read through windows, where one has them before it alone; else none.
 
         A sequence, whatever its length is, has so many windows as tokens.
         """
-        sizes, found, causal = dict(self.dims), [], False
-        through = [(name, over) for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True)
-                   if (over := window(index))]  # fmt: skip
-        for name, over in through:
-            tap = sizes[over.tap]
+        sizes, padding, causal = dict(self.dims), [], False
+        for name, index in zip(self.shapes[step.of[0]], terms(step.einsum)[0], strict=True):
+            span = window(index)
+            if span is None:
+                continue
+            tap = sizes[span.tap]
             if name in sizes:
-                alone = not over.fits(sizes[name], sizes[over.over], tap)
+                before_only = not span.fits(sizes[name], sizes[span.over], tap)
             else:
-                alone = over.padding == over.dilation * (tap - 1) > 0
-            causal |= alone
-            found.append((over.padding, 0 if alone else over.padding))
-        return tuple(found) if causal else ()
+                before_only = span.padding == span.dilation * (tap - 1) > 0
+            causal |= before_only
+            padding.append((span.padding, 0 if before_only else span.padding))
+        return tuple(padding) if causal else ()
 
     @property
     def cached(self) -> int:
@@ -158,12 +159,12 @@ class Custom:
         return sum(self._elements(self.shapes[step.name]) for step in scans)
 
     def windows(self, d_model: int) -> int:
-        """The same of what windows over tokens still read."""
-        sizes, found = {**dict(self.dims), GIVEN[2]: d_model}, 0
-        for step, over in self._over_tokens():
-            each = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
-            found += over.dilation * (sizes[over.tap] - 1) * each
-        return found
+        """Elements that a decoder keeps of earlier tokens for windows over the sequence."""
+        sizes, elements = {**dict(self.dims), GIVEN[2]: d_model}, 0
+        for step, span in self._token_windows():
+            elements_per_token = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
+            elements += span.dilation * (sizes[span.tap] - 1) * elements_per_token
+        return elements
 
     def _keys(self) -> Iterator[str]:
         for step in self.steps:
@@ -175,7 +176,7 @@ class Custom:
                 )
 
     def _elements(self, dims: Term) -> int:
-        """Of one token of one sequence; the residual stream has no cache of its own."""
+        """Elements of one token of one sequence; the residual stream has no cache of its own."""
         return prod(size for name, size in self.dims if name in dims)
 
 
@@ -185,10 +186,10 @@ def shape(step: ComponentStep, shapes: Mapping[str, Term]) -> Term:
         return terms(step.einsum)[2]
     if step.kind in REDUCTIONS:
         return sides(getattr(step, step.kind))[1]
-    first, *others = (shapes[name] for name in step.of)
+    first, *other_dims = (shapes[name] for name in step.of)
     if step.kind == "scan":
-        return others[0]
-    return (*first, *(name for other in others for name in other if name not in first))
+        return other_dims[0]
+    return (*first, *(name for dims in other_dims for name in dims if name not in first))
 
 
 def custom(
@@ -198,19 +199,19 @@ def custom(
     split: Mapping[str, tuple[str, ...]],
 ) -> Custom:
     """The component; a step is from the one before, and named by what it does, where it does not say."""
-    named: list[ComponentStep] = []
+    named_steps: list[ComponentStep] = []
     for step in steps:
-        name = step.name or f"{step.kind}_{len(named) + 1}"
-        before = named[-1].name if named else "x"
-        named.append(replace(step, name=name, of=step.of or (before,)))
+        name = step.name or f"{step.kind}_{len(named_steps) + 1}"
+        previous = named_steps[-1].name if named_steps else "x"
+        named_steps.append(replace(step, name=name, of=step.of or (previous,)))
     pairs = tuple((name, tuple(axes.split())) for name, axes in weights.items())
-    return Custom(tuple(dims.items()), pairs, tuple(named), tuple(split.items()))
+    return Custom(tuple(dims.items()), pairs, tuple(named_steps), tuple(split.items()))
 
 
-def stated(given: Values) -> Values:
+def stated(values: Values) -> Values:
     """The component that the fields of a part write out, which are taken from the others; nothing where none does."""
-    own = {row.attribute: given.pop(row.attribute, {}) for row in CUSTOM_ROWS}
-    return {"custom": custom(**own)} if own["steps"] else {}
+    component_fields = {row.attribute: values.pop(row.attribute, {}) for row in CUSTOM_ROWS}
+    return {"custom": custom(**component_fields)} if component_fields["steps"] else {}
 
 
 # Fields of a custom component, which stand among those of the part.

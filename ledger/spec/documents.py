@@ -46,7 +46,7 @@ class Documents:
     ] = ()
 
 
-# --- How far the tokens of packed documents see ---
+# --- keys that tokens of packed documents see ---
 
 
 def causal_keys(documents: Documents, tokens: Amount, window: int | None = None) -> Amount:
@@ -54,24 +54,25 @@ def causal_keys(documents: Documents, tokens: Amount, window: int | None = None)
 
     Of documents of one length, without a window, it is their length.
     """
-    return _mean(documents, tokens, lambda length: _causal(length, window))
+    return _mean_over_tokens(documents, tokens, lambda length: _causal_points(length, window))
 
 
 def document_keys(documents: Documents, tokens: Amount, window: int | None = None) -> Amount:
     """The keys of a query's document, no more than its window, whatever a causal mask leaves of them; on average."""
-    return _mean(documents, tokens, lambda length: length * (minimum(length, window) if window else length))
+    return _mean_over_tokens(documents, tokens, lambda length: length * (minimum(length, window) if window else length))
 
 
-def _mean(documents: Documents, tokens: Amount, summed: Callable[[Amount], Amount]) -> Amount:
-    """What is `summed` over the tokens of each document, over all tokens of a sequence."""
+def _mean_over_tokens(documents: Documents, tokens: Amount, summed: Callable[[Amount], Amount]) -> Amount:
+    """The mean over the tokens of a sequence of what `summed` gives for a document of some length."""
     if documents.lengths:
-        above = sum(one.share * summed(one.tokens) for one in documents.lengths)
-        return divide(above, sum(one.share * one.tokens for one in documents.lengths))
-    whole = tokens // documents.length
-    return divide(whole * summed(documents.length) + summed(tokens - whole * documents.length), tokens)
+        total = sum(length.share * summed(length.tokens) for length in documents.lengths)
+        return divide(total, sum(length.share * length.tokens for length in documents.lengths))
+    count = tokens // documents.length
+    cut = tokens - count * documents.length
+    return divide(count * summed(documents.length) + summed(cut), tokens)
 
 
-def _causal(length: Amount, window: int | None) -> Amount:
+def _causal_points(length: Amount, window: int | None) -> Amount:
     """Twice the points of a document's (query, key) square that a causal mask and a window leave, less its tokens."""
     seen = minimum(length, window) if window else length
     return 2 * seen * length - seen * seen + seen - length

@@ -33,7 +33,7 @@ def edited(text: str, changes: Mapping[str, Any]) -> str:
     Raises NoPlaceError where a key lies within a list of the text.
     """
     for key, value in changes.items():
-        text = _changed(text, key.split("."), value)
+        text = _change_key(text, key.split("."), value)
     return text
 
 
@@ -43,33 +43,33 @@ def flow(value: Any) -> str:
         return f"{{{', '.join(f'{flow(key)}: {flow(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(flow, value))}]"
-    if isinstance(value, str) and PLAIN.fullmatch(value) and _plain(value) == value:
+    if isinstance(value, str) and PLAIN.fullmatch(value) and _read_plain(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def _plain(text: str) -> object:
+def _read_plain(text: str) -> object:
     try:
         return read_value(text, Location("")).plain()
     except SpecError:
         return None
 
 
-def _changed(text: str, steps: Sequence[str], value: Any) -> str:
+def _change_key(text: str, steps: Sequence[str], value: Any) -> str:
     """The text with one key changed."""
-    holder = _root(text)
+    holder = _compose_root(text)
     for depth, step in enumerate(steps):
-        entry = _entry(holder, step)
+        entry = next(((key, inner) for key, inner in holder.value if key.value == step), None)
         last = depth == len(steps) - 1
         if entry is None:
-            return text if value is None else _added(text, holder, step, _nested(steps[depth + 1 :], value))
+            return text if value is None else _add_entry(text, holder, step, _nest_value(steps[depth + 1 :], value))
         key, inner = entry
-        if last and value is not None and _reads_as(text, inner, value):
+        if last and value is not None and _has_same_value(text, inner, value):
             return text
         if last:
-            return _removed(text, holder, key) if value is None else _replaced(text, key, inner, flow(value))
+            return _remove_entry(text, holder, key) if value is None else _replace_value(text, key, inner, flow(value))
         if isinstance(inner, yaml.ScalarNode):
-            return text if value is None else _based(text, steps, depth, (key, inner), value)
+            return text if value is None else _base_part(text, steps, depth, (key, inner), value)
         if not isinstance(inner, yaml.MappingNode):
             listed = ".".join(steps[: depth + 1])
             raise NoPlaceError(f"`{'.'.join(steps)}` lies within the list `{listed}`, which is written as a whole")
@@ -77,113 +77,110 @@ def _changed(text: str, steps: Sequence[str], value: Any) -> str:
     return text
 
 
-def _reads_as(text: str, node: yaml.Node, value: Any) -> bool:
+def _has_same_value(text: str, node: yaml.Node, value: Any) -> bool:
     """Whether a value in one line is there already, in whatever spelling."""
-    written = text[node.start_mark.index : _end(node)]
-    return bool(written) and "\n" not in written and _plain(written) == value and type(_plain(written)) is type(value)
+    written = text[node.start_mark.index : _node_end(node)]
+    stated = _read_plain(written)
+    return bool(written) and "\n" not in written and stated == value and type(stated) is type(value)
 
 
-def _root(text: str) -> yaml.MappingNode:
+def _compose_root(text: str) -> yaml.MappingNode:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         raise TypeError("a spec that could be read is a mapping")
     return root
 
 
-def _entry(holder: yaml.MappingNode, step: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((key, inner) for key, inner in holder.value if key.value == step), None)
-
-
-def _nested(steps: Sequence[str], value: Any) -> Any:
+def _nest_value(steps: Sequence[str], value: Any) -> Any:
     """A value within a mapping for each step."""
     for step in reversed(steps):
         value = {step: value}
     return value
 
 
-def _based(text: str, steps: Sequence[str], depth: int, entry: tuple[yaml.Node, yaml.Node], value: Any) -> str:
+def _base_part(text: str, steps: Sequence[str], depth: int, entry: tuple[yaml.Node, yaml.Node], value: Any) -> str:
     """A part that is named becomes one that is based on it; other text, and nothing, gives way to a mapping."""
-    inner = _nested(steps[depth + 1 :], value)
+    inner = _nest_value(steps[depth + 1 :], value)
     if depth == 0 and steps[0] in NAMED_PARTS and entry[1].value:
         inner = {BASE: entry[1].value, **inner}
-    return _replaced(text, *entry, flow(inner))
+    return _replace_value(text, *entry, flow(inner))
 
 
-def _end(node: yaml.Node) -> int:
-    """Where a value ends; of a block, where its last entry does, before comments that follow it."""
+def _node_end(node: yaml.Node) -> int:
+    """The end of a value; of a block, the end of its last entry, before comments that follow it."""
     if not _is_block(node) or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
-    return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+    return _node_end(last[1] if isinstance(node, yaml.MappingNode) else last)
 
 
 def _is_block(node: yaml.Node) -> bool:
     return isinstance(node, yaml.CollectionNode) and not node.flow_style
 
 
-def _replaced(text: str, key: yaml.Node, inner: yaml.Node, value: str) -> str:
+def _replace_value(text: str, key: yaml.Node, inner: yaml.Node, value: str) -> str:
     """The text with another value of a key."""
     colon = text.index(":", key.end_mark.index) + 1
-    start, end = inner.start_mark.index, _end(inner)
+    start, end = inner.start_mark.index, _node_end(inner)
     if start <= colon or end == start:  # nothing is written there
         return f"{text[:colon]} {value}{text[colon:]}"
     if "\n" in text[colon:start] or _is_block(inner):
-        return f"{text[:colon]} {value}{text[_bare(text, end) :]}"
-    return text[:start] + value + text[_bare(text, end) if isinstance(inner, yaml.ScalarNode) else end :]
+        return f"{text[:colon]} {value}{text[_trim_line_breaks(text, end) :]}"
+    return text[:start] + value + text[_trim_line_breaks(text, end) if isinstance(inner, yaml.ScalarNode) else end :]
 
 
-def _bare(text: str, end: int) -> int:
-    """The end without the line breaks that a block of text has after its last line."""
+def _trim_line_breaks(text: str, end: int) -> int:
+    """The end before the line breaks that a block of text has after its last line."""
     while text[end - 1] in "\r\n":
         end -= 1
     return end
 
 
-def _added(text: str, holder: yaml.MappingNode, step: str, value: Any) -> str:
+def _add_entry(text: str, holder: yaml.MappingNode, step: str, value: Any) -> str:
     """The text with one entry more at the end of a mapping."""
     entry = f"{flow(step)}: {flow(value)}"
     if holder.flow_style:
         close = holder.end_mark.index - 1
         if not holder.value:
             return f"{text[: holder.start_mark.index + 1]}{entry}{text[close:]}"
-        end = _value_end(text, holder)
+        end = _last_value_end(text, holder)
         return f"{text[:end]}, {entry}{text[end:]}"
     indent = " " * holder.value[0][0].start_mark.column
-    end = _line_end(text, _value_end(text, holder))
+    end = _line_end(text, _last_value_end(text, holder))
     return f"{text[:end]}\n{indent}{entry}{text[end:]}"
 
 
-def _value_end(text: str, holder: yaml.MappingNode) -> int:
-    """Where the last value of a mapping ends."""
+def _last_value_end(text: str, holder: yaml.MappingNode) -> int:
+    """The end of the last value of a mapping."""
     key, inner = holder.value[-1]
-    end = _end(inner)
-    return _bare(text, end) if end > key.end_mark.index else text.index(":", key.end_mark.index) + 1
+    end = _node_end(inner)
+    return _trim_line_breaks(text, end) if end > key.end_mark.index else text.index(":", key.end_mark.index) + 1
 
 
-def _line_end(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
+def _line_end(text: str, start: int) -> int:
+    position = text.find("\n", start)
+    return len(text) if position < 0 else position
 
 
-def _removed(text: str, holder: yaml.MappingNode, key: yaml.Node) -> str:
+def _remove_entry(text: str, holder: yaml.MappingNode, key: yaml.Node) -> str:
     """The text without an entry: with its comma in brackets, with its lines in a block."""
-    place = next(at for at, entry in enumerate(holder.value) if entry[0] is key)
+    place = next(index for index, entry in enumerate(holder.value) if entry[0] is key)
     inner = holder.value[place][1]
-    end = max(_end(inner), text.index(":", key.end_mark.index) + 1)
+    end = max(_node_end(inner), text.index(":", key.end_mark.index) + 1)
     if holder.flow_style:
         if len(holder.value) == 1:
             return text[: key.start_mark.index] + text[end:]
         if place:  # from the end of the entry before
-            before = holder.value[place - 1][1]
-            return text[: _end(before)] + text[end:]
+            previous = holder.value[place - 1][1]
+            return text[: _node_end(previous)] + text[end:]
         return text[: key.start_mark.index] + text[holder.value[1][0].start_mark.index :]
     if len(holder.value) == 1:
-        return f"{text[: key.start_mark.index]}{{}}{text[_bare(text, end) :]}"
+        return f"{text[: key.start_mark.index]}{{}}{text[_trim_line_breaks(text, end) :]}"
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    return text[:start] + text[_line_end(text, _bare(text, end)) + 1 :]
+    return text[:start] + text[_line_end(text, _trim_line_breaks(text, end)) + 1 :]
 
 
-# --- A plan's text with values as `--set` would put them, written into it ---
+# --- plans rewritten with values as `--set` takes them ---
 
 
 def applied_text(spec: str, values: Mapping[str, Any]) -> str:
@@ -199,41 +196,40 @@ def applied_text(spec: str, values: Mapping[str, Any]) -> str:
 
 def text_with(source: Source, values: Mapping[str, Any], library: Library) -> str:
     """The text of a source with these values, as `applied_text` has it of a spec."""
-    wanted = plan_of(source, assignments(values), library)
-    text = edited(source.text, dict(_whole_lists(source, values, library)))
-    made = plan_of(replace(source, text=text), (), library)
-    if different := changes(wanted, made):
+    intended = plan_of(source, assignments(values), library)
+    text = edited(source.text, dict(_with_whole_lists(source, values, library)))
+    written = plan_of(replace(source, text=text), (), library)
+    if different := changes(intended, written):
         paths = ", ".join(change.path for change in different)
-        raise SpecError(
-            [Problem(Location(source.file), f"the text cannot be changed so: {paths} would differ", "use --set")]
-        )
+        message = f"the text cannot be changed so: {paths} would differ"
+        raise SpecError([Problem(Location(source.file), message, "use --set")])
     return text
 
 
-def _whole_lists(source: Source, values: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
-    """The values, those within a list as the whole list: that of the text, or of the part that it names."""
+def _with_whole_lists(source: Source, values: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
+    """The values by key; one within a list as the whole list, from the text or from the part that it names."""
     overrides = read_overrides(assignments(values))
     document = read_again(source.text, source.file)
-    for one in overrides:
-        document = apply(document, one) if len(one.steps) == 1 else document
-    whole = expand(document, source, library).node
+    for override in overrides:
+        document = apply(document, override) if len(override.steps) == 1 else document
+    expanded = expand(document, source, library).node
     lists: dict[str, None] = {}
-    for one in overrides:
-        depth = _depth_of_list(whole, one)
-        whole = apply(whole, one) if len(one.steps) > 1 else whole
+    for override in overrides:
+        depth = _depth_of_list(expanded, override)
+        expanded = apply(expanded, override) if len(override.steps) > 1 else expanded
         if depth:
-            lists[".".join(one.steps[:depth])] = None
+            lists[".".join(override.steps[:depth])] = None
         else:
-            yield ".".join(one.steps), one.value.plain()
+            yield ".".join(override.steps), override.value.plain()
     for key in lists:
-        found = whole
+        node = expanded
         for step in key.split("."):
-            found = found.fields[step]
-        yield key, found.plain()
+            node = node.fields[step]
+        yield key, node.plain()
 
 
 def _depth_of_list(node: Node, override: Override) -> int:
-    """How many steps lead to a list that a key goes through; 0 where it goes through none."""
+    """The number of steps to a list that a key goes through; 0 where it goes through none."""
     for depth, step in enumerate(override.steps[:-1], 1):
         node = node.fields.get(step, Node(None, node.where))
         if isinstance(node.value, tuple):

@@ -1,4 +1,4 @@
-"""What a stack does as an engine that serves: how steps are batched and launched, and what its host spends on them."""
+"""A stack as an engine that serves: how steps are batched and launched, and what its host spends on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST_TIME = quantity("s", zero=True)
 
 @dataclass(frozen=True)
 class Engine:
-    """How a stack serves; times in s, sizes in B, counts of sequences and tokens."""
+    """The engine of a stack that serves; times in s, sizes in B, counts of sequences and tokens."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a stack does as an engine that serves; no plan of training reads it.", sourced=True
@@ -105,8 +105,7 @@ class Engine:
         "Their rate over the data sheet's of scalar units (`accelerator.vector`).",
     ] = 1.0
     widens: Annotated[
-        bool,
-        "Whether a kernel writes quantised weights out wide before products of prompts, which read them so.",
+        bool, "Whether a kernel writes quantised weights out wide before products of prompts, which read them so."
     ] = False
     drained: Annotated[
         int,
@@ -124,8 +123,7 @@ class Engine:
         "back after.",
     ] = False
     cache_copies: Annotated[
-        bool,
-        "Whether each new token is joined with the cache in a new tensor, so that all of it is read and written.",
+        bool, "Whether each new token is joined with the cache in a new tensor, so that all of it is read and written."
     ] = False
     repeats_heads: Annotated[
         bool,
@@ -133,8 +131,7 @@ class Engine:
         "them, before each attention (`repeat_kv`).",
     ] = False
     joint_sums: Annotated[
-        bool,
-        "Whether attention and feed-forward parts that stand beside each other are added before one all-reduce.",
+        bool, "Whether attention and feed-forward parts that stand beside each other are added before one all-reduce."
     ] = False
     peers: Annotated[
         str,

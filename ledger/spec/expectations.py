@@ -45,7 +45,7 @@ class Assertion(ValueType):
     json = ("object",)
 
     def value(self, written: Written, faults: Faults) -> tuple[Expectation, ...]:
-        """What the line asserts: no total, a bare number where a unit is due, a unit of something else are faults."""
+        """The assertions of a line; a line without totals, a missing unit, and a unit of something else are faults."""
         stated = LINE.values(written, faults)
         asserted = {key: node for key, node in written.node.fields.items() if key not in LINE.by_key}
         if written.node.fields and not asserted:
@@ -55,7 +55,7 @@ class Assertion(ValueType):
         return tuple(
             Expectation(key, exact, stated.get("tolerance", 0.0), str(source.value) if source else "")
             for key, node in asserted.items()
-            if (exact := _asserted(written.inner(key, node), key, faults)) is not None
+            if (exact := _asserted_value(written.inner(key, node), key, faults)) is not None
         )
 
     def schema(self) -> Schema:
@@ -70,42 +70,41 @@ EXPECT = Row(
 )
 
 
-def _asserted(written: Written, key: str, faults: Faults) -> float | None:
+def _asserted_value(written: Written, key: str, faults: Faults) -> float | None:
     """The value of a total; types are left to the fields of the line."""
-    given: Any = written.node.value
-    if not isinstance(given, str | int | float) or isinstance(given, bool):
+    amount: Any = written.node.value
+    if not isinstance(amount, str | int | float) or isinstance(amount, bool):
         return None
     try:
-        exact = value(key, given)
+        exact = value(key, amount)
     except QuantityError as error:
-        problem = Problem(written.node.where, f"`{key}`: {error.message}", error.help)
-        faults.append(Fault(written.path, problem))
+        faults.append(Fault(written.path, Problem(written.node.where, f"`{key}`: {error.message}", error.help)))
         return None
     return int(exact) if exact.denominator == 1 else float(exact)
 
 
-def value(key: str, given: object) -> Fraction:
+def value(key: str, amount: object) -> Fraction:
     """The asserted value of a total in its base unit; raises QuantityError."""
     unit = spelt(key)
     if unit in DUE:
-        return Fraction(parse(str(given), unit))
-    number, found = parse_any(str(given))
-    if found not in {"1", unit}:
-        raise QuantityError(f"`{given}` is {DIMENSIONS[found].noun}, which `{key}` is not", "write a bare number")
+        return Fraction(parse(str(amount), unit))
+    number, base = parse_any(str(amount))
+    if base not in {"1", unit}:
+        raise QuantityError(f"`{amount}` is {DIMENSIONS[base].noun}, which `{key}` is not", "write a bare number")
     if abs(number) > LARGEST:
-        raise QuantityError(f"`{given}` is more than any total of a plan", "at most 1e36")
+        raise QuantityError(f"`{amount}` is more than any total of a plan", "at most 1e36")
     return number
 
 
 def expectations(root: Node) -> tuple[Expectation, ...]:
     """The plan's assertions, then its model's (what a base of the model asserts holds for that base alone)."""
     model = root.fields.get("model")
-    own = _lines(root.fields.get("expect"))
+    plan_lines = _read_lines(root.fields.get("expect"))
     if model is None or "expect" not in model.fields:
-        return tuple(own)
-    return (*own, *(replace(each, of_model=True) for each in _lines(model.fields["expect"])))
+        return tuple(plan_lines)
+    return (*plan_lines, *(replace(expectation, of_model=True) for expectation in _read_lines(model.fields["expect"])))
 
 
-def _lines(node: Node | None) -> Iterator[Expectation]:
+def _read_lines(node: Node | None) -> Iterator[Expectation]:
     lines = () if node is None else EXPECT.type.read(Written(node), [])
     return (expectation for line in lines for expectation in line)

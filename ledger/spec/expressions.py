@@ -81,8 +81,8 @@ class _Evaluator:
                 return -self.value(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
                 return self.applied(op, self.value(left), self.value(right))
-        what = ast.get_source_segment(self.text.strip(), node) or type(node).__name__
-        raise ExpressionError(f"`{what}` has no place in a size")
+        segment = ast.get_source_segment(self.text.strip(), node) or type(node).__name__
+        raise ExpressionError(f"`{segment}` has no place in a size")
 
     def applied(self, op: ast.operator, left: Fraction, right: Fraction) -> Fraction:
         if isinstance(op, ast.Div | ast.FloorDiv) and right == 0:

@@ -1,4 +1,4 @@
-"""What can be wrong with a value by itself: each a fault in the user's words, with its place and near misses."""
+"""Faults of a value by itself, in the user's words, each with its place and near misses."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Written:
 
 
 def label(path: Steps) -> str:
-    """A path as people write it."""
+    """A path in quotes, as messages name it."""
     return f"`{'.'.join(str(step) for step in path)}`" if path else "this spec"
 
 
 def quote(value: object) -> str:
-    """A value as a message quotes it."""
+    """A value in quotes, shortened, as messages have it."""
     if value is None:
         return "empty"
     if isinstance(value, Mapping | list | tuple):
@@ -67,12 +67,12 @@ def quote(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text as a message has room for it."""
+    """A text cut to the length that messages have room for."""
     return text if len(text) <= LONGEST_QUOTED else f"{text[: LONGEST_QUOTED - 3]}..."
 
 
 def yaml_text(value: object) -> str:
-    """A scalar as YAML has it."""
+    """A scalar as YAML spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -100,10 +100,10 @@ def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     return replace(fault_at(written, f" cannot be {quote(written.node.value)}", help_text), near=near)
 
 
-def no_alternative(written: Written, forms: Sequence[str], found: Iterable[Fault]) -> Fault:
+def no_alternative(written: Written, forms: Sequence[str], faults: Iterable[Fault]) -> Fault:
     """A value of none of several forms, with what is wrong of each; the one that was all but met says what it is."""
     due = f"{', '.join(forms[:-1])} or {forms[-1]}"
-    nearest_form = next((fault for fault in found if fault.near), None)
+    nearest_form = next((fault for fault in faults if fault.near), None)
     if nearest_form is None:
         return fault_at(written, f" cannot be {quote(written.node.value)}", f"it may be {due}")
     problem = nearest_form.problem
@@ -133,18 +133,18 @@ def no_quantity(written: Written, error: QuantityError) -> Fault:
 def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
     """Too few or too many entries, or letters."""
     value = written.node.value
-    given = value if isinstance(value, str | tuple | Mapping) else ()
-    noun = "letters" if isinstance(given, str) else "entries"
-    message = f" has {len(given)} {noun}, and {bound} {limit} are due"
-    if not given:
+    entries = value if isinstance(value, str | tuple | Mapping) else ()
+    noun = "letters" if isinstance(entries, str) else "entries"
+    message = f" has {len(entries)} {noun}, and {bound} {limit} are due"
+    if not entries:
         message = " is empty"
-    elif limit == 1 and isinstance(given, Mapping):
-        message = f" has {' and '.join(f'`{key}`' for key in given)}, of which one is due"
+    elif limit == 1 and isinstance(entries, Mapping):
+        message = f" has {' and '.join(f'`{key}`' for key in entries)}, of which one is due"
     return fault_at(written, message, written.meaning)
 
 
 def repeated(written: Written, entry: object) -> Fault:
-    """A list with one entry twice."""
+    """A list that has an entry twice."""
     return fault_at(written, f" has {quote(entry)} twice", "each entry once")
 
 
@@ -158,10 +158,10 @@ def cut_short(written: Written) -> Fault:
     return fault_at(written, " holds more than is told here", "mend what is told first")
 
 
-def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Fault:
+def unknown_field(written: Written, key: str, known_keys: Sequence[str], instead: str = "") -> Fault:
     """A key that the mapping does not have; `instead` is what stands for it, where it once had one."""
     where: Location = written.node.keys.get(key, written.node.where)
-    help_text = instead or meant(key, known) or nearest(key, known)
+    help_text = instead or meant(key, known_keys) or nearest(key, known_keys)
     problem = Problem(where, f"`{key}` is no field of {label(written.path)}", help_text)
     return Fault((*written.path, key), problem, harmless=True)
 

@@ -18,7 +18,7 @@ NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
 
 @dataclass(frozen=True)
 class Router:
-    """How tokens choose experts: a score for each, of which the `top_k` largest count."""
+    """The choice of experts by a token: a score for each, of which the `top_k` largest count."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="How tokens choose experts.")
 
@@ -44,8 +44,7 @@ class Router:
         "What the chosen scores multiply: what experts give, or what they read (Llama 4).",
     ] = "output"
     auxiliary_loss: Annotated[
-        bool,
-        "Whether a loss for the even use of experts is added (Switch Transformer), from the logits of all layers.",
+        bool, "Whether a loss for the even use of experts is added (Switch Transformer), from the logits of all layers."
     ] = False
 
 
@@ -98,10 +97,10 @@ class MLP:
     custom: Custom | None = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> MLP:
+    def from_spec(cls, values: Values) -> MLP:
         """A component of its author's own has steps, and no activation beside theirs."""
-        own = stated(given)
-        return cls(**{"activation": "", **given, **own})
+        custom_fields = stated(values)
+        return cls(**{"activation": "", **values, **custom_fields})
 
     @property
     def shared_d_ff(self) -> int:

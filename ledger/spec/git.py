@@ -37,12 +37,12 @@ class Revision:
     prefix: str = ""  # the folder, below the top, that `./` means
 
     def file(self, path: str) -> str:
-        """How a file of the revision is named to users, and to git."""
+        """The name of a file of the revision, for users and for git."""
         return f"{self.name}:{path}"
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every file, sorted."""
+        """The paths of all files, sorted."""
         return tuple(_listing(self.top, self.tree))
 
     def typed(self, path: str) -> str:
@@ -62,10 +62,10 @@ class Revision:
         for _ in range(LONGEST_LINKS):
             if path.startswith(("../", "/")):
                 raise SpecError([Problem(Location(self.file(typed)), "the path leads out of the repository", OUTSIDE)])
-            link = next((one for one in _prefixes(path) if listing.get(one, ("", ""))[0] == LINK), None)
+            link = next((prefix for prefix in _prefixes(path) if listing.get(prefix, ("", ""))[0] == LINK), None)
             if link is None:
                 return path
-            target = readable(_blob(self.top, listing[link][1]))
+            target = readable(_cached_blob(self.top, listing[link][1]))
             if len(target) + len(path) > LONGEST_PATH:
                 raise SpecError([Problem(Location(self.file(typed)), "a link that is longer than any path")])
             path = normpath(join(str(PurePosixPath(link).parent), target, path[len(link) + 1 :]))
@@ -76,35 +76,34 @@ class Revision:
         mode, blob = _listing(self.top, self.tree).get(self.resolve(path), ("", ""))
         if not blob or mode == MODULE:
             raise SpecError([Problem(Location(self.file(path)), f"no such file at {self.name}", FROM_THE_TOP)])
-        return _blob(self.top, blob)
+        return _cached_blob(self.top, blob)
 
     def contents(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """The bytes of many files, asked for together; of those beyond LARGEST_BLOB the beginning; no links."""
         listing = _listing(self.top, self.tree)
-        wanted = [(path, listing[path][1]) for path in paths if listing[path][0] not in {LINK, MODULE}]
+        objects = [(path, listing[path][1]) for path in paths if listing[path][0] not in {LINK, MODULE}]
         batch: list[tuple[str, str]] = []
-        held = 0
-        for (path, blob), size in zip(wanted, _sizes(self.top, [blob for _, blob in wanted]), strict=True):
+        batch_bytes = 0
+        for (path, blob), size in zip(objects, _object_sizes(self.top, [blob for _, blob in objects]), strict=True):
             if size is None:
                 message = f"git lacks the content of this file at {self.name}, or it is damaged"
-                raise SpecError(
-                    [Problem(Location(self.file(path)), message, "in a partial clone: `git fetch --refetch`")]
-                )
+                help_text = "in a partial clone: `git fetch --refetch`"
+                raise SpecError([Problem(Location(self.file(path)), message, help_text)])
             if size > LARGEST_BLOB:
-                yield path, _beginning(self.top, blob)
+                yield path, _read_blob(self.top, blob)
             else:
                 batch.append((path, blob))
-                held += size
-            if held > BATCH:
-                yield from self._batch(batch)
-                batch, held = [], 0
-        yield from self._batch(batch)
+                batch_bytes += size
+            if batch_bytes > BATCH:
+                yield from self._read_batch(batch)
+                batch, batch_bytes = [], 0
+        yield from self._read_batch(batch)
 
-    def _batch(self, wanted: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
-        """Some of them, in their order."""
-        answer = ask_git(["cat-file", "--batch"], self.top, "".join(f"{blob}\n" for _, blob in wanted).encode())
+    def _read_batch(self, objects: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+        """The bytes of some files, in their order."""
+        answer = ask_git(["cat-file", "--batch"], self.top, "".join(f"{blob}\n" for _, blob in objects).encode())
         position = 0
-        for path, _ in wanted:
+        for path, _ in objects:
             end = answer.index(b"\n", position)
             size = int(answer[position:end].split()[2])
             yield path, answer[end + 1 : end + 1 + size]
@@ -120,7 +119,7 @@ def open_revision(name: str) -> Revision:
     """The revision that git knows by a name, of the repository around the current folder; raises SpecError."""
     try:
         tree = ask_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}"]).decode().strip()
-        top, prefix = (one_line(["rev-parse", asked]) for asked in ("--show-toplevel", "--show-prefix"))
+        top, prefix = (one_line(["rev-parse", option]) for option in ("--show-toplevel", "--show-prefix"))
     except SpecError as error:
         help_text = "`git log` has the revisions; a shallow clone lacks most of them (`git fetch --unshallow`)"
         message = f"git knows no revision {name!r} here: {error.problems[0].message.removeprefix('git: ')}"
@@ -129,7 +128,7 @@ def open_revision(name: str) -> Revision:
 
 
 def one_line(command: Iterable[str]) -> str:
-    """What git prints without its line end: a path, whatever bytes it has."""
+    """Git's output without its line end: a path, whatever bytes it has."""
     return os.fsdecode(ask_git(command).removesuffix(b"\n"))
 
 
@@ -143,18 +142,18 @@ def printable(path: str) -> str:
     return readable(os.fsencode(path))
 
 
-def merge_base(one: str, other: str) -> str:
+def merge_base(first: str, second: str) -> str:
     """The commit at which two revisions parted, shortened; raises SpecError where there is none."""
-    return ask_git(["merge-base", "--end-of-options", one, other]).decode().strip()[:SHORT_COMMIT]
+    return ask_git(["merge-base", "--end-of-options", first, second]).decode().strip()[:SHORT_COMMIT]
 
 
-def ask_git(command: Iterable[str], folder: Path | None = None, given: bytes = b"") -> bytes:
-    """What git prints; raises SpecError with its own words where it fails."""
+def ask_git(command: Iterable[str], folder: Path | None = None, stdin: bytes = b"") -> bytes:
+    """Git's output; raises SpecError with its own words where it fails."""
     words = [*GIT, *command]
     where = Location(f"git {words[len(GIT)]}")
     try:
         done = subprocess.run(  # noqa: S603 - git, not a shell
-            words, cwd=folder, input=given, capture_output=True, check=False, timeout=SLOWEST, env=environment()
+            words, cwd=folder, input=stdin, capture_output=True, check=False, timeout=SLOWEST, env=environment()
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise SpecError([Problem(where, f"git could not be asked: {error}")]) from error
@@ -165,7 +164,7 @@ def ask_git(command: Iterable[str], folder: Path | None = None, given: bytes = b
 
 
 def environment() -> dict[str, str]:
-    """That of git: nothing is fetched, locked or asked for."""
+    """Git's environment variables: nothing is fetched, locked or asked for."""
     return {**os.environ, **ENVIRONMENT}
 
 
@@ -197,12 +196,12 @@ def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
 
 
 @cache
-def _blob(top: Path, blob: str) -> bytes:
+def _cached_blob(top: Path, blob: str) -> bytes:
     """The content of a file, kept: what is read once is read again, by the plans that name it."""
-    return _beginning(top, blob)
+    return _read_blob(top, blob)
 
 
-def _beginning(top: Path, blob: str) -> bytes:
+def _read_blob(top: Path, blob: str) -> bytes:
     """The content of a file, cut off where it is longer than any text that is read."""
     command = ["cat-file", "blob", blob]
     with subprocess.Popen(  # noqa: S603 - git, not a shell
@@ -215,9 +214,9 @@ def _beginning(top: Path, blob: str) -> bytes:
     return ask_git(command, top) if git.returncode else content
 
 
-def _sizes(top: Path, blobs: Sequence[str]) -> Iterator[int | None]:
+def _object_sizes(top: Path, blobs: Sequence[str]) -> Iterator[int | None]:
     """Bytes of each of these objects; None of one that git has not."""
-    answer = ask_git(["cat-file", "--batch-check=%(objectsize)"], top, "".join(f"{one}\n" for one in blobs).encode())
+    answer = ask_git(["cat-file", "--batch-check=%(objectsize)"], top, "".join(f"{blob}\n" for blob in blobs).encode())
     yield from (int(line) if line.isdigit() else None for line in answer.decode().splitlines())
 
 

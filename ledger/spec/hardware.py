@@ -1,4 +1,4 @@
-"""What a plan runs on: an accelerator as a price list, and the cluster that joins many of them."""
+"""The hardware of a plan: an accelerator as a price list, and the cluster that joins many of them."""
 
 from __future__ import annotations
 
@@ -85,15 +85,11 @@ class Curve:
     ]
     form: Annotated[str, NameOf(noun="price form", names=priced_forms), "The formula that the parameters belong to."]
     parameters: Annotated[
-        Mapping[str, float],
-        PriceParameters(Constants()),
-        "The formula's constants; times and bandwidths with units.",
+        Mapping[str, float], PriceParameters(Constants()), "The formula's constants; times and bandwidths with units."
     ]
     error: Annotated[float, quantity("1", zero=True, greatest=10), "Mean absolute relative error of the fit: `5.4 %`."]
     regime: Annotated[
-        str,
-        Choice("burst", "sustained"),
-        "`sustained`: at the power limit, as in a run; `burst`: a few cold launches.",
+        str, Choice("burst", "sustained"), "`sustained`: at the power limit, as in a run; `burst`: a few cold launches."
     ]
     source: Annotated[str, SOURCED.type, SOURCED.meaning]
     bias: Annotated[float, quantity("1", signed=True, greatest=10), "Mean relative error of the fit: `-1.6 %`."] = 0.0
@@ -194,9 +190,7 @@ class Accelerator:
         "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
     ] = "gpu"
     host: Annotated[
-        Host | None,
-        "The host of the node that it is sold in, for clusters of such nodes that state none.",
-        OPTIONAL,
+        Host | None, "The host of the node that it is sold in, for clusters of such nodes that state none.", OPTIONAL
     ] = None
     aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
     calibration: Annotated[
@@ -205,11 +199,11 @@ class Accelerator:
 
     def with_links(self, scaleup: float, host: float) -> Accelerator:
         """The device with links of these speeds, B/s; its transfers were measured over the links that it had."""
-        had = self.scaleup_bandwidth or (self.host_bandwidth if scaleup else 0.0)
+        bandwidth_before = self.scaleup_bandwidth or (self.host_bandwidth if scaleup else 0.0)
         return replace(
             self,
             scaleup_bandwidth=scaleup,
-            scaleup_measured=self.scaleup_measured or had,
+            scaleup_measured=self.scaleup_measured or bandwidth_before,
             host_bandwidth=host,
             host_measured=self.host_measured or self.host_bandwidth,
         )
@@ -227,15 +221,15 @@ class Accelerator:
     @cached_property
     def curves(self) -> Mapping[KernelClass, tuple[Curve, ...]]:
         """The fitted prices of each class."""
-        found: dict[KernelClass, list[Curve]] = {}
+        curves_by_class: dict[KernelClass, list[Curve]] = {}
         for curve in self.calibration:
-            found.setdefault(curve.what, []).append(curve)
-        return {what: tuple(curves) for what, curves in found.items()}
+            curves_by_class.setdefault(curve.what, []).append(curve)
+        return {kernel: tuple(curves) for kernel, curves in curves_by_class.items()}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many devices there are and what joins them. Bandwidth is one way, per device, in B/s."""
+    """The devices of a job and the network that joins them. Bandwidth is one way, per device, in B/s."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A cluster: devices and what joins them",

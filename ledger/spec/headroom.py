@@ -1,4 +1,4 @@
-"""How much memory of a device stays free: a policy of so many bytes, a share of the memory, bytes, or nothing."""
+"""The memory of a device that stays free: a policy of so many bytes, a share of the memory, bytes, or nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HEADROOM = AnyOf((Choice(*POLICIES), Quantity("1", zero=True, greatest=1), Quant
 
 
 def headroom_bytes(headroom: Headroom, memory: int) -> float:
-    """Bytes that stay free of so many."""
+    """Bytes that stay free of a memory of so many bytes."""
     if isinstance(headroom, str):
         return float(POLICIES[headroom])
     return headroom * memory if isinstance(headroom, float) else float(headroom)
 
 
 def headroom_words(headroom: Headroom) -> str:
-    """The headroom as a person says it: `production`, `10 %`, `8 GB`."""
+    """The headroom in words: `production`, `10 %`, `8 GB`."""
     if isinstance(headroom, str):
         return headroom
     return percent(headroom) if isinstance(headroom, float) else size(headroom)

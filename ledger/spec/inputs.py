@@ -23,34 +23,14 @@ from ledger.spec.token_budget import TokensPerParameter
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
 JUDGE = "judge"  # of a stack: what a plan is compared with
-LABELS = (
-    *("name", "title", "aliases", "architecture", "date", "source"),
-    DEFAULTS,
-    JUDGE,
-)  # no inputs of a part's books
-ATOMIC = (
-    Recompute,
-    Offload,
-    KernelClass,
-    Price,
-    WeightFormats,
-    TokensPerParameter,
-    Lengths,
-)  # one choice, whatever it is made of
+# No inputs of a part's books.
+LABELS = ("name", "title", "aliases", "architecture", "date", "source", DEFAULTS, JUDGE)
+# One choice, whatever it is made of.
+ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats, TokensPerParameter, Lengths)
 # What a cluster is called and described with, and what a model is called that is another's with values changed.
 UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model.title", "model.name")
-UNREAD = (
-    "name",
-    "title",
-    "decision",
-    "expect",
-    "origins",
-    "digest",
-    "judged_digest",
-    "text",
-    "warnings",
-    "reading",
-)  # of a plan: no inputs of its books
+# Of a plan: no inputs of its books.
+UNREAD = ("name", "title", "decision", "expect", "origins", "digest", "judged_digest", "text", "warnings", "reading")
 ABSENT = "-"
 
 
@@ -70,7 +50,7 @@ class Change:
     parts: tuple[Change, ...] = ()
 
     def __neg__(self) -> Change:
-        """The same change the other way round."""
+        """The change from the new plan to the old one."""
         return replace(
             self,
             old=self.new,
@@ -82,23 +62,24 @@ class Change:
 
 
 def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
-    """What two plans give differently, in the order of a spec; a part that another name replaces is one change."""
-    found: list[Change] = []
+    """The inputs in which two plans differ, in the order of a spec; a part under another name is one change."""
+    differing: list[Change] = []
     for field in fields(Plan):
-        one, other = getattr(old, field.name), getattr(new, field.name)
-        if field.name in UNREAD or one == other or (field.name == "run" and old.serve and new.serve):
+        old_value, new_value = getattr(old, field.name), getattr(new, field.name)
+        if field.name in UNREAD or old_value == new_value or (field.name == "run" and old.serve and new.serve):
             continue  # a service's run follows from its lengths
-        leaves = [_change(old, new, path, a, b) for path, a, b in _leaves(field.name, one, other)]
-        if field.name in NAMED and name_of_base(one.name) != name_of_base(other.name):
-            found.append(_replaced(old, new, field.name, tuple(leaves)))
-        elif field.name != "kernels" or not _follow_the_stack(old, new):
-            found.extend(leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path)
-    return tuple(found)
+        leaves = [_change(old, new, path, a, b) for path, a, b in _differing_leaves(field.name, old_value, new_value)]
+        if field.name in NAMED and name_of_base(old_value.name) != name_of_base(new_value.name):
+            differing.append(_part_change(old, new, field.name, tuple(leaves)))
+        elif field.name != "kernels" or not _kernels_follow_stack(old, new):
+            read = (leaf for leaf in leaves if leaf.path not in UNREAD_LABELS)
+            differing.extend(leaf for leaf in read if "stack.kernels" not in leaf.path)
+    return tuple(differing)
 
 
 def mix_plans(old: Plan, new: Plan, chosen: AbstractSet[str]) -> Plan:
     """The old plan with the fields that `chosen` names, by their paths in a plan, as the new one has them."""
-    mix: Plan = _mixed(old, new, chosen, "")
+    mix: Plan = _mix_values(old, new, chosen, "")
     return replace(mix, origins={**new.origins, **old.origins}, expect=())
 
 
@@ -112,16 +93,16 @@ def violations(plan: Plan) -> tuple[Problem, ...]:
 def value_at(plan: Plan, path: str) -> Any:
     """The value at a path as specs write it; None where the plan has nothing there."""
 
-    def inner(part: Any, step: str) -> Any:
+    def step_into(part: Any, step: str) -> Any:
         if isinstance(part, tuple):
-            return next((one for one in part if getattr(one, "name", None) == step), None)
+            return next((entry for entry in part if getattr(entry, "name", None) == step), None)
         return part.get(step) if isinstance(part, Mapping) else getattr(part, step, None)
 
-    return reduce(inner, plan_path(path).split("."), plan)
+    return reduce(step_into, plan_path(path).split("."), plan)
 
 
 def origin(plan: Plan, path: str) -> Origin | None:
-    """Where the input at a path was written, or the nearest part around it; None where it was written nowhere."""
+    """The place of the input at a path, or of the nearest part around it; None where it was written nowhere."""
     while path:
         if path in plan.origins:
             return plan.origins[path]
@@ -130,7 +111,7 @@ def origin(plan: Plan, path: str) -> Origin | None:
 
 
 def spec_text(value: Any, path: str) -> str:
-    """A value as a spec would say it."""
+    """A value as a spec would state it."""
     if isinstance(value, Recompute):
         several = {"every": f"every {value.every}", "keep": f"keep {', '.join(value.keep)}"}
         return several.get(value.policy, value.policy)
@@ -150,14 +131,14 @@ def spec_text(value: Any, path: str) -> str:
     return str(getattr(value, "name", value)) or ABSENT
 
 
-def _follow_the_stack(old: Plan, new: Plan) -> bool:
+def _kernels_follow_stack(old: Plan, new: Plan) -> bool:
     """Whether kernels differ because the stacks do."""
     return old.stack.name != new.stack.name and old.kernels == old.stack.kernels and new.kernels == new.stack.kernels
 
 
-def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:
-    """A part for which another was named, with the values that differ; what fits a curve is left to its own spec."""
-    moved = {part, "kernels"} if part == "stack" and _follow_the_stack(old, new) else {part}
+def _part_change(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:
+    """The change of a part for which another was named, with the values that differ, fitted curves left out."""
+    moved = {part, "kernels"} if part == "stack" and _kernels_follow_stack(old, new) else {part}
     inner = tuple(
         leaf
         for leaf in leaves
@@ -168,31 +149,31 @@ def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Ch
     return Change(part, names[0], names[1], frozenset(moved), origin(old, part), origin(new, part), inner)
 
 
-def _change(old: Plan, new: Plan, path: str, one: Any, other: Any) -> Change:
+def _change(old: Plan, new: Plan, path: str, old_value: Any, new_value: Any) -> Change:
     written = spec_path(path)
-    behind = (
-        f"stack.{written}" if written.startswith("kernels.") else written
-    )  # a stack's kernels hold until overridden
-    places = [plan.origins.get(written) or origin(plan, behind) for plan in (old, new)]
-    return Change(written, spec_text(one, written), spec_text(other, written), frozenset({path}), places[0], places[1])
+    # A stack's kernels hold until overridden.
+    stack_path = f"stack.{written}" if written.startswith("kernels.") else written
+    places = [plan.origins.get(written) or origin(plan, stack_path) for plan in (old, new)]
+    old_text, new_text = (spec_text(value, written) for value in (old_value, new_value))
+    return Change(written, old_text, new_text, frozenset({path}), places[0], places[1])
 
 
-def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+def _differing_leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     """The values that differ, by the path of their field."""
     if old == new:
         return
-    pairs = _inner(old, new)
+    pairs = _inner_pairs(old, new)
     if pairs is None:
         yield path, old, new
         return
-    for name, (one, other) in pairs.items():
-        yield from _leaves(f"{path}.{name}", one, other)
+    for name, (old_value, new_value) in pairs.items():
+        yield from _differing_leaves(f"{path}.{name}", old_value, new_value)
 
 
-def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
-    """What two values of one kind are made of, by name; None where they are compared as wholes."""
+def _inner_pairs(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
+    """The inner values of two values of one kind, paired by name; None where they are compared as wholes."""
     if is_dataclass(old) and type(old) is type(new) and not isinstance(old, ATOMIC):
-        names = (one.name for one in fields(old) if one.name != DEFAULTS)
+        names = (field.name for field in fields(old) if field.name != DEFAULTS)
         return {name: (getattr(old, name), getattr(new, name)) for name in names}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {name: (old.get(name), new.get(name)) for name in {**old, **new}}
@@ -202,23 +183,23 @@ def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
 
 
 def _keys(items: tuple[Any, ...]) -> tuple[str, ...]:
-    """What tells the entries of a tuple apart: names of layer groups, else their places; nothing for plain values."""
+    """The keys of a tuple's entries: names of layer groups, else their places; none for plain values."""
     if not all(map(is_dataclass, items)):
         return ()
     return tuple(item.name if isinstance(item, Group) else str(index) for index, item in enumerate(items))
 
 
-def _mixed(old: Any, new: Any, chosen: AbstractSet[str], path: str) -> Any:
+def _mix_values(old: Any, new: Any, chosen: AbstractSet[str], path: str) -> Any:
     if path in chosen:
         return new
-    if not any(one.startswith(f"{path}.") or not path for one in chosen):
+    if not any(chosen_path.startswith(f"{path}.") or not path for chosen_path in chosen):
         return old
-    pairs = _inner(old, new)
+    pairs = _inner_pairs(old, new)
     if pairs is None:
         return old
-    made = {
-        name: _mixed(one, other, chosen, f"{path}.{name}" if path else name) for name, (one, other) in pairs.items()
-    }
+    mixed = {}
+    for name, (old_value, new_value) in pairs.items():
+        mixed[name] = _mix_values(old_value, new_value, chosen, f"{path}.{name}" if path else name)
     if isinstance(old, Mapping):
-        return {name: value for name, value in made.items() if value is not None}
-    return tuple(made.values()) if isinstance(old, tuple) else replace(old, **made)
+        return {name: value for name, value in mixed.items() if value is not None}
+    return tuple(mixed.values()) if isinstance(old, tuple) else replace(old, **mixed)

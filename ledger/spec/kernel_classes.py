@@ -13,7 +13,7 @@ DECODE = "decode"  # a pass of serving: few tokens, each of another sequence
 
 @dataclass(frozen=True)
 class KernelClass:
-    """What one curve prices: products of a dtype, one pass of an attention kernel, copies, all-reduces, ...
+    """The kernels that one curve prices: products of a dtype, one pass of an attention kernel, copies, all-reduces, ...
 
     `variant` is the dtype of matrix products, the kernel of attention, the function of an activation, the direction of
     a copy to the host; `pass_` is `forward` or `backward`, where the two have prices of their own, or `decode`.
@@ -24,7 +24,7 @@ class KernelClass:
     pass_: str = ""
 
     def __str__(self) -> str:
-        """As price lists and evidence write it: `matmul.bf16`, `attention.flash.forward`, `norm.backward`."""
+        """The class as price lists write it: `matmul.bf16`, `attention.flash.forward`, `norm.backward`."""
         return ".".join(part for part in (self.family, self.variant, self.pass_) if part)
 
     def backward(self) -> KernelClass:
@@ -35,9 +35,9 @@ class KernelClass:
 @cache
 def kernel_class(text: str) -> KernelClass:
     """The class that a price list or a record of evidence names."""
-    family, *rest = text.split(".")
-    pass_ = rest.pop() if rest and rest[-1] in (*PASSES, DECODE) else ""
-    return KernelClass(family, ".".join(rest), pass_)
+    family, *variant = text.split(".")
+    pass_ = variant.pop() if variant and variant[-1] in (*PASSES, DECODE) else ""
+    return KernelClass(family, ".".join(variant), pass_)
 
 
 MATMUL, GROUPED, ATTENTION, NORM, ACTIVATION, HOST_LINK = (
@@ -73,7 +73,7 @@ def matmul(dtype: str, *, grouped: bool = False) -> KernelClass:
     return KernelClass(GROUPED if grouped else MATMUL, dtype)
 
 
-# --- Families of kernel classes ---
+# --- families of kernel classes ---
 
 # Bytes of an element of a number format that matrix units multiply.
 NUMBER_FORMATS: Mapping[str, float] = {
@@ -171,7 +171,7 @@ def price_classes() -> tuple[str, ...]:
 @lru_cache(maxsize=4)
 def _written_classes(families: tuple[tuple[str, KernelFamily], ...]) -> tuple[str, ...]:
     """The classes of families as they are written; each price of a list asks for them."""
-    return tuple(str(what) for family, _ in families for what in classes_of(family))
+    return tuple(str(class_) for family, _ in families for class_ in classes_of(family))
 
 
 def measured_classes() -> tuple[str, ...]:
@@ -185,22 +185,22 @@ def measured_classes() -> tuple[str, ...]:
     return (*price_classes(), *together, *UNPRICED)
 
 
-def form_of(what: KernelClass) -> str:
+def form_of(kernel: KernelClass) -> str:
     """The form that prices a class; empty where nothing is priced as one."""
-    family = KERNEL_FAMILIES.get(what.family)
-    if family and family.decoding and what.pass_ == DECODE:
+    family = KERNEL_FAMILIES.get(kernel.family)
+    if family and family.decoding and kernel.pass_ == DECODE:
         return family.decoding.form
     return family.form if family else ""
 
 
-def passes_of(what: KernelClass) -> tuple[KernelClass, ...]:
+def passes_of(kernel: KernelClass) -> tuple[KernelClass, ...]:
     """The classes that a measurement gives a price to: of both passes where they were timed as one, else its own."""
-    together = KERNEL_FAMILIES[what.family].together and not what.pass_
-    return tuple(replace(what, pass_=pass_) for pass_ in PASSES) if together else (what,)
+    together = KERNEL_FAMILIES[kernel.family].together and not kernel.pass_
+    return tuple(replace(kernel, pass_=pass_) for pass_ in PASSES) if together else (kernel,)
 
 
-def number_format(what: KernelClass, attention: str) -> str:
+def number_format(kernel: KernelClass, attention: str) -> str:
     """The row of a data sheet's peaks that a class is priced by, `attention` being that of attention; else empty."""
-    if what.family == ATTENTION:
+    if kernel.family == ATTENTION:
         return attention
-    return FORMAT_OF_ROW.get(what.variant, what.variant) if what.family in (MATMUL, GROUPED) else ""
+    return FORMAT_OF_ROW.get(kernel.variant, kernel.variant) if kernel.family in (MATMUL, GROUPED) else ""

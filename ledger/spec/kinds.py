@@ -106,7 +106,6 @@ EVIDENCE = Fields(
     others=Anything(),
 )
 
-
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LIBRARY_PARTS: Mapping[str, type] = {
     header_of(cls).kind: cls for cls in (Accelerator, Cluster, Price, Model, Precision, Optimizer, Stack)
@@ -132,23 +131,18 @@ def published(kind: ValueType) -> dict[str, Any]:
     """The JSON Schema of a document of that type."""
     head = kind.cls if isinstance(kind, PartOf) else None
     root = definition_schema(head) if head else kind.schema()
-    said = {"title": header_of(head).title} if head else {}
+    title = {"title": header_of(head).title} if head else {}
     classes = [entry for entry in nested_types(kind) if isinstance(entry, type)]
-    referred = [cls for cls in classes if cls is not head or cls in _within(cls)]
+    referred = [cls for cls in classes if cls is not head or cls in list(nested_types(spec_type(cls)))]
     return {
         "$schema": DIALECT,
-        **said,
+        **title,
         **root,
         "$defs": {definition_name(cls): definition_schema(cls) for cls in referred},
     }
 
 
-def _within(cls: type) -> list[Any]:
-    """The parts that a part is made of."""
-    return list(nested_types(spec_type(cls)))
-
-
 def definition_schema(cls: type) -> dict[str, Any]:
-    """The schema of a part, with what it is."""
+    """The schema of a part, with its meaning as the description."""
     meaning = header_of(cls).meaning or header_of(cls).title
     return ({"description": meaning} if meaning else {}) | spec_type(cls).schema()

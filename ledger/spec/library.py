@@ -69,22 +69,22 @@ class Library:
         return (*self.own, self.root)
 
     def folder(self, kind: str) -> Path:
-        """Where the library itself keeps the specs of a kind; those of one's own are elsewhere."""
+        """The folder of the library itself for a kind; specs of one's own are elsewhere."""
         return self.root / FOLDERS[kind]
 
     def writable(self, kind: str) -> Path:
-        """Where new specs of a kind are kept: in a checkout its library, elsewhere `specs/` of the working folder."""
+        """The folder for new specs of a kind: in a checkout its library, elsewhere `specs/` of the working folder."""
         return (Path(OWN_FOLDER) if DATA in self.root.parts else self.root) / FOLDERS[kind]
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
         """The files of a kind, sorted by name; of two with one name that which is found first."""
-        every = (path for root in reversed(self.roots) for path in self._listed(root / FOLDERS[kind], pattern))
+        every = (path for root in reversed(self.roots) for path in self._list_files(root / FOLDERS[kind], pattern))
         return tuple(path for _, path in sorted({path.name: path for path in every}.items()))
 
     def path(self, kind: str, name: str) -> Path:
         """The file of a name: the first that there is, else where the library itself would keep it."""
         places = [root / FOLDERS[kind] / f"{name}.yaml" for root in self.roots]
-        return next((path for path in places if self._has(path)), places[-1])
+        return next((path for path in places if self._has_file(path)), places[-1])
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
@@ -96,11 +96,11 @@ class Library:
         A folder that is itself called so is one.
         """
         top, place = checkout(folder), folder.resolve()
-        above = (one for one in place.parents if top and one.is_relative_to(top))
+        parents = (parent for parent in place.parents if top and parent.is_relative_to(top))
         holders = (place.parent, folder) if place.name == OWN_FOLDER else (folder,)
-        places = (*(one / OWN_FOLDER for one in (*holders, *above)), *self.own)
-        own = _distinct((one for one in places if one.is_dir()), self.root)
-        return self if self.home or own == self.own else replace(self, own=own)
+        folders = (*(folder / OWN_FOLDER for folder in (*holders, *parents)), *self.own)
+        searched_before = _distinct((folder for folder in folders if folder.is_dir()), self.root)
+        return self if self.home or searched_before == self.own else replace(self, own=searched_before)
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
@@ -114,9 +114,10 @@ class Library:
         """Every name of the library that `name` may stand for: itself, or those that have it as an alias."""
         if name in self.names(kind):
             return (name,)
-        wanted = _folded(name)
-        exact = tuple(known for known in self.names(kind) if _folded(known) == wanted)
-        return exact or tuple(known for known in self.names(kind) if wanted in self._aliases(kind, known))
+        folded = _fold_name(name)
+        names = self.names(kind)
+        exact = tuple(candidate for candidate in names if _fold_name(candidate) == folded)
+        return exact or tuple(candidate for candidate in names if folded in self._aliases(kind, candidate))
 
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
         """The other spellings of a name; a file that cannot be read has none."""
@@ -125,45 +126,45 @@ class Library:
         except SpecError:
             return frozenset()
         aliases = node.fields.get("aliases")
-        return frozenset(_folded(str(item.value)) for item in aliases.items) if aliases else frozenset()
+        return frozenset(_fold_name(str(item.value)) for item in aliases.items) if aliases else frozenset()
 
-    def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
+    def find(self, kind: str, name: str, where: Location, naming_file: Source) -> Source:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
         if name.endswith(YAML) and name not in self.names(kind):
-            return self._relative(name, where, beside)
-        there = self.at(beside.revision)
-        shelf = there if (spelt := there.spelt(kind, name)) else self
+            return self._read_relative(name, where, naming_file)
+        at_revision = self.at(naming_file.revision)
+        shelf = at_revision if (spelt := at_revision.spelt(kind, name)) else self
         spelt = spelt or self.spelt(kind, name)
         if len(spelt) == 1:
             return shelf.read(shelf.path(kind, spelt[0])).source
         if spelt:
-            message = f"`{name}` may be {' or '.join(f'`{one}`' for one in spelt)}"
+            message = f"`{name}` may be {' or '.join(f'`{candidate}`' for candidate in spelt)}"
             raise SpecError([Problem(where, message, "name one of them")])
         help_text = nearest(name, list(self.names(kind)))
         raise SpecError([Problem(where, f"no {kind} is named `{shortened(name)}`", help_text)])
 
     def at(self, revision: Revision | None) -> Library:
-        """The library as it was at a revision; as it is where the revision's repository does not have it."""
+        """The library at a revision; unchanged where the revision's repository does not have it."""
         if self.revision or revision is None:
             return self
-        held = any(_committed(revision, root.absolute()) for root in self.roots)
-        return replace(self, revision=revision) if held else self
+        is_committed = any(_committed_root(revision, root.absolute()) for root in self.roots)
+        return replace(self, revision=revision) if is_committed else self
 
     def read(self, path: Path) -> Read:
         """A file of the library, read once; raises SpecError."""
         inner = self._committed_path(path)
         return _read_at(self.revision, inner) if self.revision and inner else read_once(path)
 
-    def _listed(self, folder: Path, pattern: str = "*.yaml") -> Iterable[Path]:
+    def _list_files(self, folder: Path, pattern: str = "*.yaml") -> Iterable[Path]:
         """The specs in a folder of the library."""
-        below, _, suffix = pattern.rpartition("/")
-        inner = self._committed_path(folder / below)
+        subfolder, _, suffix = pattern.rpartition("/")
+        inner = self._committed_path(folder / subfolder)
         if self.revision and inner:
             names = _names_at(self.revision, inner)
-            return (folder / below / name for name in names if PurePosixPath(name).match(suffix))
+            return (folder / subfolder / name for name in names if PurePosixPath(name).match(suffix))
         return folder.glob(pattern)
 
-    def _has(self, path: Path) -> bool:
+    def _has_file(self, path: Path) -> bool:
         """Whether the library has a file there."""
         inner = self._committed_path(path.parent)
         return path.name in _names_at(self.revision, inner) if self.revision and inner else path.exists()
@@ -172,23 +173,24 @@ class Library:
         """The path of a file or folder of the library as git has it; empty where it is read from the disk."""
         holders = (root for root in self.roots if path.is_relative_to(root))
         for holder in holders if self.revision else ():
-            root = _committed(self.revision, holder.absolute())
+            root = _committed_root(self.revision, holder.absolute())
             return (root / path.relative_to(holder)).as_posix() if root else ""
         return ""
 
-    def _relative(self, name: str, where: Location, beside: Source) -> Source:
+    def _read_relative(self, name: str, where: Location, naming_file: Source) -> Source:
         """The spec at a path that is relative to the folder of the file that names it."""
-        path = name if beside.folder == "." or name.startswith("/") else f"{beside.folder}/{name}"
+        path = name if naming_file.folder == "." or name.startswith("/") else f"{naming_file.folder}/{name}"
         try:
             if self.home:
-                return self.sealed(self.references.get((beside.file, name), path))
-            if beside.revision is None:
+                return self.sealed(self.references.get((naming_file.file, name), path))
+            if naming_file.revision is None:
                 return from_file(Path(path))
-            top = f"{beside.revision.top}/"
-            return from_revision(beside.revision, path.removeprefix(top) if path.startswith(top) else normpath(path))
+            top = f"{naming_file.revision.top}/"
+            inner = path.removeprefix(top) if path.startswith(top) else normpath(path)
+            return from_revision(naming_file.revision, inner)
         except SpecError as error:
-            found = error.problems[0]
-            raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
+            problem = error.problems[0]
+            raise SpecError([Problem(where, f"`{name}`: {problem.message}", problem.help)]) from error
 
     def located(self, name: str) -> Path:
         """The path of a file by the name that places have of it."""
@@ -215,8 +217,8 @@ class Read:
 
     def plain_field(self, key: str) -> object:
         """The value of a top-level field, or None."""
-        found = self.node.fields.get(key)
-        return found.plain() if found else None
+        node = self.node.fields.get(key)
+        return node.plain() if node else None
 
 
 _IN_USE: ContextVar[Library | None] = ContextVar("library in use", default=None)
@@ -225,11 +227,11 @@ _IN_USE: ContextVar[Library | None] = ContextVar("library in use", default=None)
 @contextmanager
 def using(library: Library) -> Iterator[None]:
     """Within it, the default library is this one: a sealed report is made from the files that it carries."""
-    before = _IN_USE.set(library)
+    previous = _IN_USE.set(library)
     try:
         yield
     finally:
-        _IN_USE.reset(before)
+        _IN_USE.reset(previous)
 
 
 def default_library() -> Library:
@@ -272,7 +274,7 @@ def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
 
 
 @cache
-def _committed(revision: Revision, root: Path) -> PurePosixPath | None:
+def _committed_root(revision: Revision, root: Path) -> PurePosixPath | None:
     """The path of a folder from the top of a revision's repository; None where git has no file of it there."""
     folder, top = root.resolve(), revision.top.resolve()
     inner = folder.relative_to(top).as_posix() if folder.is_relative_to(top) else ""
@@ -299,13 +301,13 @@ def _is_spec(path: Path) -> bool:
         return False
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
 def _distinct(folders: Iterator[Path], root: Path) -> tuple[Path, ...]:
     """Folders in their order, each once, and none that is the root."""
-    found: dict[Path, Path] = {}
+    by_place: dict[Path, Path] = {}
     for folder in folders:
-        found.setdefault(folder.resolve(), folder)
-    return tuple(folder for place, folder in found.items() if place != root.resolve())
+        by_place.setdefault(folder.resolve(), folder)
+    return tuple(folder for place, folder in by_place.items() if place != root.resolve())

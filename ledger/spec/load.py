@@ -1,4 +1,4 @@
-"""Loading specs: the public functions of the stage. What they raise is SpecError, with every problem at once."""
+"""Loading specs: the public functions of the stage, all of which raise SpecError with every problem at once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tup
 
 @dataclass(frozen=True)
 class Draft:
-    """What a spec says, legal or not: the plan, None where a part of it could not be read, and every problem."""
+    """A plan as far as it could be read (None where a part is broken), with every problem of its spec."""
 
     plan: Plan | None
     problems: tuple[Problem, ...]
@@ -97,98 +97,98 @@ def revised(plan: Plan, settings: Iterable[str]) -> Draft:
 
 
 def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
-    """What a spec says under overrides; raises SpecError for what is no document of a plan."""
+    """The plan of a spec under overrides, checked; raises SpecError for what is no document of a plan."""
     source, shelf = reading.source, reading.library
     try:
         node = read_again(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
-    other = another_kind(node)
-    if other is not None:
-        raise SpecError([other], {source.file: source.text})
+    wrong_kind = another_kind(node)
+    if wrong_kind is not None:
+        raise SpecError([wrong_kind], {source.file: source.text})
     settings = read_overrides(reading.overrides)
     texts = {setting.text: setting.text for setting in settings}
     early = [setting for setting in settings if len(setting.steps) == 1 or setting.steps == PRICE]
     late = [setting for setting in settings if setting not in early]
-    whole = expand(_applied(node, early, texts), source, shelf)
-    late = [setting for setting in late if setting.steps[0] not in whole.failed]
-    changed = _applied(whole.node, late, texts)
-    if late and (device := whole.node.fields.get("accelerator")):
+    expanded = expand(_apply_overrides(node, early, texts), source, shelf)
+    late = [setting for setting in late if setting.steps[0] not in expanded.failed]
+    changed = _apply_overrides(expanded.node, late, texts)
+    if late and (device := expanded.node.fields.get("accelerator")):
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
-    whole = _under_own_name(
-        replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model")
+    expanded = _name_changed_model(
+        replace(expanded, node=changed, texts={**expanded.texts, **texts}), expanded.node.fields.get("model")
     )
-    whole = with_inner_parts(whole, source, shelf)
-    whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
-    return _checked(in_new_places(whole, source.file), reading, rules)
+    expanded = with_inner_parts(expanded, source, shelf)
+    expanded = for_its_device(assume_fabric(expanded, source, shelf), node, source, shelf)
+    return _check_document(in_new_places(expanded, source.file), reading, rules)
 
 
-def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
+def load_accelerator(name_or_path: str | Path, *, library: Library | None = None) -> Accelerator:
     """The accelerator of a name, an alias or a file; raises SpecError."""
-    return _load(given, Accelerator, library or default_library())
+    return _load(name_or_path, Accelerator, library or default_library())
 
 
 def read_accelerator(text: str, file: str) -> Accelerator:
     """The accelerator that the text of a spec describes, wherever it is from; raises SpecError."""
     library, source = default_library(), Source(file, text, file)
-    return _held(resolve(read(text, file), "accelerator", source, library), Accelerator, library)
+    return _build_part(resolve(read(text, file), "accelerator", source, library), Accelerator, library)
 
 
-def load_cluster(given: str | Path) -> Cluster:
+def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
-    return _load(given, Cluster, default_library())
+    return _load(name_or_path, Cluster, default_library())
 
 
-def load_price(given: str | Path) -> Price:
+def load_price(name_or_path: str | Path) -> Price:
     """The price of a device, by the device's name or from a file; raises SpecError."""
-    return _load(given, Price, default_library())
+    return _load(name_or_path, Price, default_library())
 
 
-def load_model(given: str | Path) -> Model:
+def load_model(name_or_path: str | Path) -> Model:
     """The model of a name or a file; raises SpecError."""
-    return _load(given, Model, default_library())
+    return _load(name_or_path, Model, default_library())
 
 
 def read_model(text: str, file: str) -> Model:
     """The model that the text of a spec describes, wherever it is from; raises SpecError."""
     library, source = default_library(), Source(file, text, Path(file).stem)
-    return _held(resolve(read(text, file), "model", source, library), Model, library)
+    return _build_part(resolve(read(text, file), "model", source, library), Model, library)
 
 
-def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
+def load_precision(name_or_path: str | Path, *, library: Library | None = None) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _load(given, Precision, library or default_library())
+    return _load(name_or_path, Precision, library or default_library())
 
 
-def load_optimizer(given: str | Path, *, library: Library | None = None) -> Optimizer:
+def load_optimizer(name_or_path: str | Path, *, library: Library | None = None) -> Optimizer:
     """The optimizer of a name or a file; raises SpecError."""
-    return _load(given, Optimizer, library or default_library())
+    return _load(name_or_path, Optimizer, library or default_library())
 
 
-def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:
+def load_stack(name_or_path: str | Path, *, library: Library | None = None) -> Stack:
     """The software stack of a name or a file; raises SpecError."""
-    return _load(given, Stack, library or default_library())
+    return _load(name_or_path, Stack, library or default_library())
 
 
-def load_publication(given: str | Path, *, library: Library | None = None) -> Publication:
-    """What a publication states of its runs, by its name or from a file; raises SpecError."""
-    return _load(given, Publication, library or default_library())
+def load_publication(name_or_path: str | Path, *, library: Library | None = None) -> Publication:
+    """The runs that a publication states, by its name or from a file; raises SpecError."""
+    return _load(name_or_path, Publication, library or default_library())
 
 
-def load_spelling(given: str | Path, *, library: Library | None = None) -> Spelling:
-    """How publications spell what a column says, by the column's name or from a file; raises SpecError."""
-    return _load(given, Spelling, library or default_library())
+def load_spelling(name_or_path: str | Path, *, library: Library | None = None) -> Spelling:
+    """The spellings of a column in publications, by the column's name or from a file; raises SpecError."""
+    return _load(name_or_path, Spelling, library or default_library())
 
 
-def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
+def plan_source(path_or_text: str | Path, stdin: TextIO | None, library: Library) -> Source:
     """The text of a plan and where it stands."""
-    if isinstance(given, str) and given in library.names("plan") and not exists(given):
-        return library.read(library.path("plan", given)).source
-    is_path = "\n" not in str(given)
-    return library.sealed(str(given)) if library.home and is_path else open_source(given, stdin)
+    if isinstance(path_or_text, str) and path_or_text in library.names("plan") and not exists(path_or_text):
+        return library.read(library.path("plan", path_or_text)).source
+    is_path = "\n" not in str(path_or_text)
+    return library.sealed(str(path_or_text)) if library.home and is_path else open_source(path_or_text, stdin)
 
 
-def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:
+def _apply_overrides(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:
     try:
         for setting in settings:
             node = apply(node, setting)
@@ -197,54 +197,56 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
     return node
 
 
-def _under_own_name(whole: Expanded, before: Node | None) -> Expanded:
-    """The same, with a model of the library called by a name of its own where overrides made it another.
+def _name_changed_model(expanded: Expanded, before: Node | None) -> Expanded:
+    """The document, with a library model under a new name where overrides changed it.
 
     A model that the plan itself writes out is changed like any of its values, but owes nothing that it expects.
     """
-    model = whole.node.fields.get("model")
-    if before is None or model is None or model is before or "model" not in whole.names:
-        return whole
-    if not whole.bases["model"]:
+    model = expanded.node.fields.get("model")
+    if before is None or model is None or model is before or "model" not in expanded.names:
+        return expanded
+    if not expanded.bases["model"]:
         changed = model.without("expect") if is_changed(before, model) else model
-        return replace(whole, node=whole.node.within({"model": changed}, {}))
-    part = of_changed_model(ResolvedPart(before, whole.names["model"], {}), model)
-    return replace(whole, node=whole.node.within({"model": part.node}, {}), names={**whole.names, "model": part.name})
+        return replace(expanded, node=expanded.node.within({"model": changed}, {}))
+    part = of_changed_model(ResolvedPart(before, expanded.names["model"], {}), model)
+    node, names = expanded.node.within({"model": part.node}, {}), {**expanded.names, "model": part.name}
+    return replace(expanded, node=node, names=names)
 
 
-def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
-    """The plan with what types and rules find; a part that is broken hides only the rules that read it."""
-    node, unsized = evaluate_sizes(whole.node)
-    found: Faults = []
-    stated = ValuesOf(Plan).read(Written(node), found)
-    found += _wrong_defaults(node)
-    found = [*_but(found, unsized), *unsized]
-    unsound = {str(fault.path[0]) for fault in found if fault.path and not fault.harmless} | whole.failed
+def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
+    """The plan held to types and rules; a part that is broken hides only the rules that read it."""
+    node, unsized = evaluate_sizes(expanded.node)
+    faults: Faults = []
+    stated = ValuesOf(Plan).read(Written(node), faults)
+    faults += _wrong_defaults(node)
+    faults = [*_faults_elsewhere(faults, unsized), *unsized]
+    unsound = {str(fault.path[0]) for fault in faults if fault.path and not fault.harmless} | expanded.failed
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
-    built = build.parts(sound, whole.names)
-    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), reading.library)))
-    problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(rules, built, at)]
+    built = build.parts(sound, expanded.names)
+    peak_devices = _dense_peaks(node, built.get("accelerator"), reading.library)
+    places = Places(build.origins(node, expanded.named), tuple(peak_devices))
+    problems = [*expanded.problems, *(fault.problem for fault in faults), *check_rules(rules, built, places)]
     plan = None
     if not unsound and all(part in built for part in PARTS):
-        heeded = check_rules(WARNINGS, built, at) if rules else ()
-        warnings = () if problems else (*heeded, *whole.warnings)
-        plan = build.plan(built, node, reading, at, warnings)
-    return Draft(plan, tuple(problems), whole.texts)
+        broken_warnings = check_rules(WARNINGS, built, places) if rules else ()
+        warnings = () if problems else (*broken_warnings, *expanded.warnings)
+        plan = build.plan(built, node, reading, places, warnings)
+    return Draft(plan, tuple(problems), expanded.texts)
 
 
 def _wrong_defaults(node: Node) -> Faults:
-    """What no plan may state of that which a stack states where a run leaves it open."""
+    """Faults in a stack's defaults for plans: paths that no plan has, and values of wrong types."""
     steps = ("stack", "defaults", "plan")
     for step in steps:
         node = node.fields.get(step, Node(None, node.where))
     return misfits(Written(node, steps))
 
 
-def _but(found: Faults, told: Faults) -> Faults:
-    """The faults about other places than those that are told already."""
-    places = {fault.problem.where for fault in told}
-    return [fault for fault in found if fault.problem.where not in places]
+def _faults_elsewhere(faults: Faults, reported: Faults) -> Faults:
+    """The faults about places that no reported fault is about."""
+    places = {fault.problem.where for fault in reported}
+    return [fault for fault in faults if fault.problem.where not in places]
 
 
 def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) -> Iterator[Accelerator]:
@@ -260,48 +262,49 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
         return
     for name in library.names("accelerator"):
         with suppress(SpecError):
-            if known := PartByName(Accelerator).read(Written(_part(name, "accelerator", library).node), []):
-                yield build.named(known, name)
+            if device := PartByName(Accelerator).read(Written(_resolve_part(name, "accelerator", library).node), []):
+                yield build.named(device, name)
 
 
-def _part(given: str | Path, kind: str, library: Library) -> ResolvedPart:
-    """A part by name or by path, on its own."""
-    path = Path(given)
-    beside = Source(str(given), "", path.stem)
-    if path.suffix in YAML or isinstance(given, Path):
-        beside = open_source(given)
+def _resolve_part(name_or_path: str | Path, kind: str, library: Library) -> ResolvedPart:
+    """A part by name or by path, outside any plan."""
+    path = Path(name_or_path)
+    source = Source(str(name_or_path), "", path.stem)
+    if path.suffix in YAML or isinstance(name_or_path, Path):
+        source = open_source(name_or_path)
         try:
-            part = resolve(read(beside.text, beside.file), kind, beside, library)
+            part = resolve(read(source.text, source.file), kind, source, library)
         except SpecError as error:
-            raise SpecError(error.problems, {beside.file: beside.text, **error.sources}) from error
-        return replace(part, name=beside.name, texts={beside.file: beside.text, **part.texts})
-    return resolve(Node(str(given), Location(str(given))), kind, beside, library)
+            raise SpecError(error.problems, {source.file: source.text, **error.sources}) from error
+        return replace(part, name=source.name, texts={source.file: source.text, **part.texts})
+    return resolve(Node(str(name_or_path), Location(str(name_or_path))), kind, source, library)
 
 
-def _load(given: str | Path, cls: type[Built], library: Library) -> Built:
+def _load(name_or_path: str | Path, cls: type[Built], library: Library) -> Built:
     """A part by itself, held to the types of its fields and to the rules that read nothing else."""
-    return _held(_part(given, header_of(cls).kind, library), cls, library)
+    return _build_part(_resolve_part(name_or_path, header_of(cls).kind, library), cls, library)
 
 
-def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
+def _build_part(part: ResolvedPart, cls: type[Built], library: Library) -> Built:
+    """The part as its class; raises SpecError with what types and rules find."""
     known_class: type = cls
     kind = header_of(cls).kind
-    whole, unsized = evaluate_sizes(Node({kind: given.node}, given.node.where))
-    found: Faults = []
-    value = spec_type(known_class).read(Written(whole.fields[kind]), found)
-    found += _wrong_defaults(whole)
-    found = [*_but(found, unsized), *unsized]
-    problems: list[Problem] = [fault.problem for fault in found]
-    if all(fault.harmless for fault in found):
-        built: Built = build.named(value, given.name)
-        known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
-        problems += check_rules(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))
+    document, unsized = evaluate_sizes(Node({kind: part.node}, part.node.where))
+    faults: Faults = []
+    value = spec_type(known_class).read(Written(document.fields[kind]), faults)
+    faults += _wrong_defaults(document)
+    faults = [*_faults_elsewhere(faults, unsized), *unsized]
+    problems: list[Problem] = [fault.problem for fault in faults]
+    if all(fault.harmless for fault in faults):
+        built: Built = build.named(value, part.name)
+        peak_devices = _dense_peaks(document, built, library) if isinstance(built, Accelerator) else ()
+        problems += check_rules(RULES, {kind: built}, Places(build.origins(document, {}), tuple(peak_devices)))
         if not problems:
             return built
-    raise SpecError(problems, given.texts)
+    raise SpecError(problems, part.texts)
 
 
-# --- What is said of a spec that is no plan at all, but of another kind ---
+# --- specs of another kind than a plan ---
 
 # Fields that only one kind of spec has.
 TELLING: Mapping[str, str] = {
@@ -323,7 +326,7 @@ TELLING: Mapping[str, str] = {
 
 
 def another_kind(node: Node) -> Problem | None:
-    """What to say of a spec that is no plan at all, if its fields tell what it is."""
+    """The problem of a spec that is no plan, if its fields tell which kind it is of."""
     if "evidence" not in node.fields and ("plan" in node.fields or "run" in node.fields):
         return None
     for key, kind in TELLING.items():
@@ -333,7 +336,7 @@ def another_kind(node: Node) -> Problem | None:
     return None
 
 
-# --- keys ---
+# --- the keys that a plan may state ---
 
 HEADERS = ("spec", "source", "base", "title")  # keys that say nothing of a plan's books
 FIRST = "0"  # of a list, the entry that stands for all
@@ -343,43 +346,43 @@ LAYERS = f"model.layers.{FIRST}."  # what is said of every layer leaves this out
 @cache
 def plan_keys() -> tuple[str, ...]:
     """The paths of a plan's values as `--set` takes them; of lists (layers), those of the first entry."""
-    return tuple(dict.fromkeys(_below(PLAN, "", ())))
+    return tuple(dict.fromkeys(_paths_below(PLAN, "", ())))
 
 
 def misfits(values: Written) -> Faults:
-    """What a plan cannot say of the values that a mapping holds by their paths."""
-    found: Faults = []
+    """Faults in values held by their paths: paths that no plan has, and values of wrong types."""
+    faults: Faults = []
     for path, node in values.node.fields.items():
         kind = type_of(path) or type_of(LAYERS + path)
         if kind is None:
-            known = (*plan_keys(), *(key.removeprefix(LAYERS) for key in plan_keys() if key.startswith(LAYERS)))
-            found.append(unknown_field(values, path, known))
+            known_paths = (*plan_keys(), *(key.removeprefix(LAYERS) for key in plan_keys() if key.startswith(LAYERS)))
+            faults.append(unknown_field(values, path, known_paths))
         elif not isinstance(kind, PartByName):
-            kind.read(values.inner(path, node), found)
-    return found
+            kind.read(values.inner(path, node), faults)
+    return faults
 
 
-def _below(kind: ValueType, path: str, within: tuple[type, ...]) -> Iterator[str]:
+def _paths_below(kind: ValueType, path: str, within: tuple[type, ...]) -> Iterator[str]:
     """The paths below a value; a part within itself is not entered again."""
     if isinstance(kind, PartOf):
         if kind.cls not in within:
-            yield from _below(spec_type(kind.cls), path, (*within, kind.cls))
+            yield from _paths_below(spec_type(kind.cls), path, (*within, kind.cls))
     elif isinstance(kind, Fields):
         for row in kind.rows:
             if row.key not in HEADERS:
                 inner = f"{path}.{row.key}" if path else row.key
                 yield inner
-                yield from _below(row.type, inner, within)
+                yield from _paths_below(row.type, inner, within)
     elif isinstance(kind, AnyOf | Made):
         for inner_kind in kind.inners:
-            yield from _below(inner_kind, path, within)
+            yield from _paths_below(inner_kind, path, within)
     elif isinstance(kind, Sourced):
-        yield from _below(kind.inner, path, within)
+        yield from _paths_below(kind.inner, path, within)
     elif isinstance(kind, ListOf) and isinstance(kind.item, PartOf):
-        yield from _below(kind.item, f"{path}.{FIRST}", within)
+        yield from _paths_below(kind.item, f"{path}.{FIRST}", within)
 
 
-# --- Sizes written as expressions, evaluated in place: `d_ff: 4 * d_model` -> its whole number ---
+# --- sizes written as expressions: `d_ff: 4 * d_model` -> its whole number ---
 
 SHARED_PARTS = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
 Scope = tuple[Mapping[str, Node], ...]
@@ -393,7 +396,7 @@ def size_names() -> frozenset[str]:
 
 
 def evaluate_sizes(root: Node) -> tuple[Node, Faults]:
-    """A plan whose sizes are numbers; those that could not be evaluated stay, each with what is wrong with it."""
+    """A plan whose sizes are numbers, and the faults of those that stay since they could not be evaluated."""
     sizes = _Sizes()
     shared: Scope = tuple(root.fields[part].fields for part in SHARED_PARTS if part in root.fields)
     scopes = {**dict.fromkeys(SHARED_PARTS, shared), "model": ()}
@@ -411,7 +414,7 @@ class _Sizes:
     known: dict[tuple[int, int, str], int | ExpressionError] = field(default_factory=dict)
 
     def walk(self, node: Node, scope: Scope, path: tuple[str, ...]) -> Node:
-        """The same value with numbers for sizes; the very same node where there is nothing to evaluate."""
+        """The value with numbers for sizes; the node itself where there is nothing to evaluate."""
         if isinstance(node.value, tuple):
             items = tuple(self.walk(item, scope, path) for item in node.items)
             return node if all(map(is_, items, node.items)) else Node(items, node.where)
@@ -442,61 +445,61 @@ class _Sizes:
         raise KeyError(name)
 
     def evaluated(self, name: str, text: str, scope: Scope, asked: tuple[str, ...]) -> int:
-        """What the expression of a name gives, whose own names are looked up in its scope; raises ExpressionError."""
+        """The size that an expression gives, its names looked up in its scope; raises ExpressionError."""
         place = (id(scope[0]), len(scope), name)
         if place not in self.known:
             lookup = partial(self.named, scope=scope, asked=(*asked, name))
             try:
-                self.known[place] = evaluate(text, lookup, partial(_known, scope))
+                self.known[place] = evaluate(text, lookup, partial(_sizes_in_scope, scope))
             except ExpressionError as error:
                 self.known[place] = error
             except RecursionError:
                 self.known[place] = ExpressionError(f"`{name}` is nested too deep", "write the number")
-        found = self.known[place]
-        if isinstance(found, ExpressionError):
-            raise found
-        return found
+        size = self.known[place]
+        if isinstance(size, ExpressionError):
+            raise size
+        return size
 
 
-def _known(scope: Scope) -> list[str]:
+def _sizes_in_scope(scope: Scope) -> list[str]:
     return sorted({name for fields in scope for name in fields if name in size_names()})
 
 
-# --- Fields that have moved to another part ---
+# --- fields that have moved to another part ---
 
 LIBRARY, PLAN_KEYS, TYPED = range(3)  # who says a value: the stronger last
 
 
-def in_new_places(whole: Expanded, file: str) -> Expanded:
+def in_new_places(expanded: Expanded, file: str) -> Expanded:
     """The plan with each field where it stands now.
 
     Of two spellings one that is typed on the command line holds over the plan's (`file`), and the plan's over that of
     a part on file; two that the same hand wrote are a problem.
     """
     for (part, key), new_key in STOOD.items():
-        old_node = whole.node.fields.get(part, whole.node)
+        old_node = expanded.node.fields.get(part, expanded.node)
         value = old_node.fields.get(key)
-        if value is None or old_node is whole.node:
+        if value is None or old_node is expanded.node:
             continue
-        holder = whole.node.fields.get(NAME)
+        holder = expanded.node.fields.get(NAME)
         if holder is not None and not isinstance(holder.value, Mapping):
-            continue  # what it is instead is told by its type
-        whole = replace(whole, node=whole.node.within({part: old_node.without(key)}, {}))
+            continue  # that it is no mapping is reported with its type
+        expanded = replace(expanded, node=expanded.node.within({part: old_node.without(key)}, {}))
         stated = holder.fields.get(new_key) if holder else None
-        if stated is not None and _hand(stated, file) >= _hand(value, file):
-            if _hand(stated, file) == _hand(value, file):
+        if stated is not None and _writer_rank(stated, file) >= _writer_rank(value, file):
+            if _writer_rank(stated, file) == _writer_rank(value, file):
                 where = old_node.keys.get(key, value.where)
                 message = f"`{part}.{key}` and `{NAME}.{new_key}` say the same thing twice"
                 problem = Problem(where, message, f"leave out `{part}.{key}`: it is the old place")
-                whole = replace(whole, problems=(*whole.problems, problem))
+                expanded = replace(expanded, problems=(*expanded.problems, problem))
             continue
         place = old_node.keys.get(key, value.where)
         inner = (holder or Node({}, value.where)).within({new_key: value}, {new_key: place})
-        whole = replace(whole, node=whole.node.within({NAME: inner}, {} if holder else {NAME: place}))
-    return whole
+        expanded = replace(expanded, node=expanded.node.within({NAME: inner}, {} if holder else {NAME: place}))
+    return expanded
 
 
-def _hand(value: Node, file: str) -> int:
-    """Who wrote a value."""
+def _writer_rank(value: Node, file: str) -> int:
+    """Who wrote a value: the library, the plan's file, or the command line."""
     place = value.fields.get("value", value).where.file
     return TYPED if place.startswith(FLAG) else PLAN_KEYS if place == file else LIBRARY

@@ -21,20 +21,20 @@ class LossParts:
 
 
 def loss_parts(kernels: Kernels, model: Model, run: Run, parallelism: Parallelism) -> LossParts:
-    """As many parts as are asked for, or as the kernel chooses; fewer where rounding leaves none for the last.
+    """The parts that are asked for, or that the kernel chooses; fewer where rounding leaves none for the last.
 
     `chunked` cuts each sequence (torch.chunk). Liger cuts all rows of a micro-batch, and takes as many, up to a power
     of two, as have no more logits than all rows have hidden values (ops/fused_linear_cross_entropy.py: `inc_factor`,
     `chunk_size`, `num_chunks`).
     """
     tokens = run.seq_len // parallelism.context
-    whole = run.micro_batch * tokens
+    all_rows = run.micro_batch * tokens
     if kernels.loss == "chunked":
         rows = run.micro_batch * ceil_divide(tokens, kernels.loss_chunks or USUAL_CHUNKS)
     elif kernels.loss_chunks:
-        rows = ceil_divide(whole, kernels.loss_chunks)
+        rows = ceil_divide(all_rows, kernels.loss_chunks)
     else:
         wider = ceil_divide(model.vocab, model.d_model)
-        rows = minimum(whole, next_power_of_two(ceil_divide(whole, wider)))
-    count = ceil_divide(whole, rows)
-    return LossParts(count, rows, whole - (count - 1) * rows)
+        rows = minimum(all_rows, next_power_of_two(ceil_divide(all_rows, wider)))
+    count = ceil_divide(all_rows, rows)
+    return LossParts(count, rows, all_rows - (count - 1) * rows)

@@ -63,9 +63,9 @@ class AskOf(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Stated:
         """The class and its values."""
-        before = len(faults)
+        fault_count = len(faults)
         values = ValuesOf(self.cls).value(written, faults)
-        if len(faults) == before:
+        if len(faults) == fault_count:
             faults.extend(self.check(written, values))
         return Stated(self.cls, values)
 
@@ -80,13 +80,13 @@ class Reader:
     def loaded(self, value: Any) -> Any:
         """The part that a name stands for, the record of what is written; any other value as it is."""
         if isinstance(value, tuple):
-            return tuple(self.loaded(one) for one in value)
+            return tuple(self.loaded(entry) for entry in value)
         if isinstance(value, Stated):
-            known = {one.name for one in fields(value.cls)}
-            given = {key: self.loaded(one) for key, one in value.values.items() if key in known}
+            field_names = {entry.name for entry in fields(value.cls)}
+            arguments = {key: self.loaded(entry) for key, entry in value.values.items() if key in field_names}
             if isinstance(plan := value.values.get("plan"), Named):
-                given["plan"] = self.plan(plan, value.values.get("set", ()))
-            return value.cls(**given)
+                arguments["plan"] = self.plan(plan, value.values.get("set", ()))
+            return value.cls(**arguments)
         return located(LOADERS[value.kind], value) if isinstance(value, Named) and value.kind in LOADERS else value
 
     def plan(self, named: Named, changes: tuple[str, ...]) -> Plan:
@@ -100,14 +100,12 @@ class Reader:
 
 
 def located(read: Callable[[str], Any], named: Named) -> Any:
-    """What `read` gives; a name that it does not know is a problem in the place that names it."""
+    """The part that `read` finds; an unknown name is a problem in the place that names it."""
     try:
         return read(named.name)
     except SpecError as error:
-        moved = (
-            Problem(named.where, one.message, one.help)
-            if one.where.file == named.name or one.where.file.startswith(FLAG)
-            else one
-            for one in error.problems
-        )
-        raise SpecError(moved, error.sources) from error
+        problems = list(error.problems)
+        for index, problem in enumerate(problems):
+            if problem.where.file == named.name or problem.where.file.startswith(FLAG):
+                problems[index] = Problem(named.where, problem.message, problem.help)
+        raise SpecError(problems, error.sources) from error

@@ -13,26 +13,26 @@ MOST_COMPARED = 2000  # names that a word is compared with
 LEAST_BEGINNING = 3  # letters of a word that tell what it begins
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """A help line that offers the names written most like `word`, or what is known where none is near."""
-    if near := closest(word, known):
+def nearest(word: str, names: Sequence[str]) -> str:
+    """A help line that offers the names written most like `word`, or lists all where none is near."""
+    if near := closest(word, names):
         return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?"
-    more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
-    return f"{LISTED}{', '.join(known[:MOST_NAMES])}{more}" if known else ""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{LISTED}{', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
-def closest(word: str, known: Sequence[str]) -> list[str]:
+def closest(word: str, names: Sequence[str]) -> list[str]:
     """The names that begin with `word`, short ones first, then those written most like it; at most three, or none."""
     if len(word) > LONGEST_WORD:
         return []
-    folded = {name.lower(): name for name in known[:MOST_COMPARED]}
+    folded = {name.lower(): name for name in names[:MOST_COMPARED]}
     begun = sorted((name for name in folded if name.startswith(word.lower())), key=len)
     begun = begun if len(word) >= LEAST_BEGINNING else []
     alike = difflib.get_close_matches(word.lower(), list(folded), n=MOST_OFFERED, cutoff=0.55)
     return [folded[name] for name in dict.fromkeys([*begun, *alike])][:MOST_OFFERED]
 
 
-# --- What other tools and papers call the fields of a plan ---
+# --- names of fields in other tools and papers ---
 
 ARGUMENT = "--"  # begins an argument of other tools' command lines
 
@@ -122,18 +122,20 @@ WORDS: Mapping[str, str] = {
 SYNONYMS: Mapping[str, str] = {word: written for written, words in WORDS.items() for word in words.split()}
 
 
-def meant(key: str, known: Collection[str]) -> str:
-    """A help line with what a word of other tools is called here; empty where it is not theirs.
+def meant(key: str, keys: Collection[str]) -> str:
+    """A help line with the field that a word of other tools means; empty where it is no such word.
 
-    A field of the mapping itself, whose keys are `known`, is named alone; any other by its path in a plan.
+    A field of the mapping itself, whose keys are `keys`, is named alone; any other by its path in a plan.
     """
     path, value = target(key)
-    name = path.rpartition(".")[2]
     if not path:
         return ""
-    if name in known:
-        return f"did you mean `{name}{f': {value}' if value else ''}`?"
-    return f"did you mean `{_nested(path, value)}`?" if value else f"did you mean `{path}`?"
+    outer, _, name = path.rpartition(".")
+    entry = f"{name}: {value}" if value else name
+    if name in keys:
+        return f"did you mean `{entry}`?"
+    in_one_line = f"{outer}: {{{entry}}}" if outer else entry
+    return f"did you mean `{in_one_line if value else path}`?"
 
 
 def target(word: str) -> tuple[str, str]:
@@ -141,9 +143,3 @@ def target(word: str) -> tuple[str, str]:
     folded = word.strip().removeprefix(ARGUMENT).lower().replace("-", "_").replace(" ", "_")
     path, _, value = SYNONYMS.get(folded, "").partition(": ")
     return path, value
-
-
-def _nested(path: str, value: str) -> str:
-    """A value at a path as YAML in one line."""
-    outer, _, key = path.rpartition(".")
-    return f"{outer}: {{{key}: {value}}}" if outer else f"{key}: {value}"

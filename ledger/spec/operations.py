@@ -1,4 +1,4 @@
-"""What keeps a run from training all the time it is paid for: failures, checkpoints, evaluation, starting, waiting."""
+"""The operation of a run: failures, checkpoints, evaluation, warm-up, and paid time in which nothing runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOOD: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True)
 class Operations:
-    """What a run loses beyond its steps: times in s, rates in 1/s, per device where said; None where not stated."""
+    """Losses of a run beyond its steps: times in s, rates in 1/s, per device where said; None where not stated."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a run loses beyond its steps, and what its power is: from failures, checkpoints, evaluation, "
@@ -75,8 +75,8 @@ class Operations:
     @property
     def saves(self) -> bool:
         """Whether checkpoints stop the run, or failures take it back to one."""
-        known = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth
-        return self.checkpoint_interval is not None and bool(known)
+        may_stop = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth
+        return self.checkpoint_interval is not None and bool(may_stop)
 
     @property
     def evaluation_share(self) -> float:
@@ -93,9 +93,9 @@ class Operations:
 
 def stood_in(part: str) -> tuple[Row, ...]:
     """The rows of a part whose values are kept here: they are read where they stood before."""
-    here = {row.key: row for row in field_rows(Operations)}
+    own_rows = {row.key: row for row in field_rows(Operations)}
     return tuple(
-        replace(here[key], key=old, attribute="", meaning=f"{here[key].meaning} Now `{NAME}.{key}`.")
-        for (of, old), key in STOOD.items()
-        if of == part
+        replace(own_rows[key], key=old, attribute="", meaning=f"{own_rows[key].meaning} Now `{NAME}.{key}`.")
+        for (old_part, old), key in STOOD.items()
+        if old_part == part
     )

@@ -83,7 +83,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Implementation:
-    """How an update runs: `passes` over operands of a weight's size (0: each is read once and written once).
+    """One way to run an update: `passes` over operands of a weight's size (0: each is read once and written once).
 
     `together`: temporaries are of all weights at once, else of one weight after another.
     """
@@ -96,9 +96,7 @@ class Implementation:
         "Reads and writes of operands as large as a weight, where they are more than one of each.",
     ] = 0
     temporaries: Annotated[
-        tuple[Temporary, ...],
-        ListOf(PartOf(Temporary)),
-        "Alive together at the fullest instant of the update.",
+        tuple[Temporary, ...], ListOf(PartOf(Temporary)), "Alive together at the fullest instant of the update."
     ] = ()
     left: Annotated[
         tuple[Temporary, ...], ListOf(PartOf(Temporary)), "What a loop still holds of the weight before."
@@ -161,21 +159,21 @@ class Optimizer:
     source: str = ""
 
     @classmethod
-    def from_spec(cls, given: Values) -> Optimizer:
+    def from_spec(cls, values: Values) -> Optimizer:
         """Foreach works on all weights at once; what has no title goes by its name."""
-        update = {name: replace(one, together=name == "foreach") for name, one in given["update"].items()}
-        return cls(**(given | {"update": update, "title": given["title"] or given["name"]}))
+        update = {name: replace(update, together=name == "foreach") for name, update in values["update"].items()}
+        return cls(**(values | {"update": update, "title": values["title"] or values["name"]}))
 
     def implementations(self) -> tuple[str, ...]:
-        """What `kernels.optimizer` may say: the implementations of this rule, and of the one for the other weights."""
-        others = self.otherwise.implementations() if self.otherwise else ()
-        return tuple(dict.fromkeys((*self.update, *others)))
+        """The values of `kernels.optimizer`: implementations of this rule, and of the one for the other weights."""
+        further = self.otherwise.implementations() if self.otherwise else ()
+        return tuple(dict.fromkeys((*self.update, *further)))
 
     @property
     def pages(self) -> bool:
         """Whether this rule, or the one for the other weights, keeps states in unified memory."""
-        others = self.otherwise.pages if self.otherwise else False
-        return others or any(state.paged for state in self.states.values())
+        others_page = self.otherwise.pages if self.otherwise else False
+        return others_page or any(state.paged for state in self.states.values())
 
     @property
     def citation(self) -> str:

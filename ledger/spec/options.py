@@ -26,84 +26,81 @@ def listed_values(kind: ValueType | None, most: int) -> tuple[Any, ...]:
     """
     if isinstance(kind, PartOf):
         return listed_values(alternatives, most) if isinstance(alternatives := spec_type(kind.cls), AnyOf) else ()
-    return tuple(_listed(kind, most)) if kind is not None else ()
+    return tuple(_list_values(kind, most)) if kind is not None else ()
 
 
 def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
-    """The same values with what a plan has of each; of those that mean the same, the first."""
-    found: list[tuple[Any, Any]] = []
+    """The listed values of a type, each with the plan's value; of several with one meaning, the first."""
+    options: list[tuple[Any, Any]] = []
     for stated in listed_values(kind, most):
         meant = kind.read(Written(as_node(stated, Location(""))), []) if kind is not None else None
-        if all(meant != other for _, other in found):
-            found.append((stated, meant))
-    return found
+        if all(meant != known_meaning for _, known_meaning in options):
+            options.append((stated, meant))
+    return options
 
 
 @singledispatch
-def _listed(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
-    """Of a type that is none of those below, nothing."""
+def _list_values(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
+    """No values: those of types that are none of the ones below cannot be listed."""
     return iter(())
 
 
-@_listed.register
-def _choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
+@_list_values.register
+def _values_of_choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
     """The options, without those that another one is the plain name of (`true` of `all`)."""
-    return (option for option in kind.options if kind.means.get(option, option) not in _others(kind, option))
+    plain = [option for option in kind.options if option not in kind.means]
+    return (option for option in kind.options if option not in kind.means or kind.means[option] not in plain)
 
 
-def _others(kind: Choice, option: object) -> list[object]:
-    return [one for one in kind.options if option in kind.means and one not in kind.means]
-
-
-@_listed.register
-def _flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
-    """Both."""
+@_list_values.register
+def _values_of_flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """Both truth values, false first."""
     return iter((False, True))
 
 
-@_listed.register
-def _alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
-    """Those of each form; of a mapping, each entry alone."""
+@_list_values.register
+def _values_of_alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
+    """The values of each form; of a mapping, each entry alone."""
     for inner in kind.alternatives:
-        made = inner.inner if isinstance(inner, Made) else inner
-        yield from _entries(made, most) if isinstance(made, Fields) else listed_values(made, most)
+        form = inner.inner if isinstance(inner, Made) else inner
+        yield from _single_entries(form, most) if isinstance(form, Fields) else listed_values(form, most)
 
 
-def _entries(kind: Fields, most: int) -> Iterator[Any]:
-    """Each entry alone; one that needs another is none."""
+def _single_entries(kind: Fields, most: int) -> Iterator[Any]:
+    """The entries of a mapping, each alone, without those that need another."""
     for row in kind.rows:
         if row.key not in kind.beside:
-            yield from ({row.key: value} for value in _counts(row.type, most))
+            yield from ({row.key: value} for value in _entry_values(row.type, most))
 
 
-def _counts(kind: ValueType, most: int) -> Iterator[Any]:
+def _entry_values(kind: ValueType, most: int) -> Iterator[Any]:
     if isinstance(kind, AnyOf):
         for inner in kind.alternatives:
-            yield from _counts(inner, most)
+            yield from _entry_values(inner, most)
     else:
         yield from range(1, most + 1) if isinstance(kind, Integer) else listed_values(kind, most)
 
 
-@_listed.register
-def _per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
-    """The number that is common."""
+@_list_values.register
+def _values_per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """The number that is usual."""
     return iter((EXAMPLE,))
 
 
-@_listed.register
-def _made(kind: Made, most: int) -> Iterator[Any]:
-    """Those that it is made of."""
+@_list_values.register
+def _values_of_made(kind: Made, most: int) -> Iterator[Any]:
+    """The values of the inner type."""
     return iter(listed_values(kind.inner, most))
 
 
-@_listed.register
-def _sourced(kind: Sourced, most: int) -> Iterator[Any]:
-    """Those without a source."""
+@_list_values.register
+def _values_of_sourced(kind: Sourced, most: int) -> Iterator[Any]:
+    """The values without a source."""
     return iter(listed_values(kind.inner, most))
 
 
-@_listed.register
-def _lists(kind: ListOf, most: int) -> Iterator[Any]:
+@_list_values.register
+def _values_of_lists(kind: ListOf, most: int) -> Iterator[Any]:
     """Every list of few entries, each once, in the order of the choices."""
     items = listed_values(kind.item, most) if isinstance(kind.item, Choice) else ()
     longest = len(items) if len(items) <= ALL_SUBSETS else FEW

@@ -42,11 +42,11 @@ def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
             message = f"more than {MOST_SETTINGS} overrides"
             raise SpecError([Problem(Location(FLAG.strip()), message, "a plan of its own says so much")])
         try:
-            read.append(_read(setting))
+            read.append(_read_override(setting))
         except SpecError as error:
             problems.extend(error.problems)
     if problems:
-        raise SpecError(problems, {one.where.file: one.where.file for one in problems})
+        raise SpecError(problems, {problem.where.file: problem.where.file for problem in problems})
     return tuple(read)
 
 
@@ -65,26 +65,24 @@ def apply(root: Node, override: Override) -> Node:
 
     After `null`, it is as if the key had never been written; a key that no spec has is left to be refused as unknown.
     """
-    if override.unsets and not _states(root, override.steps, override) and is_known(".".join(override.steps)):
+    if override.unsets and not _has_value(root, override.steps, override) and is_known(".".join(override.steps)):
         return root
-    return _put(root, override.steps, override)
+    return _put_value(root, override.steps, override)
 
 
-def _read(setting: str) -> Override:
+def _read_override(setting: str) -> Override:
     file = FLAG + setting
     key, equals, value = setting.partition("=")
     steps = tuple(step.strip() for step in key.split("."))
     where = Location(file, 1, len(FLAG) + 1)
     if CONTROLS.search(setting) or BREAKS.search(key):
-        raise SpecError(
-            [Problem(where, "a control character, or bytes that are not UTF-8", "an override is plain text")]
-        )
+        message = "a control character, or bytes that are not UTF-8"
+        raise SpecError([Problem(where, message, "an override is plain text")])
     if len(steps) > DEEPEST_NESTING:
         raise SpecError([Problem(where, f"a key of {len(steps)} steps", "the deepest of a plan has about eight")])
     if not equals or not all(steps):
-        raise SpecError(
-            [Problem(where, f"`{shortened(setting)}` is no `key=value`", "for example `--set run.micro_batch=2`")]
-        )
+        message = f"`{shortened(setting)}` is no `key=value`"
+        raise SpecError([Problem(where, message, "for example `--set run.micro_batch=2`")])
     start = Location(file, 1, len(FLAG) + len(key) + 2)
     if len(steps) > 1 and steps[-1] == "base":
         part = ".".join(steps[:-1])
@@ -95,28 +93,28 @@ def _read(setting: str) -> Override:
     return Override(steps, read_value(value, start), where)
 
 
-def _states(node: Node, steps: tuple[str, ...], override: Override) -> bool:
+def _has_value(node: Node, steps: tuple[str, ...], override: Override) -> bool:
     """Whether a document has a value at a dotted key; raises SpecError for an entry that a list does not have."""
     if not steps:
         return True
-    step, rest = steps[0], steps[1:]
+    step, remaining = steps[0], steps[1:]
     if isinstance(node.value, tuple):
-        return _states(node.items[_index(node, step, override)], rest, override)
-    return step in node.fields and _states(node.fields[step], rest, override)
+        return _has_value(node.items[_index(node, step, override)], remaining, override)
+    return step in node.fields and _has_value(node.fields[step], remaining, override)
 
 
-def _put(node: Node, steps: tuple[str, ...], override: Override) -> Node:
+def _put_value(node: Node, steps: tuple[str, ...], override: Override) -> Node:
     if not steps:
         return override.value
-    step, rest = steps[0], steps[1:]
+    step, remaining = steps[0], steps[1:]
     if isinstance(node.value, tuple):
         index = _index(node, step, override)
-        kept = () if override.unsets and not rest else (_put(node.items[index], rest, override),)
-        return Node((*node.items[:index], *kept, *node.items[index + 1 :]), node.where)
+        replacement = () if override.unsets and not remaining else (_put_value(node.items[index], remaining, override),)
+        return Node((*node.items[:index], *replacement, *node.items[index + 1 :]), node.where)
     fields: Mapping[str, Node] = node.fields
-    if override.unsets and not rest and step in fields:
+    if override.unsets and not remaining and step in fields:
         return node.without(step)
-    inner = _put(fields.get(step, Node(None, override.where)), rest, override)
+    inner = _put_value(fields.get(step, Node(None, override.where)), remaining, override)
     holder = node if isinstance(node.value, Mapping) else Node({}, override.where)
     return holder.within({step: inner}, {step: override.where})
 
@@ -128,5 +126,5 @@ def _index(node: Node, step: str, override: Override) -> int:
         if step == str(index) or (group is not None and group.value == step):
             return index
     names = [str(item.fields["group"].value) for item in node.items if "group" in item.fields]
-    known = ", ".join(names or [str(index) for index in range(len(node.items))])
-    raise SpecError([Problem(override.where, f"the list has no entry `{step}`", f"it has {known or 'none'}")])
+    entries = ", ".join(names or [str(index) for index in range(len(node.items))])
+    raise SpecError([Problem(override.where, f"the list has no entry `{step}`", f"it has {entries or 'none'}")])

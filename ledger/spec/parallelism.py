@@ -1,4 +1,4 @@
-"""How a plan is laid out over devices: degrees of the mesh, what is held split, stages, and what lives on the host."""
+"""The layout of a plan over devices: degrees of the mesh, sharding, stages, and what lives on the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class Offload:
-    """What lives in host memory: the kinds of it by name, and of how many layers of a stage, from its first on.
+    """The kinds of things that live in host memory, and of how many layers of a stage, from its first on.
 
     `optimizer` is its states and master weights, `weights` what ZeRO 3 gathers and all that updates it, `activations`
     what layers save for backward; 0 layers: all of them.
@@ -63,11 +63,11 @@ class Offload:
     nvme: bool = False  # what updates weights is on drives
 
     @classmethod
-    def from_spec(cls, given: Values) -> Offload:
+    def from_spec(cls, values: Values) -> Offload:
         """A list of kinds, or a mapping that may say of how many layers."""
         keys = {"layers": "activations"}
-        kinds = given.get("kinds", tuple(keys.get(name, name) for name in given))
-        return cls(kinds, given.get("layers", 0), given.get("optimizer") == "nvme")
+        kinds = values.get("kinds", tuple(keys.get(name, name) for name in values))
+        return cls(kinds, values.get("layers", 0), values.get("optimizer") == "nvme")
 
     def __contains__(self, kind: object) -> bool:
         """Whether a kind of thing lives there."""
@@ -79,8 +79,8 @@ class Offload:
 
     def __str__(self) -> str:
         """The kinds in words."""
-        some = f"activations of {self.layers} layers" if self.layers else "activations"
-        words = {"activations": some, "optimizer": "optimizer on NVMe" if self.nvme else "optimizer"}
+        activations = f"activations of {self.layers} layers" if self.layers else "activations"
+        words = {"activations": activations, "optimizer": "optimizer on NVMe" if self.nvme else "optimizer"}
         return ", ".join(words.get(kind, kind) for kind in self.kinds)
 
 
@@ -125,10 +125,7 @@ class Parallelism:
     ] = "off"
     interleave: Annotated[int, degree(), "Chunks of layers per pipeline stage."] = 1
     replicate: Annotated[
-        int,
-        degree(),
-        "Hybrid sharding: copies of what ZeRO splits. replicate x shard = data x context.",
-        OPTIONAL,
+        int, degree(), "Hybrid sharding: copies of what ZeRO splits. replicate x shard = data x context.", OPTIONAL
     ] = 1
     shard: Annotated[int, degree(), "Devices that split one copy: data x context / replicate where not given."] = 0
     reshard: Annotated[
@@ -142,7 +139,7 @@ class Parallelism:
         AnyOf(
             (
                 Choice("layer", "model", means={"layer": 1, "model": 0}),
-                Made(EVERY_SO_MANY, lambda given: given["every"]),
+                Made(EVERY_SO_MANY, lambda values: values["every"]),
             )
         ),
         "What ZeRO 3 gathers and reduces as one: each layer (where not given), the whole model, or {every: n} layers.",
@@ -186,11 +183,11 @@ class Parallelism:
     ] = "zigzag"
 
     @classmethod
-    def from_spec(cls, given: Values) -> Parallelism:
+    def from_spec(cls, values: Values) -> Parallelism:
         """The ends of the stages stand beside them."""
-        ends = given.pop("stages.ends", None)
-        stages = given.get("stages", Stages())
-        return cls(**(given | ({"stages": replace(stages, ends=ends)} if ends else {})))
+        ends = values.pop("stages.ends", None)
+        stages = values.get("stages", Stages())
+        return cls(**(values | ({"stages": replace(stages, ends=ends)} if ends else {})))
 
     def cutting(self, dim: str) -> tuple[str, int]:
         """The axis that splits a dim of operations, and its degree: of several that could, the last one in use."""
@@ -221,7 +218,7 @@ class Parallelism:
         return self.schedule or ("interleaved" if self.interleave > 1 else "1f1b")
 
 
-# --- The axes of the mesh ---
+# --- axes of the mesh ---
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", 
 
 @dataclass(frozen=True)
 class At:
-    """Where a field stands in the part's mapping, if not under its own name: `scaleup.bandwidth`.
+    """The path of a field in the part's mapping, if not its own name: `scaleup.bandwidth`.
 
     The empty path is that of a value which may stand instead of the mapping.
     """
@@ -57,7 +57,7 @@ class Nested:
 
 @dataclass(frozen=True)
 class PartHeader:
-    """What a part of a spec is besides its fields.
+    """The description of a part of a spec, besides its fields.
 
     `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
     own. `groups` are mappings within it, by path. `extra` are fields that the plan keeps otherwise, or not at all.
@@ -81,9 +81,9 @@ PLAIN = PartHeader()
 
 
 def header_of(cls: type) -> PartHeader:
-    """What the class says of itself as a part of a spec."""
-    found: PartHeader = getattr(cls, "spec", PLAIN)
-    return found
+    """The header that the class states as a part of a spec."""
+    header: PartHeader = getattr(cls, "spec", PLAIN)
+    return header
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class PartOf(ValueType):
         return spec_type(self.cls).types
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The part."""
+        """The part that a mapping, or what stands instead of it, describes."""
         return spec_type(self.cls).value(written, faults)
 
     @property
@@ -107,7 +107,7 @@ class PartOf(ValueType):
         return spec_type(self.cls).inner_keys
 
     def plain(self, value: Any) -> Any:
-        """What may stand instead of the mapping, if that says it."""
+        """The value that may stand instead of the mapping, if one says the same."""
         return next(
             (row.type.plain(getattr(value, row.attribute, None)) for row in field_rows(self.cls) if not row.key), None
         )
@@ -123,8 +123,8 @@ class ValuesOf(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Values:
         """Every value by its attribute."""
-        whole: Any = spec_type(self.cls)
-        return whole.values(written, faults)  # type: ignore[no-any-return]
+        fields_type: Any = spec_type(self.cls)
+        return fields_type.values(written, faults)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -138,18 +138,18 @@ class PartByName(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Any:
         """The part; where it is not sound, whether a name was meant is a guess."""
-        value, found = _read_part(self, written)
-        faults.extend(found)
+        value, new_faults = _read_part(self, written)
+        faults.extend(new_faults)
         return value
 
     def meant(self, written: Written) -> ValueType:
         """A name; a mapping that has a name and nothing that the part needs; or the part."""
         if isinstance(written.node.value, str):
             return NAME
-        whole, keys = spec_type(self.cls), written.node.fields
-        named = self.name_alone if "name" in keys else None
-        alone = isinstance(whole, Fields) and not any(row.key in keys for row in whole.due)
-        return named if named and alone else whole
+        part_type, keys = spec_type(self.cls), written.node.fields
+        name_type = self.name_alone if "name" in keys else None
+        is_name_alone = isinstance(part_type, Fields) and not any(row.key in keys for row in part_type.due)
+        return name_type if name_type and is_name_alone else part_type
 
     @property
     def name_alone(self) -> Fields | None:
@@ -158,16 +158,16 @@ class PartByName(PartOf):
 
     def schema(self) -> Schema:
         """A name, a mapping with the name alone, or the part; editors would show what any of these is, not the key."""
-        alone = [self.name_alone.schema()] if self.name_alone else []
-        return {"anyOf": [NAME.schema(), *alone, super().schema()]}
+        name_mapping = [self.name_alone.schema()] if self.name_alone else []
+        return {"anyOf": [NAME.schema(), *name_mapping, super().schema()]}
 
 
 @lru_cache(maxsize=64)
 def _read_part(named: PartByName, written: Written) -> tuple[Any, Faults]:
     """A part and what is wrong with it; parts of the library are read with many plans."""
-    found: Faults = []
-    value = named.meant(written).read(written, found)
-    return value, [replace(fault, harmless=False) for fault in found]
+    faults: Faults = []
+    value = named.meant(written).read(written, faults)
+    return value, [replace(fault, harmless=False) for fault in faults]
 
 
 def definition_name(cls: type) -> str:
@@ -182,30 +182,26 @@ def definition_name(cls: type) -> str:
 def field_rows(cls: type) -> tuple[Row, ...]:
     """The fields of a class that a spec may state, in order, each with its path as the key."""
     hints = get_type_hints(cls, include_extras=True)
-    return tuple(_row(one, hints[one.name]) for one in fields(cls) if get_origin(hints[one.name]) is Annotated)
+    stated = (field_ for field_ in fields(cls) if get_origin(hints[field_.name]) is Annotated)
+    return tuple(_field_row(field_, hints[field_.name]) for field_ in stated)
 
 
-def _row(one: Field[Any], hint: Any) -> Row:
+def _field_row(field_: Field[Any], hint: Any) -> Row:
     """A field of a dataclass as its annotation has it: a type, a meaning, where it stands, and when it is needed."""
     kind, *said = get_args(hint)
-    kind = _present(kind)
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)  # `X | None` is a field of `X`
+    kind = next(present for present in kinds if present is not NoneType)
 
-    def of(wanted: type, otherwise: Any) -> Any:
-        return next((entry for entry in said if isinstance(entry, wanted)), otherwise)
+    def of(cls: type, otherwise: Any) -> Any:
+        return next((entry for entry in said if isinstance(entry, cls)), otherwise)
 
-    stated = one.default is MISSING and one.default_factory is MISSING
-    default = one.default_factory() if one.default_factory is not MISSING else None if stated else one.default
-    path = of(At, At(one.name)).path
+    stated = field_.default is MISSING and field_.default_factory is MISSING
+    default = field_.default_factory() if field_.default_factory is not MISSING else None if stated else field_.default
+    path = of(At, At(field_.name)).path
     needed = of(Needed, NEEDED if stated and path else OPTIONAL)
     meaning = of(str, header_of(kind).meaning if is_part(kind) else "")
-    return Row(
-        path, of(ValueType, None) or value_type(kind), meaning, one.name, needed, None if OPTIONAL in said else default
-    )
-
-
-def _present(kind: Any) -> Any:
-    """The type of a value that is there: `X` of `X | None`."""
-    return next(one for one in get_args(kind) if one is not NoneType) if isinstance(kind, UnionType) else kind
+    type_ = of(ValueType, None) or value_type(kind)
+    return Row(path, type_, meaning, field_.name, needed, None if OPTIONAL in said else default)
 
 
 def is_part(kind: Any) -> bool:
@@ -225,38 +221,38 @@ def value_type(kind: Any) -> ValueType:
 
 @cache
 def spec_type(cls: type) -> ValueType:
-    """The mapping that the class is written as, or that and what may stand instead of it."""
+    """The mapping that the class is written as, with the value that may stand instead of it."""
     about, stated = header_of(cls), field_rows(cls)
     make = _maker(cls)
-    listed = (*_header(cls), *(row for row in stated if row.key), *about.extra)
+    listed = (*_header_rows(cls), *(row for row in stated if row.key), *about.extra)
     in_order = sorted(listed, key=lambda row: row.key != SPEC.key)
-    beside = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
-    rows_of = tuple(_grouped(in_order, about, ""))
-    whole = Fields(
-        rows_of, make, about.least, about.most, {**beside, **about.beside}, based=bool(about.kind), gone=about.gone
+    beside_keys = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
+    rows_of = tuple(_nest_rows(in_order, about, ""))
+    mapping = Fields(
+        rows_of, make, about.least, about.most, {**beside_keys, **about.beside}, based=bool(about.kind), gone=about.gone
     )
-    return _or_instead(whole, next((row for row in stated if not row.key), None), make)
+    return _add_alternative(mapping, next((row for row in stated if not row.key), None), make)
 
 
 def _maker(cls: type) -> Make:
-    """What makes the class of its values; a part of the library has no name yet, and perhaps no title."""
+    """The constructor of a class from its values; a part of the library has no name yet, and perhaps no title."""
     make: Make = getattr(cls, "from_spec", None) or (lambda values: cls(**values))
-    names = {one.name for one in fields(cls)} if header_of(cls).kind else set()
+    names = {row.name for row in fields(cls)} if header_of(cls).kind else set()
     unnamed = {name: "" for name in ("name", "title") if name in names}
     return lambda values: make(unnamed | values)
 
 
-def _or_instead(whole: Fields, row: Row | None, make: Make) -> ValueType:
-    """A mapping, or what may stand instead of it: the value of one of its fields."""
+def _add_alternative(mapping: Fields, row: Row | None, make: Make) -> ValueType:
+    """A mapping, or the value of the field that may stand instead of it."""
     if row is None:
-        return whole
+        return mapping
     bare = row.type.inner if isinstance(row.type, Sourced) else row.type
-    return AnyOf((Made(bare, lambda value: make({row.attribute: value})), whole))
+    return AnyOf((Made(bare, lambda value: make({row.attribute: value})), mapping))
 
 
-def _header(cls: type) -> tuple[Row, ...]:
+def _header_rows(cls: type) -> tuple[Row, ...]:
     """The fields that every part of the library has: version, base, title and source; or the source alone."""
-    about, names = header_of(cls), {one.name for one in fields(cls)}
+    about, names = header_of(cls), {row.name for row in fields(cls)}
     if not about.kind:
         return (SOURCED,) if about.sourced else ()
     needed = OPTIONAL if about.inline else NEEDED
@@ -265,34 +261,34 @@ def _header(cls: type) -> tuple[Row, ...]:
     return (SPEC, BASE, title, source)
 
 
-def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
+def _nest_rows(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
     """Rows as they stand in a mapping: those with a longer path in mappings of their own."""
     inner: dict[str, list[Row]] = {}
     for row in listed:
-        first, _, rest = row.key.partition(".")
-        inner.setdefault(first, []).append(replace(row, key=rest))
+        first, _, remaining = row.key.partition(".")
+        inner.setdefault(first, []).append(replace(row, key=remaining))
     for key, members in inner.items():
         if members[0].key:
             group = about.groups[above + key]
-            entries = tuple(_grouped(members, about, f"{above}{key}."))
+            entries = tuple(_nest_rows(members, about, f"{above}{key}."))
             bare = next((row for row in entries if row.attribute == group.instead), None)
             gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.gone.items()}
-            whole = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
-            yield Row(key, _or_instead(whole, bare, dict), group.meaning, EACH, group.needed)
+            mapping = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
+            yield Row(key, _add_alternative(mapping, bare, dict), group.meaning, EACH, group.needed)
         else:
             yield replace(members[0], key=key)
 
 
 def nested_types(kind: ValueType, seen: set[type] | None = None) -> Iterator[Row | type]:
     """Every field of a type's values and of what those are made of, and every class of a part, each class once."""
-    known = set() if seen is None else seen
+    visited = set() if seen is None else seen
     if isinstance(kind, PartOf):
-        if kind.cls not in known:
-            known.add(kind.cls)
+        if kind.cls not in visited:
+            visited.add(kind.cls)
             yield kind.cls
-            yield from nested_types(spec_type(kind.cls), known)
+            yield from nested_types(spec_type(kind.cls), visited)
         return
     if isinstance(kind, Fields):
         yield from kind.rows
     for inner in kind.inners:
-        yield from nested_types(inner, known)
+        yield from nested_types(inner, visited)

@@ -20,13 +20,13 @@ NO_UNIT = "1"  # the unit of counts, ratios and words
 @cache
 def spec_path(path: str) -> str:
     """A field of the plan (`accelerator.memory`) as specs write its path (`accelerator.memory.driver`)."""
-    return _translated(path, lambda row: row.attribute, lambda row: row.key)
+    return _translate(path, lambda row: row.attribute, lambda row: row.key)
 
 
 @cache
 def plan_path(path: str) -> str:
     """A path as specs write it (`model.layers.decoder.repeat`), as the plan has it (`model.groups.decoder.repeat`)."""
-    return _translated(path, lambda row: row.key, lambda row: row.attribute or row.key)
+    return _translate(path, lambda row: row.key, lambda row: row.attribute or row.key)
 
 
 def part_of(path: str) -> str:
@@ -46,12 +46,12 @@ def key_of(path: str) -> str:
 
 def row(path: str) -> Row | None:
     """The row of the table at a path as specs write it; None where there is none."""
-    return _at(path)[1]
+    return _look_up(path)[1]
 
 
 def type_of(path: str) -> ValueType | None:
     """The type of the value at a path as specs write it; None where there is none."""
-    return _at(path)[0]
+    return _look_up(path)[0]
 
 
 def size_type(path: str) -> ValueType | None:
@@ -63,12 +63,12 @@ def size_type(path: str) -> ValueType | None:
 
 def is_known(path: str) -> bool:
     """Whether a spec may say something at a path."""
-    return _at(path)[0] is not None
+    return _look_up(path)[0] is not None
 
 
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
-    units = {kind.unit for kind in _quantities(_at(path)[0])}
+    units = {kind.unit for kind in _quantities(_look_up(path)[0])}
     return units.pop() if len(units) == 1 else NO_UNIT
 
 
@@ -92,53 +92,53 @@ def _quantities(kind: ValueType | None) -> Iterator[Quantity]:
             yield from _quantities(inner)
 
 
-def _at(path: str) -> tuple[ValueType | None, Row | None]:
+def _look_up(path: str) -> tuple[ValueType | None, Row | None]:
     """The type of the value at a path, without its source, and the row if it is one of a mapping."""
     kind: ValueType | None = PLAN
-    found: Row | None = None
+    field_row: Row | None = None
     for step in path.split("."):
-        kind, found = _entry(kind, step) if kind is not None else (None, None)
-    return (kind.inner, found) if isinstance(kind, Sourced) else (kind, found)
+        kind, field_row = _inner_type(kind, step) if kind is not None else (None, None)
+    return (kind.inner, field_row) if isinstance(kind, Sourced) else (kind, field_row)
 
 
-def _entry(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
+def _inner_type(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
     """The type, and the row if it is one of a mapping, of what stands one step below a value."""
     if isinstance(kind, PartOf):
-        return _entry(spec_type(kind.cls), step)
+        return _inner_type(spec_type(kind.cls), step)
     if isinstance(kind, Fields):
-        found = kind.by_key.get(step)
-        return (found.type, found) if found else (None, None)
+        field_row = kind.by_key.get(step)
+        return (field_row.type, field_row) if field_row else (None, None)
     if isinstance(kind, ListOf | MappingOf):
         return kind.item, None
-    entries = [_entry(inner, step) for inner in kind.inners if isinstance(kind, AnyOf | Made)]
+    entries = [_inner_type(inner, step) for inner in kind.inners if isinstance(kind, AnyOf | Made)]
     return max(entries, key=lambda entry: (entry[1] is not None, entry[0] is not None), default=(None, None))
 
 
-def _translated(path: str, read: Callable[[Row], str], write: Callable[[Row], str]) -> str:
+def _translate(path: str, read: Callable[[Row], str], write: Callable[[Row], str]) -> str:
     """A path whose steps are named by one column of the tables, in the words of another."""
     steps, written = path.split("."), list[str]()
     kind: ValueType | None = PLAN
     while steps and kind is not None:
         if isinstance(kind, PartOf):
-            listed = [one for one in (*field_rows(kind.cls), *header_of(kind.cls).extra) if read(one)]
-            named = [one for one in listed if read(one).split(".") == steps[: read(one).count(".") + 1]]
+            listed = [entry for entry in (*field_rows(kind.cls), *header_of(kind.cls).extra) if read(entry)]
+            named = [entry for entry in listed if read(entry).split(".") == steps[: read(entry).count(".") + 1]]
             if not named:
                 break
-            longest = max(named, key=lambda one: read(one).count("."))
+            longest = max(named, key=lambda entry: read(entry).count("."))
             written += [write(longest)] if write(longest) else []
             kind, steps = longest.type, steps[read(longest).count(".") + 1 :]
         else:
-            kind, _ = _entry(kind, steps[0])
+            kind, _ = _inner_type(kind, steps[0])
             written.append(steps.pop(0))
     return ".".join([*written, *steps])
 
 
-# --- Where the parts of a plan were written, and what else a rule may look at ---
+# --- what rules report with: places, and help lines ---
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where each part of the plan was written, by dotted path; and the dense peaks that the library knows."""
+    """The place where each value of the plan was written, by dotted path; and devices of known dense peaks."""
 
     origins: Mapping[str, Origin]
     known: tuple[Accelerator, ...] = ()
@@ -146,34 +146,34 @@ class Places:
     def __call__(self, path: str) -> Location:
         """The place of a path, or of the nearest path above it; kernels that the plan leaves open are its stack's."""
         if path.startswith("kernels.") and path not in self.origins and "stack" in self.origins:
-            return self._of_stack(path)
+            return self._stack_place(path)
         while path not in self.origins and "." in path:
             path = path.rpartition(".")[0]
         return self.origins[path].where if path in self.origins else next(iter(self.origins.values())).where
 
-    def _of_stack(self, path: str) -> Location:
-        """Where the plan says it of its stack, else the line that names the stack, else the stack's own line."""
+    def _stack_place(self, path: str) -> Location:
+        """The plan's own value for its stack, else the line that names the stack, else the stack's own line."""
         named = self.origins["stack"].where
         written = self.origins.get(f"stack.{path}", self.origins["stack"]).where
-        if self._own(written):
+        if self._is_in_plan(written):
             return written
-        if self._own(named):
+        if self._is_in_plan(named):
             return replace(named, because=f"`{path}` is that of the stack, {written}")
         return replace(written, because=f"`{path}` is that of the stack of plans that name none")
 
-    def _own(self, place: Location) -> bool:
+    def _is_in_plan(self, place: Location) -> bool:
         """Whether a place is in the plan itself, or in an override."""
         return place.file.startswith(FLAG) or place.file == self.origins.get("spec", self.origins["stack"]).where.file
 
     def states(self, path: str) -> bool:
         """Whether the plan itself, not a part that it names, says something at this path."""
-        return path in self.origins and self._own(self.origins[path].where)
+        return path in self.origins and self._is_in_plan(self.origins[path].where)
 
 
 def divisors(number: int) -> str:
     """A help line that lists what divides a number."""
-    found = [str(divisor) for divisor in range(1, min(number, 4096) + 1) if number % divisor == 0]
-    return f"divisors of {number}: {', '.join(found[:12])}"
+    numbers = [str(divisor) for divisor in range(1, min(number, 4096) + 1) if number % divisor == 0]
+    return f"divisors of {number}: {', '.join(numbers[:12])}"
 
 
 def multiples(number: int, step: int) -> str:

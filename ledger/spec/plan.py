@@ -43,145 +43,6 @@ from ledger.spec.structures import (
 from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.values import Choice, Date, Integer, Quantity, Size, String
 
-LAYER_COUNT = Integer(1, 100_000)
-TRAINED_NAMES = ListOf(String(), 1, unique=True)
-
-
-@dataclass(frozen=True)
-class Recompute:
-    """What backward rebuilds.
-
-    `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
-    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
-    The stack says, not the plan: `whole`: rebuilt stretches run to their end; `joined`: parts of a layer in which
-    what multiplies one input is one matrix.
-    """
-
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="What backward rebuilds: none | selective (the attention core) | full (every layer) | square_root | "
-        "{every: n} | {layers: n} | {segment: n} | {components: [attention, mlp]} | {keep: [matmul, attention]}.",
-        least=1,
-        beside={"matmuls": ("keep",)},
-    )
-
-    policy: Annotated[str, At(""), Choice("none", "selective", "full", "square_root"), "A policy."] = "none"
-    every: Annotated[int, LAYER_COUNT, "Every n-th layer."] = 1
-    keep: Annotated[
-        tuple[str, ...],
-        ListOf(Choice("matmul", "attention", "collective", "reduce_scatter", "all_to_all", "norm", "activation"), 1),
-        "All is rebuilt but what these give.",
-    ] = ()
-    matmuls: Annotated[
-        str,
-        Choice("all", "every_second"),
-        "With `keep: [matmul]`: whether every second projection of a layer is rebuilt (torchtitan).",
-    ] = "all"
-    components: Annotated[
-        tuple[str, ...],
-        ListOf(Choice("core", "attention", "mlp", "experts", "norm", "activation", "up_projection"), 1, unique=True),
-        "These parts of each layer. Of `norm`, `activation` and `up_projection` the result goes too.",
-    ] = ()
-    layers: Annotated[
-        int, LAYER_COUNT, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
-    ] = 0
-    segment: Annotated[
-        int,
-        LAYER_COUNT,
-        "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
-    ] = 0
-    whole: bool = False
-    reentrant: bool = False
-    joined: tuple[str, ...] = ()
-    compiled: bool = False
-
-    @classmethod
-    def from_spec(cls, given: Values) -> Recompute:
-        """The first policy that is stated (a rule refuses a second one); `square_root` is a segment of no length."""
-        policy = next((name for name in ("every", "layers", "segment", "components", "keep") if name in given), "")
-        if policy:
-            stated = (policy, "matmuls") if policy == "keep" else (policy,)
-            return cls(policy, **{name: given[name] for name in stated if name in given})
-        word = given.get("policy", "none")
-        return cls("segment") if word == "square_root" else cls(word)
-
-
-ADAPTED = ("q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "q_latent", "kv_latent", "kv")
-RANK = Size(most=100_000)
-
-
-@dataclass(frozen=True)
-class Lora:
-    """Low-rank adapters: which contractions have one (`q`, `up`, ...), their ranks, what drops out of their input."""
-
-    rank: Annotated[
-        int | Mapping[str, int],
-        AnyOf((RANK, members(RANK, {name: f"Of `{name}`." for name in ADAPTED}))),
-        "Width between the two factors: one for all targets, or `{q: 16, v: 8}`, whose keys are the targets (peft's "
-        "`rank_pattern`)",
-    ]
-    targets: Annotated[
-        tuple[str, ...],
-        ListOf(Choice(*ADAPTED), 1, unique=True),
-        "The matrices that have an adapter; needed where one rank is for all.",
-        OPTIONAL,
-    ] = ()
-    dropout: Annotated[
-        float,
-        quantity("1", greatest=1, zero=True),
-        "Share of its input that each adapter drops out, in a copy of its own (peft's `lora_dropout`).",
-    ] = 0.0
-
-    @classmethod
-    def from_spec(cls, given: Values) -> Lora:
-        """Ranks by target name the targets, where these are not stated besides."""
-        rank = given["rank"]
-        return cls(**({"targets": tuple(rank)} | given if isinstance(rank, Mapping) else given))
-
-    def rank_of(self, target: str) -> int:
-        """The rank of a target's adapter."""
-        return self.rank if isinstance(self.rank, int) else self.rank[target]
-
-    @property
-    def largest(self) -> int:
-        """The largest rank of any adapter."""
-        return max(map(self.rank_of, self.targets), default=0)
-
-
-@dataclass(frozen=True)
-class Train:
-    """Which weights are trained.
-
-    `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
-    """
-
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="Which weights are trained: all | {only: [head]} | {frozen: [embedding]} | "
-        "{lora: {rank: 16, targets: [q, v]}} | {lora: {rank: {q: 16, v: 8}}}.",
-        least=1,
-        most=1,
-        extra=(
-            Row(
-                "only",
-                TRAINED_NAMES,
-                "Parts that are trained: `embedding`, `head`, `final_norm`, `attention`, a layer group, or a part of "
-                "one (`decoder/mlp`).",
-                "only",
-            ),
-            Row("frozen", TRAINED_NAMES, "Parts that are not trained.", "frozen"),
-        ),
-    )
-
-    kind: Annotated[str, At(""), Choice("all"), "All of them."] = "all"
-    names: tuple[str, ...] = ()
-    lora: Annotated[Lora | None, "Low-rank adapters beside frozen weights."] = None
-
-    @classmethod
-    def from_spec(cls, given: Values) -> Train:
-        """The one entry says which kind it is."""
-        kind = next(iter(given), "kind")
-        return cls() if kind == "kind" else cls("lora", lora=given[kind]) if kind == "lora" else cls(kind, given[kind])
-
-
 __all__ = [
     "MLP",
     "Accelerator",
@@ -221,11 +82,148 @@ __all__ = [
 BATCH = Size(most=1_000_000_000)
 PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
 DATE = Date()
+LAYER_COUNT = Integer(1, 100_000)
+TRAINED_NAMES = ListOf(String(), 1, unique=True)
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """The activations that backward rebuilds.
+
+    `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
+    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
+    The stack says, not the plan: `whole`: rebuilt stretches run to their end; `joined`: parts of a layer in which
+    what multiplies one input is one matrix.
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What backward rebuilds: none | selective (the attention core) | full (every layer) | square_root | "
+        "{every: n} | {layers: n} | {segment: n} | {components: [attention, mlp]} | {keep: [matmul, attention]}.",
+        least=1,
+        beside={"matmuls": ("keep",)},
+    )
+
+    policy: Annotated[str, At(""), Choice("none", "selective", "full", "square_root"), "A policy."] = "none"
+    every: Annotated[int, LAYER_COUNT, "Every n-th layer."] = 1
+    keep: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("matmul", "attention", "collective", "reduce_scatter", "all_to_all", "norm", "activation"), 1),
+        "All is rebuilt but what these give.",
+    ] = ()
+    matmuls: Annotated[
+        str,
+        Choice("all", "every_second"),
+        "With `keep: [matmul]`: whether every second projection of a layer is rebuilt (torchtitan).",
+    ] = "all"
+    components: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("core", "attention", "mlp", "experts", "norm", "activation", "up_projection"), 1, unique=True),
+        "These parts of each layer. Of `norm`, `activation` and `up_projection` the result goes too.",
+    ] = ()
+    layers: Annotated[
+        int, LAYER_COUNT, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
+    ] = 0
+    segment: Annotated[
+        int, LAYER_COUNT, "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`)."
+    ] = 0
+    whole: bool = False
+    reentrant: bool = False
+    joined: tuple[str, ...] = ()
+    compiled: bool = False
+
+    @classmethod
+    def from_spec(cls, values: Values) -> Recompute:
+        """The first policy that is stated (a rule refuses a second one); `square_root` is a segment of no length."""
+        policy = next((name for name in ("every", "layers", "segment", "components", "keep") if name in values), "")
+        if policy:
+            stated = (policy, "matmuls") if policy == "keep" else (policy,)
+            return cls(policy, **{name: values[name] for name in stated if name in values})
+        word = values.get("policy", "none")
+        return cls("segment") if word == "square_root" else cls(word)
+
+
+ADAPTED = ("q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "q_latent", "kv_latent", "kv")
+RANK = Size(most=100_000)
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters: which contractions have one (`q`, `up`, ...), their ranks, what drops out of their input."""
+
+    rank: Annotated[
+        int | Mapping[str, int],
+        AnyOf((RANK, members(RANK, {name: f"Of `{name}`." for name in ADAPTED}))),
+        "Width between the two factors: one for all targets, or `{q: 16, v: 8}`, whose keys are the targets (peft's "
+        "`rank_pattern`)",
+    ]
+    targets: Annotated[
+        tuple[str, ...],
+        ListOf(Choice(*ADAPTED), 1, unique=True),
+        "The matrices that have an adapter; needed where one rank is for all.",
+        OPTIONAL,
+    ] = ()
+    dropout: Annotated[
+        float,
+        quantity("1", greatest=1, zero=True),
+        "Share of its input that each adapter drops out, in a copy of its own (peft's `lora_dropout`).",
+    ] = 0.0
+
+    @classmethod
+    def from_spec(cls, values: Values) -> Lora:
+        """Ranks by target name the targets, where these are not stated besides."""
+        rank = values["rank"]
+        return cls(**({"targets": tuple(rank)} | values if isinstance(rank, Mapping) else values))
+
+    def rank_of(self, target: str) -> int:
+        """The rank of a target's adapter."""
+        return self.rank if isinstance(self.rank, int) else self.rank[target]
+
+    @property
+    def largest(self) -> int:
+        """The largest rank of any adapter."""
+        return max(map(self.rank_of, self.targets), default=0)
+
+
+@dataclass(frozen=True)
+class Train:
+    """The weights that are trained.
+
+    `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Which weights are trained: all | {only: [head]} | {frozen: [embedding]} | "
+        "{lora: {rank: 16, targets: [q, v]}} | {lora: {rank: {q: 16, v: 8}}}.",
+        least=1,
+        most=1,
+        extra=(
+            Row(
+                "only",
+                TRAINED_NAMES,
+                "Parts that are trained: `embedding`, `head`, `final_norm`, `attention`, a layer group, or a part of "
+                "one (`decoder/mlp`).",
+                "only",
+            ),
+            Row("frozen", TRAINED_NAMES, "Parts that are not trained.", "frozen"),
+        ),
+    )
+
+    kind: Annotated[str, At(""), Choice("all"), "All of them."] = "all"
+    names: tuple[str, ...] = ()
+    lora: Annotated[Lora | None, "Low-rank adapters beside frozen weights."] = None
+
+    @classmethod
+    def from_spec(cls, values: Values) -> Train:
+        """The kind is the key of the one entry."""
+        kind = next(iter(values), "kind")
+        return (
+            cls() if kind == "kind" else cls("lora", lora=values[kind]) if kind == "lora" else cls(kind, values[kind])
+        )
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value was written, and the publication it was taken from (empty where the value is a choice)."""
+    """The place where a value was written, and its publication (empty where the value is a choice)."""
 
     where: Location
     source: str = ""
@@ -233,7 +231,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a plan was read from: the text of its spec, `key=value` overrides, and the library of its parts."""
+    """The origin of a plan: the text of its spec, `key=value` overrides, and the library of its parts."""
 
     source: Source
     overrides: tuple[str, ...]
@@ -242,7 +240,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Run:
-    """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
+    """The extent of a run: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="How much is trained, and in what steps; batches in sequences, of which an image is one."
@@ -297,12 +295,10 @@ class Price:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What nothing measured stands behind; `mfu` is the napkin's."""
+    """Assumptions that no measurement supports; `mfu` is that of the napkin estimate."""
 
     spec: ClassVar[PartHeader] = PartHeader(
-        meaning="What nothing measured stands behind.",
-        sourced=True,
-        extra=stood_in("assumptions"),
+        meaning="What nothing measured stands behind.", sourced=True, extra=stood_in("assumptions")
     )
 
     mfu: Annotated[float, quantity("1", least=1e-4, greatest=1), "Of the napkin estimate."] = 0.4

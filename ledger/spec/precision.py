@@ -36,9 +36,9 @@ class Stored:
     ] = None
 
     @classmethod
-    def from_spec(cls, given: Values) -> Stored:
+    def from_spec(cls, values: Values) -> Stored:
         """The part is the key that it stands under."""
-        return cls("", **given)
+        return cls("", **values)
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,7 @@ class Recipe:
     format: Annotated[str, NARROW_FORMAT, "Of activations and weights, without scales."]
     gradient: Annotated[str, NARROW_FORMAT, "Of upstream gradients; `format` where not given.", OPTIONAL]
     scale: Annotated[
-        str,
-        At("scales.dtype"),
-        Choice("fp32", "e8m0", "fp8_e4m3"),
-        "Of a scale; fp32 where not given.",
-        OPTIONAL,
+        str, At("scales.dtype"), Choice("fp32", "e8m0", "fp8_e4m3"), "Of a scale; fp32 where not given.", OPTIONAL
     ]
     activation_block: Annotated[
         tuple[int, int], At("scales.activations"), SCALE_BLOCK, f"What shares a scale of an activation: {SHARES}"
@@ -70,10 +66,7 @@ class Recipe:
         str, At("scales.tensor"), Choice("fp32"), "Of a further scale of the whole tensor; none where not given."
     ] = ""
     padded: Annotated[
-        tuple[int, int],
-        At("scales.padded"),
-        SIDES,
-        "Rows of scales, and scales of a row, come in multiples of these.",
+        tuple[int, int], At("scales.padded"), SIDES, "Rows of scales, and scales of a row, come in multiples of these."
     ] = (1, 1)
     history: Annotated[
         int,
@@ -123,9 +116,9 @@ class Recipe:
     ] = "matmul"
 
     @classmethod
-    def from_spec(cls, given: Values) -> Recipe:
+    def from_spec(cls, values: Values) -> Recipe:
         """Gradients are quantised as the rest is, and scales are kept in fp32, where nothing else is said."""
-        return cls(**({"gradient": given["format"], "scale": "fp32"} | given))
+        return cls(**({"gradient": values["format"], "scale": "fp32"} | values))
 
     def leaves(self, *names: str) -> bool:
         """Whether what goes by any of these names stays as it is: a layer group, `head`, `mlp/down`, `router`."""
@@ -148,7 +141,7 @@ class Recipe:
         return WHOLE_ROW in (self.activation_block, self.weight_block)
 
     def reads(self, copies: frozenset[str]) -> int:
-        """How often a tensor is read to make its `row` copy, its `column` copy, or both.
+        """The number of times that a tensor is read to make its `row` copy, its `column` copy, or both.
 
         Once more where the scale of all of it is found first. A row's own scale is found while the row is on the chip;
         those of columns are found in one pass and applied in another (torchao, a kernel for each direction).
@@ -163,7 +156,6 @@ STORED = {
     "core": "What attention saves: queries, keys, values and what its kernel gives.",
     "activation": "What the nonlinearity of a feed-forward part saves.",
 }
-
 
 STORED_ONLY = ("nf4", "nf4_double", "int8", "int4")  # formats that matrices are brought back from to be multiplied
 NARROW = ("fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # formats of matrices alone, where parts are stated
@@ -202,14 +194,14 @@ class WeightFormats:
     ] = ""
 
     def __str__(self) -> str:
-        """As a spec says it."""
+        """The formats as a spec writes them."""
         stated = ((part, getattr(self, part)) for part in ("base", "experts", *PARTS))
         return self.every or f"{{{', '.join(f'{part}: {dtype}' for part, dtype in stated if dtype)}}}"
 
     @classmethod
-    def from_spec(cls, given: Values) -> WeightFormats:
+    def from_spec(cls, values: Values) -> WeightFormats:
         """One format is that of every part."""
-        return cls.alike(given["every"]) if "every" in given else cls(**given)
+        return cls.alike(values["every"]) if "every" in values else cls(**values)
 
     @classmethod
     def alike(cls, dtype: str) -> WeightFormats:
@@ -222,18 +214,18 @@ class WeightFormats:
         return self.base in STORED_ONLY
 
     def filled(self, activations: str) -> WeightFormats:
-        """The same with every part stated: as `base`, or as what flows between operations where that is of matrices.
+        """The formats with every part stated: as `base`, or as activations where only matrices have the format `base`.
 
         So transformers loads what bitsandbytes leaves alone (`dtype` of from_pretrained).
         """
-        rest = activations if self.is_stored_only or self.base in NARROW else self.base
-        parts = {name: getattr(self, name) or rest for name in PARTS}
+        default = activations if self.is_stored_only or self.base in NARROW else self.base
+        parts = {name: getattr(self, name) or default for name in PARTS}
         experts = "" if self.experts == self.base else self.experts
-        same = {self.base, *parts.values()} == {self.base} and not experts
-        return replace(self, **parts, experts=experts, every=self.base if same else "")
+        is_uniform = {self.base, *parts.values()} == {self.base} and not experts
+        return replace(self, **parts, experts=experts, every=self.base if is_uniform else "")
 
     def narrowed(self, dtype: str) -> WeightFormats:
-        """The same where what can be multiplied as it is has this dtype."""
+        """The formats with this dtype for all that can be multiplied as it is."""
         return (
             replace(WeightFormats.alike(dtype), base=self.base, every="") if self.is_stored_only else self.alike(dtype)
         )
@@ -284,12 +276,12 @@ class Precision:
     ] = ()
 
     @classmethod
-    def from_spec(cls, given: Values) -> Precision:
+    def from_spec(cls, values: Values) -> Precision:
         """Each part that is stored in a narrower format goes by its key."""
-        stored = given.get("stored", {})
+        stored = values.get("stored", {})
         named = tuple(replace(stored[part], part=part) for part in STORED if part in stored)
-        weights = given["weights"].filled(given["activations"])
-        return cls(**(given | {"stored": named, "weights": weights}))
+        weights = values["weights"].filled(values["activations"])
+        return cls(**(values | {"stored": named, "weights": weights}))
 
     @property
     def multiplies(self) -> str:

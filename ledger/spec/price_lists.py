@@ -35,10 +35,10 @@ class NameOf(String):
     names: Callable[[], tuple[str, ...]] = tuple
 
     def value(self, written: Written, faults: Faults) -> str:
-        """The name; of one that there is not, the nearest is told."""
+        """The name; of an unknown one, the fault offers the nearest."""
         name = super().value(written, faults)
-        if name not in (known := self.names()):
-            problem = Problem(written.node.where, f"no {self.noun} is named `{name}`", nearest(name, known))
+        if name not in (names := self.names()):
+            problem = Problem(written.node.where, f"no {self.noun} is named `{name}`", nearest(name, names))
             faults.append(Fault(written.path, problem, harmless=True))
         return name
 
@@ -49,20 +49,20 @@ class NameOf(String):
 
 
 class PriceParameters(MappingOf):
-    """The parameters of a fitted price; those of which form, and their ranges, `PriceOf` says."""
+    """The parameters of a fitted price; `PriceOf` holds them to the form and its ranges."""
 
     def schema(self) -> Schema:
-        """Those of any form."""
-        return {"anyOf": [_parameters(PRICE_FORMS[form]).schema() for form in priced_forms()]}
+        """The parameters of any form."""
+        return {"anyOf": [_parameter_fields(PRICE_FORMS[form]).schema() for form in priced_forms()]}
 
 
-def _parameters(form: PriceForm) -> Fields:
+def _parameter_fields(form: PriceForm) -> Fields:
     """The parameters of a form as fields."""
-    greatest = {one.name: int(one.most) for one in form.parameters}
-    types = {
-        one.name: Quantity(one.unit, zero=not one.positive, greatest=greatest[one.name]) for one in form.parameters
-    }
-    return Fields(tuple(Row(one.name, types[one.name], one.meaning, needed=NEEDED) for one in form.parameters))
+    rows = []
+    for parameter in form.parameters:
+        kind = Quantity(parameter.unit, zero=not parameter.positive, greatest=int(parameter.most))
+        rows.append(Row(parameter.name, kind, parameter.meaning, needed=NEEDED))
+    return Fields(tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -70,59 +70,60 @@ class PriceOf(PartOf):
     """A fitted price: a part whose parameters are those of its form, with their units and within their ranges."""
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The price; what is wrong with its class and its parameters is told in the words of its form."""
-        before, price = len(faults), written.node
-        what, stated, parameters = _text(price, "what"), _text(price, "form"), price.fields.get("parameters")
-        form = form_of(kernel_class(what)) or stated
+        """The price; faults of its class and parameters are in the words of its form."""
+        fault_count, price = len(faults), written.node
+        kernel, stated = _plain_text(price, "what"), _plain_text(price, "form")
+        parameters = price.fields.get("parameters")
+        form = form_of(kernel_class(kernel)) or stated
         if stated in priced_forms() and stated != form:
-            message = f"{what} is priced by the form {form}, not {stated}"
+            message = f"{kernel} is priced by the form {form}, not {stated}"
             problem = Problem(
                 price.fields["form"].where, message, f"`form: {form}`, which is {PRICE_FORMS[form].formula}"
             )
             faults.append(Fault(written.path, problem, harmless=True))
         if parameters is not None and form in priced_forms():
-            faults += (Fault(written.path, one) for one in parameter_problems(what, form, parameters))
+            faults += (Fault(written.path, problem) for problem in parameter_problems(kernel, form, parameters))
         value = super().value(written, faults)
-        return value if all(fault.harmless for fault in faults[before:]) else None
+        return value if all(fault.harmless for fault in faults[fault_count:]) else None
 
 
-def _text(price: Node, key: str) -> str:
+def _plain_text(price: Node, key: str) -> str:
     value = price.fields[key].value if key in price.fields else ""
     return value if isinstance(value, str) else ""
 
 
-def parameter_problems(what: str, form: str, parameters: Node, beyond: float = 1.0) -> Iterator[Problem]:
-    """What is missing from a class's parameters, is none of its form, of another unit, or out of range.
+def parameter_problems(kernel: str, form: str, parameters: Node, beyond: float = 1.0) -> Iterator[Problem]:
+    """Problems of a class's parameters: missing, none of its form, of another unit, or out of range.
 
     `beyond`: how many times the greatest value of its range a parameter may be.
     """
     row = PRICE_FORMS[form]
-    known = {parameter.name: parameter for parameter in row.parameters}
-    if missing := [f"`{name}`" for name in known if name not in parameters.fields]:
-        message = f"{what}: form {form} lacks {', '.join(missing)}"
-        yield Problem(parameters.where, message, f"it has {', '.join(known)}: {row.formula}")
+    by_name = {parameter.name: parameter for parameter in row.parameters}
+    if missing := [f"`{name}`" for name in by_name if name not in parameters.fields]:
+        message = f"{kernel}: form {form} lacks {', '.join(missing)}"
+        yield Problem(parameters.where, message, f"it has {', '.join(by_name)}: {row.formula}")
     for name, node in parameters.fields.items():
-        if name not in known:
-            message = f"{what}: form {form} has no parameter `{name}`"
-            yield Problem(parameters.keys.get(name, node.where), message, nearest(name, list(known)))
+        if name not in by_name:
+            message = f"{kernel}: form {form} has no parameter `{name}`"
+            yield Problem(parameters.keys.get(name, node.where), message, nearest(name, list(by_name)))
         elif isinstance(node.value, str | int | float) and not isinstance(node.value, bool):
-            fault, help_text = _fault(known[name], node.value, beyond)
+            fault, help_text = _fault(by_name[name], node.value, beyond)
             if fault:
-                yield Problem(node.where, f"{what}: `{name}`{fault}", help_text)
+                yield Problem(node.where, f"{kernel}: `{name}`{fault}", help_text)
 
 
 def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tuple[str, str]:
-    """What is wrong with a value, and what to write instead; empty where nothing is."""
+    """The fault of a value, and what to write instead; empty where there is none."""
     try:
         value = parse(str(stated), parameter.unit)
     except QuantityError as error:
-        return f": {error.message}", error.help if error.help.startswith("did you mean") else _described(parameter)
+        return f": {error.message}", error.help if error.help.startswith("did you mean") else _parameter_help(parameter)
     outside = value < parameter.least or value > parameter.most * beyond or (parameter.positive and value == 0)
-    return (f" cannot be {stated}", _described(parameter)) if outside else ("", "")
+    return (f" cannot be {stated}", _parameter_help(parameter)) if outside else ("", "")
 
 
-def _described(parameter: PriceParameter) -> str:
-    """What a parameter is, what it may be, and an example."""
+def _parameter_help(parameter: PriceParameter) -> str:
+    """The meaning of a parameter, its range, and an example."""
     example = written(parameter.typical, parameter.unit)
     return f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
 

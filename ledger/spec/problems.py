@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 Made = TypeVar("Made")
-MOST_PROBLEMS = 100  # that are told of one input; who has more has one cause
+MOST_PROBLEMS = 100  # that are reported of one input; who has more has one cause
 FLAG = "--set "  # begins the file of a place in what was typed
 
 
@@ -15,7 +15,7 @@ FLAG = "--set "  # begins the file of a place in what was typed
 class Location:
     """A place in a text: `file` as the user typed it, `line` and `column` counted from 1.
 
-    `because`: why a value that is written elsewhere, or nowhere, has its problems told here.
+    `because`: why a value that is written elsewhere, or nowhere, has its problems reported here.
     """
 
     file: str
@@ -43,8 +43,8 @@ class Problem:
         return f"{self.where}: {self.message}"
 
 
-def _in_order(problem: Problem) -> tuple[str, int, int, str, str]:
-    """What problems are sorted by, at once: comparing tens of thousands of them one by one takes seconds."""
+def _sort_key(problem: Problem) -> tuple[str, int, int, str, str]:
+    """The key that problems are sorted by: comparing tens of thousands of records field by field takes seconds."""
     where = problem.where
     return where.file, where.line, where.column, problem.message, problem.help
 
@@ -53,21 +53,21 @@ class SpecError(Exception):
     """Everything wrong with an input, at once, sorted by place; `sources` are the texts it stands in, by file."""
 
     def __init__(self, problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> None:
-        self.problems = tuple(sorted(set(problems), key=_in_order))
+        self.problems = tuple(sorted(set(problems), key=_sort_key))
         self.sources = dict(sources or {})
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 def made_of_all(makers: Iterable[Callable[[], Made]]) -> list[Made]:
-    """What each of several makes; where some raise SpecError, one with the problems of all of them."""
-    made: list[Made] = []
+    """The result of each maker; where some raise SpecError, one with the problems of all of them is raised."""
+    results: list[Made] = []
     errors: list[SpecError] = []
     for maker in makers:
         try:
-            made.append(maker())
+            results.append(maker())
         except SpecError as error:
             errors.append(error)
     if errors:
         texts = {file: text for error in errors for file, text in error.sources.items()}
         raise SpecError([problem for error in errors for problem in error.problems], texts)
-    return made
+    return results

@@ -35,7 +35,7 @@ class SomeRuns:
 
 @dataclass(frozen=True)
 class Publication:
-    """What a publication says of all its runs; a row's own columns win over it."""
+    """The statements of a publication about all its runs; a row's own columns win over them."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A publication of measured runs: what its text states beside its tables", kind="publication", inline=False

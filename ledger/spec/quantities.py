@@ -15,7 +15,7 @@ Number = int | Fraction
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a quantity measures: `base` is its SI base unit.
+    """The dimension of a quantity: `base` is its SI base unit.
 
     Every value is zero, or lies between `smallest` and `greatest` with either sign: beyond them it is beyond reason,
     and within them no sum, product or quotient of a plan leaves the range of a float.
@@ -155,31 +155,30 @@ def parse(text: str, base: str, *, measured: bool = False) -> Number:
 
     What is counted is a whole number of them, unless it was `measured`, and rounded.
     """
-    value, found = parse_any(text, base)
+    value, stated_base = parse_any(text, base)
     dimension = DIMENSIONS[base]
-    if found != base:
-        raise _wrong_dimension(text, found, dimension)
+    if stated_base != base:
+        raise _wrong_dimension(text, stated_base, dimension)
     _refuse_beyond(text, value, dimension)
     if measured:
         return value
     if dimension.whole and value.denominator != 1:
-        message = f"`{text}` is no whole number of {_plural(base)}"
+        message = f"`{text}` is no whole number of {'bytes' if base == 'B' else base}"
         raise QuantityError(message, f"for example {dimension.example}", near=True)
     return int(value) if dimension.whole else value
 
 
-def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
+def parse_any(text: str, expected: str = "") -> tuple[Fraction, str]:
     """The exact value of a quantity of any dimension, and that dimension's base unit; raises QuantityError.
 
-    It is no larger than `LARGEST`, whatever it measures. Near misses are offered from the units of `wanted`, if that is
-    given.
+    It is no larger than `LARGEST`, whatever it measures. Near misses are offered from the units of `expected`, if any.
     """
     number, unit = parted(text)
     if not number:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
     unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|parameters|USD)", r"\1 ", unit)
     if unit not in units():
-        raise _unknown_unit(number, unit, wanted)
+        raise _unknown_unit(number, unit, expected)
     base, size = units()[unit]
     value = Fraction(number) * size
     if not 1 / LARGEST < abs(value) < LARGEST:
@@ -211,8 +210,8 @@ def write(value: float, base: str, prefix: str = "") -> str:
     """The value as a text that parses to the same value; without `prefix`, with the largest that leaves 1 or more."""
     counted = base.partition("/")[0] in {"tokens", "images", "parameters"}
     steps = {} if base in UNSCALED else COUNT_PREFIXES if counted else DECIMAL
-    fitting = [one for one in steps if (one == prefix if prefix else steps[one] <= abs(value))]
-    chosen = max(fitting, key=lambda one: (steps[one], one == "K"), default="")
+    fitting = [step for step in steps if (step == prefix if prefix else steps[step] <= abs(value))]
+    chosen = max(fitting, key=lambda step: (steps[step], step == "K"), default="")
     with localcontext(prec=1200):
         digits = (Decimal(str(value)) / steps.get(chosen, 1)).normalize()
     number = f"{digits:f}" if -SHORTEST < digits.adjusted() < SHORTEST else str(digits)
@@ -221,42 +220,39 @@ def write(value: float, base: str, prefix: str = "") -> str:
     return f"{number}{chosen} {base}" if counted else f"{number} {chosen}{base}"
 
 
-def _plural(base: str) -> str:
-    return {"B": "bytes"}.get(base, base)
-
-
-def _wrong_dimension(text: str, found: str, dimension: Dimension) -> QuantityError:
+def _wrong_dimension(text: str, stated_base: str, dimension: Dimension) -> QuantityError:
     written = text.strip()
-    if found == "1" and not written.endswith("%"):
+    if stated_base == "1" and not written.endswith("%"):
         help_text = f"{dimension.noun} has one, for example {dimension.example}"
         return QuantityError(f"`{text}` has no unit", help_text, near=True)
     help_text = f"{dimension.noun} is due, for example {dimension.example}"
-    if dimension.base == f"{found}/s":
+    if dimension.base == f"{stated_base}/s":
         help_text = f"{dimension.noun} is due: did you mean `{written}/s`?"
-    if found == "B" and dimension.base in {"tokens", "images", "parameters"}:
+    if stated_base == "B" and dimension.base in {"tokens", "images", "parameters"}:
         billions = re.fullmatch(r"[\d._]+ ?B", written)
         meant = f"{written} {dimension.base}" if billions else write(int(parse_any(text)[0]), dimension.base)
         help_text = f"{dimension.noun} is due: did you mean `{meant}`?"
-    return QuantityError(f"`{text}` is {DIMENSIONS[found].noun}, not {dimension.noun}", help_text)
+    return QuantityError(f"`{text}` is {DIMENSIONS[stated_base].noun}, not {dimension.noun}", help_text)
 
 
-def _unknown_unit(number: str, unit: str, wanted: str) -> QuantityError:
-    if wanted in {"", "B"} and re.fullmatch(r"[kKmMgGtTpP]i?b", unit, re.IGNORECASE):
+def _unknown_unit(number: str, unit: str, expected: str) -> QuantityError:
+    if expected in {"", "B"} and re.fullmatch(r"[kKmMgGtTpP]i?b", unit, re.IGNORECASE):
         prefix = "k" if unit[0] in "kK" else unit[0].upper()
         decimal, binary = f"{number} {prefix}B", f"{number} {prefix.upper()}iB"
         return QuantityError(
             f"`{unit}` is no unit of bytes",
             f"did you mean `{decimal}` ({int(parse_any(decimal)[0])} B) or `{binary}` ({int(parse_any(binary)[0])} B)?",
         )
-    near = " or ".join(f"`{number} {name}`" for name in near_units(unit, wanted))
-    fallback = f"{DIMENSIONS[wanted].noun} is due, for example {DIMENSIONS[wanted].example}" if wanted else ALL_UNITS
+    near = " or ".join(f"`{number} {name}`" for name in near_units(unit, expected))
+    due = DIMENSIONS.get(expected)
+    fallback = f"{due.noun} is due, for example {due.example}" if due else ALL_UNITS
     return QuantityError(f"`{unit}` is no unit", f"did you mean {near}?" if near else fallback)
 
 
-def near_units(unit: str, wanted: str = "") -> list[str]:
-    """Units of the dimension `wanted`, or of any, that are written almost like this one, nearest first."""
-    known = [name for name, (base, _) in units().items() if name and wanted in {"", base}]
+def near_units(unit: str, expected: str = "") -> list[str]:
+    """Units of the dimension `expected`, or of any, that are written almost like this one, nearest first."""
+    names = [name for name, (base, _) in units().items() if name and expected in {"", base}]
     joined = unit.replace(" per ", "/").replace(" ", "")
     spelt = SPELLINGS.get(joined.lower(), joined)
-    same = [spelt] if spelt in known else [name for name in known if name.lower() == joined.lower()]
-    return same[:2] or difflib.get_close_matches(unit, known, n=2, cutoff=0.6)
+    exact = [spelt] if spelt in names else [name for name in names if name.lower() == joined.lower()]
+    return exact[:2] or difflib.get_close_matches(unit, names, n=2, cutoff=0.6)

@@ -72,9 +72,9 @@ def measured(value: Value, unit: str) -> Quantity:
     return Quantity(value, powers)
 
 
-def alike(one: Quantity, other: Quantity) -> bool:
-    """Whether two quantities have the same unit, what is only counted (tokens, parameters) left out."""
-    return _uncounted(one.powers) == _uncounted(other.powers)
+def alike(left: Quantity, right: Quantity) -> bool:
+    """Whether two quantities have the same unit, counted things (tokens, parameters) left out."""
+    return _physical_powers(left.powers) == _physical_powers(right.powers)
 
 
 Lookup = Callable[[str], Quantity]  # raises KeyError
@@ -83,7 +83,7 @@ Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that pattern
 
 @dataclass(frozen=True)
 class Names:
-    """What an expression may name: quantities, and functions of patterns with a `*`."""
+    """The names of an expression: quantities, and functions of patterns with a `*`."""
 
     lookup: Lookup
     functions: Mapping[str, Sum] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class _Evaluator:
     def compared(self, op: ast.cmpop, left: Quantity, right: Quantity) -> bool:
         """Words are equal or not; numbers of one unit have an order."""
         if isinstance(op, ast.Eq):
-            if not any(isinstance(each.value, str | bool) for each in (left, right)):
+            if not any(isinstance(operand.value, str | bool) for operand in (left, right)):
                 self.alike(left, right)
             return left.value == right.value
         if type(op) not in COMPARED:
@@ -157,13 +157,13 @@ class _Evaluator:
 
     def alike(self, left: Quantity, right: Quantity) -> None:
         """ExpressionError for quantities of two units."""
-        if 0 not in (left.value, right.value) and _uncounted(left.powers) != _uncounted(right.powers):
+        if 0 not in (left.value, right.value) and _physical_powers(left.powers) != _physical_powers(right.powers):
             raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
 
     def all_alike(self, several: Sequence[Quantity]) -> None:
         """ExpressionError for quantities of more than one unit."""
-        for other in several[1:]:
-            self.alike(several[0], other)
+        for quantity in several[1:]:
+            self.alike(several[0], quantity)
 
     def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
         """Two quantities by an operator; unlike ones are not added."""
@@ -194,19 +194,19 @@ class _Evaluator:
     def called(self, name: str, inputs: Sequence[ast.expr]) -> Quantity:
         """A function of quantities, or the sum over all that patterns match."""
         if name in self.names.functions:
-            terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
+            terms = self.names.functions[name]([str(self.value(node).value) for node in inputs])
             added: Fraction | float = sum((term.number for term in terms), Fraction(0))
             self.all_alike(terms)
             return Quantity(self.bounded(added), terms[0].powers if terms else {})
-        given = [self.value(one) for one in inputs]
+        quantities = [self.value(node) for node in inputs]
         if name in CHOSEN:
-            self.all_alike(given)
-            return CHOSEN[name](given)
-        if name in ROUNDED and len(given) == 1:
-            return Quantity(Fraction(ROUNDED[name](given[0].number)), given[0].powers)
-        if name == "sqrt" and len(given) == 1 and given[0].number >= 0:
-            return self.root(given[0])
-        raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(given)} such values", FORMS)
+            self.all_alike(quantities)
+            return CHOSEN[name](quantities)
+        if name in ROUNDED and len(quantities) == 1:
+            return Quantity(Fraction(ROUNDED[name](quantities[0].number)), quantities[0].powers)
+        if name == "sqrt" and len(quantities) == 1 and quantities[0].number >= 0:
+            return self.root(quantities[0])
+        raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(quantities)} such values", FORMS)
 
     def root(self, square: Quantity) -> Quantity:
         """The root of a number, and of what of its unit is a square; the rest is left out, as the FLOPs of a budget."""
@@ -222,5 +222,5 @@ class _Evaluator:
         return ExpressionError(f"`{self.text}` is beyond reason", FORMS)
 
 
-def _uncounted(powers: Powers) -> Powers:
+def _physical_powers(powers: Powers) -> Powers:
     return {name: power for name, power in powers.items() if power and name not in COUNTED}

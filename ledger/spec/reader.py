@@ -69,11 +69,11 @@ class Node:
         return [node.plain() for node in self.value] if isinstance(self.value, tuple) else self.value
 
     def within(self, fields: Mapping[str, Node], keys: Mapping[str, Location]) -> Node:
-        """The same mapping with these entries put into it, or over those it has."""
+        """The mapping with these entries put into it, or over those it has."""
         return Node({**self.fields, **fields}, self.where, {**self.keys, **keys})
 
     def without(self, key: str) -> Node:
-        """The same mapping as if the key had never been written."""
+        """The mapping as if the key had never been written."""
         fields = {name: node for name, node in self.fields.items() if name != key}
         return Node(fields, self.where, {name: place for name, place in self.keys.items() if name != key})
 
@@ -81,36 +81,35 @@ class Node:
 def as_node(value: Any, where: Location) -> Node:
     """A plain value of scalars, lists and mappings as a node, all of it in one place."""
     if isinstance(value, Mapping):
-        return Node({key: as_node(one, where) for key, one in value.items()}, where, dict.fromkeys(value, where))
-    return Node(tuple(as_node(one, where) for one in value) if isinstance(value, list | tuple) else value, where)
+        return Node({key: as_node(item, where) for key, item in value.items()}, where, dict.fromkeys(value, where))
+    return Node(tuple(as_node(item, where) for item in value) if isinstance(value, list | tuple) else value, where)
 
 
 def read(text: str, file: str) -> Node:
     """The mapping that a spec's text holds; raises SpecError with every problem of its form."""
     node = read_value(text, Location(file))
     if not isinstance(node.value, Mapping):
-        raise SpecError(
-            [Problem(node.where, "a spec is a mapping", "write `key: value` lines, the first `spec: ledger/1`")]
-        )
+        help_text = "write `key: value` lines, the first `spec: ledger/1`"
+        raise SpecError([Problem(node.where, "a spec is a mapping", help_text)])
     return node
 
 
 @lru_cache(maxsize=64)
 def read_again(text: str, file: str) -> Node:
-    """The same of a text that is read with many plans, such as a part of the library; raises SpecError."""
+    """The mapping of a text that many plans read, such as a part of the library, cached; raises SpecError."""
     return read(text, file)
 
 
 def read_value(text: str, start: Location) -> Node:
     """Any YAML value, its places counted from `start`; raises SpecError."""
-    problems = list(islice(_form(text, start), MOST_PROBLEMS))
+    problems = list(islice(_text_problems(text, start), MOST_PROBLEMS))
     if problems:
         raise SpecError(problems)
     composer = _Composer(start)
     try:
         node = composer.document(yaml.parse(text, Loader=yaml.CSafeLoader))
     except yaml.YAMLError as error:
-        raise SpecError([*composer.problems, _syntax(error, text, start)]) from error
+        raise SpecError([*composer.problems, _syntax_problem(error, text, start)]) from error
     if composer.problems:
         raise SpecError(composer.problems)
     return node
@@ -121,36 +120,35 @@ def lines(text: str) -> list[str]:
     return LINE_BREAK.split(text)
 
 
-def _form(text: str, start: Location) -> Iterator[Problem]:
+def _text_problems(text: str, start: Location) -> Iterator[Problem]:
     if len(text.encode()) > LARGEST_TEXT:
-        yield Problem(
-            start, f"more than {LARGEST_TEXT // 1_000_000} MB of text", "a spec is a few pages; is this the right file?"
-        )
+        message = f"more than {LARGEST_TEXT // 1_000_000} MB of text"
+        yield Problem(start, message, "a spec is a few pages; is this the right file?")
         return
     if not text.strip():
         yield Problem(start, "the file is empty", "`ledger init` writes a first spec")
     for number, line in enumerate(lines(text)):
         if tab := TAB_INDENT.match(line):
-            where = _shift(start, number, tab.group().index("\t"))
+            where = _location_within(start, number, tab.group().index("\t"))
             yield Problem(where, "a tab in the indentation", "YAML indents with spaces")
 
 
-def _shift(start: Location, line: int, column: int) -> Location:
+def _location_within(start: Location, line: int, column: int) -> Location:
     return Location(start.file, start.line + line, column + (start.column if line == 0 else 1))
 
 
-def _syntax(error: yaml.YAMLError, text: str, start: Location) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, text: str, start: Location) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark, what = error.problem_mark, error.problem
+        mark, description = error.problem_mark, error.problem
         last = lines(text)[-1]
         at_end = mark.line > text.count("\n") and bool(last)  # libyaml ends a text behind its last line
         place = (mark.line - 1, len(last) - 1) if at_end else (mark.line, mark.column)
         context = f" ({error.context})" if error.context else ""
-        help_text = "quote text that holds `: `" if what and what.startswith("mapping values") else ""
-        return Problem(_shift(start, *place), f"not valid YAML: {what}{context}", help_text)
+        help_text = "quote text that holds `: `" if description and description.startswith("mapping values") else ""
+        return Problem(_location_within(start, *place), f"not valid YAML: {description}{context}", help_text)
     position = getattr(error, "position", 0)
     before = lines(text.encode()[:position].decode(errors="replace"))
-    where = _shift(start, len(before) - 1, len(before[-1]))
+    where = _location_within(start, len(before) - 1, len(before[-1]))
     return Problem(where, "a control character", "a spec is plain text in UTF-8")
 
 
@@ -185,9 +183,8 @@ class _Composer:
             self.refuse_breaks(text, where)
         self.values += 1
         if self.values > MOST_VALUES:
-            raise SpecError(
-                [Problem(where, f"more than {MOST_VALUES} values", "a spec is a few pages; cut it in parts")]
-            )
+            message = f"more than {MOST_VALUES} values"
+            raise SpecError([Problem(where, message, "a spec is a few pages; cut it in parts")])
         if depth > DEEPEST_NESTING:
             raise SpecError([Problem(where, f"nested more than {DEEPEST_NESTING} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):
@@ -274,17 +271,17 @@ class _Composer:
         if getattr(event, "tag", None) is not None:
             self.refuse("a tag", where, "a spec holds plain text, numbers, lists and mappings")
 
-    def refuse_each(self, what: str, where: Location, help_text: str) -> None:
+    def refuse_each(self, message: str, where: Location, help_text: str) -> None:
         """Raises SpecError once there are more problems than anyone reads."""
-        self.problems.append(Problem(where, what, help_text))
+        self.problems.append(Problem(where, message, help_text))
         if len(self.problems) > MOST_PROBLEMS:
             raise SpecError(self.problems)
 
-    def refuse(self, what: str, where: Location, help_text: str) -> None:
-        if what not in self.refused:
-            self.refused.add(what)
-            self.problems.append(Problem(where, f"{what}, which specs do not use", help_text))
+    def refuse(self, construct: str, where: Location, help_text: str) -> None:
+        if construct not in self.refused:
+            self.refused.add(construct)
+            self.problems.append(Problem(where, f"{construct}, which specs do not use", help_text))
 
     def place(self, event: yaml.Event) -> Location:
         mark = event.start_mark
-        return _shift(self.start, mark.line, mark.column) if mark is not None else self.start
+        return _location_within(self.start, mark.line, mark.column) if mark is not None else self.start

@@ -18,34 +18,34 @@ def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | No
 
 def problem_paragraphs(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> list[str]:
     """The text of each problem, of which the first line is what is wrong; of very many, how many more there are."""
-    told = tuple(problems)
-    shown = told[:MOST_PROBLEMS]
+    listed = tuple(problems)
+    printed = listed[:MOST_PROBLEMS]
     texts = sources or {}
     split = {
         file: lines(texts[file] if file in texts else _file_text(file))
-        for file in {problem.where.file for problem in shown}
+        for file in {problem.where.file for problem in printed}
     }
-    rest = [f"and {len(told) - MOST_PROBLEMS} further problems"] if len(told) > MOST_PROBLEMS else []
-    return [*(_problem(problem, split[problem.where.file]) for problem in shown), *rest]
+    further = [f"and {len(listed) - MOST_PROBLEMS} further problems"] if len(listed) > MOST_PROBLEMS else []
+    return [*(_problem_text(problem, split[problem.where.file]) for problem in printed), *further]
 
 
-def _problem(problem: Problem, text: Sequence[str]) -> str:
+def _problem_text(problem: Problem, text: Sequence[str]) -> str:
     parts = [str(problem), *_excerpt(problem.where, text)]
     if problem.help:
         parts.append(f"help: {problem.help}")
     return "\n".join(parts)
 
 
-def _excerpt(where: Location, found: Sequence[str]) -> list[str]:
-    if where.line > len(found) or not found[where.line - 1].strip():
+def _excerpt(where: Location, text_lines: Sequence[str]) -> list[str]:
+    if where.line > len(text_lines) or not text_lines[where.line - 1].strip():
         return []
-    line = found[where.line - 1]
+    line = text_lines[where.line - 1]
     if not line.replace("\t", " ").isprintable():
         return []
     start = max(0, where.column - EXCERPT_WIDTH // 2) if len(line) > EXCERPT_WIDTH else 0
-    shown = line[start : start + EXCERPT_WIDTH]
-    lead = "".join("\t" if character == "\t" else " " for character in shown[: where.column - 1 - start])
-    return [f"  {shown}", f"  {lead}^"]
+    excerpt = line[start : start + EXCERPT_WIDTH]
+    lead = "".join("\t" if character == "\t" else " " for character in excerpt[: where.column - 1 - start])
+    return [f"  {excerpt}", f"  {lead}^"]
 
 
 def _file_text(file: str) -> str:

@@ -1,4 +1,4 @@
-"""What a plan serves: lengths of prompts and outputs, how many sequences at once, and how a step takes them."""
+"""The service of a plan: lengths of prompts and outputs, sequences in flight, and how a step takes them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Lengths:
 
     @classmethod
     def alike(cls, length: int) -> Lengths:
-        """All of one length."""
+        """The distribution with one length."""
         return cls(((length, Fraction(1)),))
 
     @classmethod
     def of(cls, listed: tuple[LengthShare, ...]) -> Lengths:
         """Lengths with their shares, which a rule holds to a sum of 1."""
-        return cls(tuple((one.length, one.share) for one in listed))
+        return cls(tuple((entry.length, entry.share) for entry in listed))
 
     def average(self, of: Callable[[int], Any] = Fraction) -> Any:
         """The mean of a function of a length; of the length itself where none is named."""
@@ -60,11 +60,11 @@ class Lengths:
         return min(length for length, _ in self.parts)
 
     def __str__(self) -> str:
-        """As a spec says it."""
+        """The lengths as a spec states them."""
         if len(self.parts) == 1:
             return f"{self.longest} tokens"
-        each = (f"{{length: {length} tokens, share: {float(share):.6g}}}" for length, share in self.parts)
-        return f"[{', '.join(each)}]"
+        entries = (f"{{length: {length} tokens, share: {float(share):.6g}}}" for length, share in self.parts)
+        return f"[{', '.join(entries)}]"
 
 
 LENGTHS = AnyOf((Made(TOKENS, Lengths.alike), Made(ListOf(PartOf(LengthShare), 1), Lengths.of)))
@@ -75,7 +75,7 @@ A_DISTRIBUTION = (
 
 @dataclass(frozen=True)
 class Serve:
-    """What is served: lengths in tokens, and sequences in flight over all replicas or requests that arrive in a second.
+    """A service: lengths in tokens, and sequences in flight over all replicas or requests that arrive in a second.
 
     `concurrency` is None where the plan states how many requests arrive: it follows by Little's law.
     """
@@ -110,7 +110,7 @@ class Serve:
     source: str = ""
 
     def __str__(self) -> str:
-        """As a spec says it, without what follows."""
+        """The service as a spec states it, without what follows from it."""
         load = (
             f"concurrency: {self.concurrency}" if self.concurrency else f"arrival_rate: {self.arrival_rate} requests/s"
         )

@@ -1,4 +1,4 @@
-"""Where texts come from: a file, standard input, a git revision, or the text itself. Bytes -> text, or a problem."""
+"""Sources of texts: a file, standard input, a git revision, or the text itself. Bytes -> text, or a problem."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Source:
     revision: Revision | None = None
 
 
-def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
+def open_source(path_or_text: str | Path, stdin: TextIO | None = None) -> Source:
     """The source that a path, `-`, `REV:path` or a text of several lines names; raises SpecError."""
-    if isinstance(given, str) and "\n" in given and not exists(given):
-        return Source(GIVEN_TEXT, given, "plan")
-    typed = str(given)
+    if isinstance(path_or_text, str) and "\n" in path_or_text and not exists(path_or_text):
+        return Source(GIVEN_TEXT, path_or_text, "plan")
+    typed = str(path_or_text)
     if typed == "-":
-        return Source(STANDARD_INPUT, _piped(stdin), "plan")
+        return Source(STANDARD_INPUT, _read_piped(stdin), "plan")
     revision, colon, path = typed.partition(":")
     if colon and revision and path and not revision.startswith("-") and not exists(typed):
-        there = open_revision(revision)
-        return from_revision(there, there.typed(path))
+        opened = open_revision(revision)
+        return from_revision(opened, opened.typed(path))
     return from_file(Path(typed))
 
 
@@ -58,7 +58,9 @@ def from_file(path: Path, typed: str = "") -> Source:
     file = printable(typed or str(path))
     try:
         if path.is_dir():
-            raise SpecError([Problem(Location(file), "a folder, not a file", _offered(path))])
+            names = sorted(entry.name for entry in path.glob("*.yaml"))
+            listing = f"it holds {', '.join(names[:5])}" if names else ""
+            raise SpecError([Problem(Location(file), "a folder, not a file", listing)])
         content = read_bounded(path, LARGEST_TEXT)
     except FileNotFoundError:
         raise SpecError([Problem(Location(file), "no such file", _near_files(path))]) from None
@@ -79,7 +81,7 @@ def from_revision(revision: Revision, path: str) -> Source:
 def checkout(path: Path) -> Path | None:
     """The top of the git work tree that a path lies in; None where it lies in none."""
     here = path.resolve()
-    return next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
 
 
 def decode(content: bytes, file: str) -> str:
@@ -96,7 +98,7 @@ def decode(content: bytes, file: str) -> str:
         raise SpecError([Problem(where, "not UTF-8 text", "save the file in UTF-8")]) from None
 
 
-def _piped(stdin: TextIO | None) -> str:
+def _read_piped(stdin: TextIO | None) -> str:
     stream = stdin or sys.stdin
     binary = getattr(stream, "buffer", None)
     return (
@@ -104,21 +106,16 @@ def _piped(stdin: TextIO | None) -> str:
     )
 
 
-def _offered(folder: Path) -> str:
-    names = sorted(path.name for path in folder.glob("*.yaml"))
-    return f"it holds {', '.join(names[:5])}" if names else ""
-
-
 def _near_files(path: Path) -> str:
     def siblings() -> Iterator[str]:
         if path.parent.is_dir():
-            yield from (str(other) for other in path.parent.iterdir() if other.suffix in YAML)
+            yield from (str(sibling) for sibling in path.parent.iterdir() if sibling.suffix in YAML)
 
-    found = nearest(str(path), sorted(siblings()))
-    return found if found.startswith("did") else "`ledger list` names what the library holds"
+    help_text = nearest(str(path), sorted(siblings()))
+    return help_text if help_text.startswith("did") else "`ledger list` names what the library holds"
 
 
-# --- Files as bytes: never more than asked for, and never a wait for a pipe that nobody fills ---
+# --- files as bytes: never more than asked for, and never a wait for a pipe that nobody fills ---
 
 YAML = (".yaml", ".yml")  # how files of specs are called
 PIPED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell hands over: `ledger check <(make-plan)`

@@ -14,7 +14,6 @@ from ledger.spec.values import YEAR, Choice, Date, Integer, String
 HOST_TIME = quantity("s", zero=True)
 RATIO = quantity("1", least=0.01, greatest=100)
 
-
 # Where the fields of a replay stood before they were a part of their own.
 REPLAYED = ("allocator.expandable", "allocator.recorded", "gather_buffers", "recounts", "transfers", "update")
 
@@ -241,9 +240,7 @@ class Stack:
         "`stage3_param_persistence_threshold`).",
     ] = 0
     transfer_channels: Annotated[
-        int,
-        Integer(0, 1000),
-        "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels).",
+        int, Integer(0, 1000), "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels)."
     ] = 0
     ends: Annotated[
         str,
@@ -277,8 +274,7 @@ class Stack:
         "The dtype of the copy of each gradient that the pass `norm` is taken of; empty: of the gradient as it is.",
     ] = ""
     scatter_sends: Annotated[
-        bool,
-        "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node.",
+        bool, "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node."
     ] = False
     overlap_tax: Annotated[
         float,
@@ -294,10 +290,10 @@ class Stack:
     source: str = ""
 
     @classmethod
-    def from_spec(cls, given: Values) -> Stack:
+    def from_spec(cls, values: Values) -> Stack:
         """Kernels that no operation stands for are a pair, of forward and backward."""
-        beside = (given.pop("beside.0", 0), given.pop("beside.1", 0))
-        return cls(**(given | {"beside": beside}))
+        extra_kernels = (values.pop("beside.0", 0), values.pop("beside.1", 0))
+        return cls(**(values | {"beside": extra_kernels}))
 
 
 UNSTATED_STACK = Stack("", "", "")  # what software does of which nothing is said

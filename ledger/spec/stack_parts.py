@@ -1,4 +1,4 @@
-"""Parts of a stack: kernels, what hides behind what, what a replay of its allocator reads, what it does by default."""
+"""Parts of a stack: kernels, overlap, values for a replay of its allocator, and its defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.spec.values import Anything, Choice, Size, String
 
 @dataclass(frozen=True)
 class Kernels:
-    """Which implementation serves each part; each saves and moves what the real one does."""
+    """The implementation of each part; each saves and moves what the real one does."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="Which implementation serves each part; overrides the stack's.", sourced=True
@@ -90,7 +90,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
+    """Overlap, a rule for each kind of communication: `none`, or the work that it may hide behind."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="What may hide behind what.", sourced=True)
 
@@ -126,15 +126,14 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Replay:
-    """What only a replay of the allocator's requests reads (ledger/lab/replay): no formula of a plan depends on it."""
+    """Values that only a replay of the allocator's requests reads (ledger/lab/replay), and no formula of a plan."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a replay of the allocator's requests reads, and no figure of a plan.", sourced=True
     )
 
     expandable: Annotated[
-        bool,
-        "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
+        bool, "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
     ] = False
     recorded: Annotated[
         bool,
@@ -167,7 +166,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the software does where the description of a run does not say; a plan says all of it."""
+    """Defaults of the software where the description of a published run is silent; a plan states all of it."""
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What the software does where a published run does not say; no plan reads it.", sourced=True

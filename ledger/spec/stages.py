@@ -1,4 +1,4 @@
-"""How many layers each chunk of a pipeline holds, from the embedding to the head."""
+"""The layers of each chunk of a pipeline, from the embedding to the head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slots(mesh: Parallelism) -> int:
 
 
 def growth(model: Model, mesh: Parallelism) -> int:
-    """How many layers more a model can have under the same words: one for each chunk that is not stated itself."""
+    """The layers by which a model can grow under the same spec: one for each chunk that is not stated itself."""
     stated = mesh.stages
     if stated.each:
         return depth(model)
@@ -30,14 +30,14 @@ def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
     if stated.each:
         return stated.each if len(stated.each) == count and sum(stated.each) == layers else ()
     if stated.ends == "layer":
-        each, rest = divmod(layers + 2, count)
-        return (each - 1, *[each] * (count - 2), each - 1) if count > 1 and not rest else ()
+        even_size, remainder = divmod(layers + 2, count)
+        return (even_size - 1, *[even_size] * (count - 2), even_size - 1) if count > 1 and not remainder else ()
     first, last = (0, 0) if stated.ends == "own" else (stated.first, stated.last)
-    given = (first or 0) + (last or 0)
+    stated_layers = (first or 0) + (last or 0)
     inner = count - (first is not None) - (last is not None)
-    if inner < 1 or layers < given or (layers - given) % inner:
+    if inner < 1 or layers < stated_layers or (layers - stated_layers) % inner:
         return ()
-    even = (layers - given) // inner
+    even = (layers - stated_layers) // inner
     sizes = [even] * count
     if first is not None:
         sizes[0] = first
@@ -47,9 +47,9 @@ def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
 
 
 def as_even(layers: int, count: int) -> list[int]:
-    """So many layers over so many chunks: those in the middle have one more where they do not divide."""
-    each, rest = divmod(layers, count)
-    if not each:
+    """The layers of each chunk, as even as can be: chunks in the middle have one more where they do not divide."""
+    size, remainder = divmod(layers, count)
+    if not size:
         return []
-    first = (count - rest) // 2
-    return [each + (first <= place < first + rest) for place in range(count)]
+    first = (count - remainder) // 2
+    return [size + (first <= place < first + remainder) for place in range(count)]

@@ -31,7 +31,7 @@ LONGEST_LIST = 1000  # entries, where a field says no less
 
 @dataclass(frozen=True)
 class KeyStated:
-    """That a key is given, and has this value if one is named."""
+    """The condition that a key is given, and has this value if one is named."""
 
     key: str
     value: str = ""
@@ -42,14 +42,14 @@ class KeyStated:
         return node is not None and (not self.value or node.value == self.value)
 
     def schema(self) -> Schema:
-        """The same as JSON Schema."""
+        """The condition as JSON Schema."""
         equal = {"properties": {self.key: {"const": self.value}}} if self.value else {}
         return {"required": [self.key], **equal}
 
 
 @dataclass(frozen=True)
 class AnyStated:
-    """That one of several conditions on keys holds."""
+    """The condition that one of several keys is given with its value."""
 
     keys: tuple[KeyStated, ...]
 
@@ -58,13 +58,13 @@ class AnyStated:
         return any(key.holds(written) for key in self.keys)
 
     def schema(self) -> Schema:
-        """The same as JSON Schema."""
+        """The condition as JSON Schema."""
         return {"anyOf": [key.schema() for key in self.keys]}
 
 
 @dataclass(frozen=True)
 class Needed:
-    """When a field must be given: always, or only where (or only unless) another one is given, or has some value."""
+    """The need for a field: always, or only where (or only unless) another one is given, or has some value."""
 
     when: KeyStated | None = None
     unless: KeyStated | AnyStated | None = None
@@ -145,11 +145,12 @@ class Fields(ValueType):
         return tuple(row for row in self.rows if not row.needed.never)
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """What the values are made into; None where one of them is unsound, and where a base is still to be found."""
-        before = len(faults)
+        """The values as `make` joins them; None where one is unsound, and where a base is still to be found."""
+        fault_count = len(faults)
         values = self.values(written, faults)
-        sound = all(fault.harmless for fault in faults[before:]) and not (self.based and "base" in written.node.fields)
-        return self.make(values) if sound else None
+        has_base = self.based and "base" in written.node.fields
+        is_sound = all(fault.harmless for fault in faults[fault_count:]) and not has_base
+        return self.make(values) if is_sound else None
 
     @property
     def form(self) -> str:
@@ -163,9 +164,9 @@ class Fields(ValueType):
         for key, node in heeded(written, written.node.fields.items(), faults):
             row = self.by_key.get(key)
             if row is not None:
-                before = len(faults)
+                fault_count = len(faults)
                 value = row.type.read(written.inner(key, node, row.meaning), faults)
-                if row.attribute and all(fault.harmless for fault in faults[before:]):
+                if row.attribute and all(fault.harmless for fault in faults[fault_count:]):
                     values.update(value if row.attribute == EACH else {row.attribute: value})
             elif self.others is not None:
                 values[key] = self.others.read(written.inner(key, node), faults)
@@ -176,7 +177,7 @@ class Fields(ValueType):
         return values
 
     def within(self, key: str) -> str:
-        """Of a key that is one of a single part within, where it is to be written."""
+        """The advice for a key that is a field of one of the inner parts; empty where it is of none or several."""
         parts = [row.key for row in self.rows if key in row.type.inner_keys]
         return f"it is a field of `{parts[0]}`: write `{parts[0]}.{key}`" if len(parts) == 1 else ""
 
@@ -187,26 +188,26 @@ class Fields(ValueType):
 
     def lacking(self, written: Written) -> Faults:
         """Keys that are needed and not there, and too few or too many of them."""
-        keys, found = written.node.fields, Faults()
+        keys, faults = written.node.fields, Faults()
         if not (self.based and "base" in keys):
             absent = (row for row in self.due if row.key not in keys and row.needed.holds(written))
-            found += (missing(written, row.key, row.meaning) for row in absent)
+            faults += (missing(written, row.key, row.meaning) for row in absent)
         for present, needed in self.beside.items() if keys else ():
             if present in keys:
                 absent_keys = (key for key in needed if key not in keys)
-                found += (missing_beside(written, present, key, self.by_key[key].meaning) for key in absent_keys)
-        return [*found, *self.beyond(written, len(keys))]
+                faults += (missing_beside(written, present, key, self.by_key[key].meaning) for key in absent_keys)
+        return [*faults, *self.beyond(written, len(keys))]
 
     def schema(self) -> Schema:
         """Its fields, which of them are needed, and when."""
         always = [row.key for row in self.due if row.needed == NEEDED]
-        found = super().schema() | {"additionalProperties": self.others.schema() if self.others else False}
-        found |= {"dependentRequired": {key: list(keys) for key, keys in self.beside.items()}} if self.beside else {}
+        schema = super().schema() | {"additionalProperties": self.others.schema() if self.others else False}
+        schema |= {"dependentRequired": {key: list(keys) for key, keys in self.beside.items()}} if self.beside else {}
         conditions = [_condition(keys, needed) for needed, keys in self.conditional().items()]
         required: Schema = ({"required": always} if always else {}) | ({"allOf": conditions} if conditions else {})
         if self.based and required:
             required = {"if": {"required": ["base"]}, "else": required}
-        return found | required | {"properties": {row.key: row.schema() for row in self.rows}}
+        return schema | required | {"properties": {row.key: row.schema() for row in self.rows}}
 
     @property
     def inners(self) -> tuple[ValueType, ...]:
@@ -215,11 +216,11 @@ class Fields(ValueType):
 
     def conditional(self) -> dict[Needed, list[str]]:
         """Keys that are needed under a condition, by the condition."""
-        found: dict[Needed, list[str]] = {}
+        keys_by_condition: dict[Needed, list[str]] = {}
         for row in self.due:
             if row.needed != NEEDED:
-                found.setdefault(row.needed, []).append(row.key)
-        return found
+                keys_by_condition.setdefault(row.needed, []).append(row.key)
+        return keys_by_condition
 
 
 def _condition(keys: list[str], needed: Needed) -> Schema:
@@ -236,18 +237,18 @@ class Sourced(ValueType):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Those of the value, or a mapping."""
+        """The JSON types of the value, and a mapping."""
         return (*self.inner.types, "object")
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The value."""
+        """The value without its source."""
         if isinstance(written.node.value, Mapping):
             return self.whole.values(written, faults).get("value")
         return self.inner.value(written, faults)
 
     @property
     def form(self) -> str:
-        """As without a source."""
+        """The form of the value without a source."""
         return self.inner.form
 
     @cached_property
@@ -256,14 +257,14 @@ class Sourced(ValueType):
         return Fields((Row("value", self.inner, "", "value", NEEDED), replace(SOURCED, needed=NEEDED)))
 
     def plain(self, value: Any) -> Any:
-        """As without a source."""
+        """A default without a source."""
         return self.inner.plain(value)
 
     def schema(self) -> Schema:
-        """Either of the two."""
-        whole = self.whole.schema()
-        whole["properties"]["value"]["description"] = "The value, whose source is beside it."
-        return {**whole, **self.inner.schema(), "type": list(self.types)}
+        """The schema of the value, and of a mapping with value and source."""
+        mapping = self.whole.schema()
+        mapping["properties"]["value"]["description"] = "The value, whose source is beside it."
+        return {**mapping, **self.inner.schema(), "type": list(self.types)}
 
 
 def quantity(unit: str, **range_of: Any) -> Sourced:
@@ -356,29 +357,29 @@ def members(item: ValueType, names: Mapping[str, str], *, sourced: bool = False)
 
 @dataclass(frozen=True)
 class Made(ValueType):
-    """A value of another type, of which `make` makes what the plan has."""
+    """A value of another type, which `make` turns into the plan's value."""
 
     inner: ValueType
     make: Callable[[Any], Any]
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Those of the other type."""
+        """The JSON types of the inner type."""
         return self.inner.types
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """What is made of a sound value."""
-        before = len(faults)
+        """The result of `make` for a sound value, else None."""
+        fault_count = len(faults)
         value = self.inner.read(written, faults)
-        return None if faults[before:] else self.make(value)
+        return None if faults[fault_count:] else self.make(value)
 
     @property
     def form(self) -> str:
-        """That of the other type."""
+        """The form of the inner type."""
         return self.inner.form
 
     def schema(self) -> Schema:
-        """That of the other type."""
+        """The schema of the inner type."""
         return self.inner.schema()
 
 
@@ -390,41 +391,46 @@ class AnyOf(ValueType):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Those of all alternatives."""
-        return tuple(dict.fromkeys(name for one in self.alternatives for name in one.types))
+        """The JSON types of all alternatives."""
+        return tuple(dict.fromkeys(name for alternative in self.alternatives for name in alternative.types))
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The value; where none fits, all alternatives are named, and that which was likely meant says what is wrong.
+        """The value; where none fits, a fault names all alternatives, and what is wrong with the one likely meant.
 
-        Of a mapping or a list that is the one with fewest faults, and it speaks alone.
+        Of a mapping or a list, the one with the fewest faults was likely meant, and only its faults are added.
         """
         tried: list[tuple[Any, Faults]] = []
-        for alternative in (one for one in self.alternatives if one.suits(written.node.value)):
-            found: Faults = []
-            tried.append((alternative.value(written, found), found))
-            if not found:
-                return tried[-1][0]
+        for alternative in self.alternatives:
+            if not alternative.suits(written.node.value):
+                continue
+            new_faults: Faults = []
+            value = alternative.value(written, new_faults)
+            if not new_faults:
+                return value
+            tried.append((value, new_faults))
         if not isinstance(written.node.value, Mapping | tuple):
-            faults.append(no_alternative(written, self.forms, (fault for _, found in tried for fault in found)))
+            every_fault = (fault for _, new_faults in tried for fault in new_faults)
+            faults.append(no_alternative(written, self.forms, every_fault))
             return None
-        value, found = min(tried, key=lambda pair: len(pair[1]))
-        faults.extend(replace(fault, harmless=False) for fault in found)  # what was meant is a guess
+        value, fewest = min(tried, key=lambda pair: len(pair[1]))
+        faults.extend(replace(fault, harmless=False) for fault in fewest)  # which alternative was meant is a guess
         return value
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """What each alternative looks like."""
-        return tuple(dict.fromkeys(one.form for one in self.alternatives))
+        """The form of each alternative."""
+        return tuple(dict.fromkeys(alternative.form for alternative in self.alternatives))
 
     @property
     def form(self) -> str:
-        """Any of them."""
+        """The forms of all alternatives."""
         return " or ".join(self.forms)
 
     def plain(self, value: Any) -> Any:
-        """As the first alternative says it that can."""
-        return next((plain for one in self.alternatives if (plain := one.plain(value)) is not None), None)
+        """A default in the first alternative that can state it."""
+        plains = (alternative.plain(value) for alternative in self.alternatives)
+        return next((plain for plain in plains if plain is not None), None)
 
     def schema(self) -> Schema:
-        """Any of them."""
-        return {"anyOf": [one.schema() for one in self.alternatives]}
+        """The schemas of all alternatives."""
+        return {"anyOf": [alternative.schema() for alternative in self.alternatives]}

@@ -52,11 +52,11 @@ class CaseGroup:
     cases: Annotated[tuple[SuiteCase, ...], "The plans of the group."]
 
     @classmethod
-    def from_spec(cls, given: Values) -> CaseGroup:
+    def from_spec(cls, values: Values) -> CaseGroup:
         """Every case is of the group's plan, with the group's overrides before its own."""
-        plan, shared = given["plan"], given.get("overrides", ())
-        cases = (replace(case, plan=plan, overrides=(*shared, *case.overrides)) for case in given["cases"])
-        return cls(given["title"], tuple(cases))
+        plan, shared = values["plan"], values.get("overrides", ())
+        cases = (replace(case, plan=plan, overrides=(*shared, *case.overrides)) for case in values["cases"])
+        return cls(values["title"], tuple(cases))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Suite:
 
     @property
     def cases(self) -> Iterator[SuiteCase]:
-        """Every case."""
+        """The cases of all groups."""
         return (case for group in self.groups for case in group.cases)
 
 
@@ -84,7 +84,7 @@ def is_suite(path: str) -> bool:
     if path == "-":
         return False
     try:
-        return "suite" in read(_opened(path, default_library()).text, path).fields
+        return "suite" in read(_open_suite(path, default_library()).text, path).fields
     except SpecError:
         return False
 
@@ -92,34 +92,34 @@ def is_suite(path: str) -> bool:
 def load_suite(path: str) -> Suite:
     """The suite of a file or of a name of the library; raises SpecError."""
     library = default_library()
-    source = _opened(path, library)
+    source = _open_suite(path, library)
     try:
         node = read(source.text, source.file)
-        suite = _sound(node)
+        suite = _read_sound(node)
         entries = zip(suite.groups, node.fields["groups"].items, strict=True)
-        groups = tuple(_with_plan(group, entry.fields["plan"], source, library) for group, entry in entries)
+        groups = tuple(_resolve_plan(group, entry.fields["plan"], source, library) for group, entry in entries)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
     return replace(suite, name=source.name, groups=groups)
 
 
-def _opened(path: str, library: Library) -> Source:
+def _open_suite(path: str, library: Library) -> Source:
     if path in library.names("suite") and not exists(path):
         return read_once(library.path("suite", path)).source
     return open_source(path)
 
 
-def _sound(node: Node) -> Suite:
+def _read_sound(node: Node) -> Suite:
     """The suite of a document that is allowed and whose cases have names of their own."""
     faults: Faults = []
     suite: Suite = spec_type(Suite).read(Written(node), faults)
-    problems = [fault.problem for fault in faults] or list(_repeated(node))
+    problems = [fault.problem for fault in faults] or list(_repeated_names(node))
     if problems:
         raise SpecError(problems)
     return suite
 
 
-def _with_plan(group: CaseGroup, named: Node, source: Source, library: Library) -> CaseGroup:
+def _resolve_plan(group: CaseGroup, named: Node, source: Source, library: Library) -> CaseGroup:
     """The group with its plan as `ledger` takes it: a name of the library, or a path from here."""
     name = str(named.value)
     path = Path(source.folder) / name
@@ -131,8 +131,8 @@ def _with_plan(group: CaseGroup, named: Node, source: Source, library: Library) 
     return replace(group, cases=tuple(replace(case, plan=str(path)) for case in group.cases))
 
 
-def _repeated(node: Node) -> Iterator[Problem]:
-    """Two cases of one name would share a record."""
+def _repeated_names(node: Node) -> Iterator[Problem]:
+    """Problems of cases that have one name, and so would share a record."""
     groups = node.fields["groups"].items
     names = [case.fields["case"] for group in groups for case in group.fields["cases"].items]
     times = Counter(str(name.value) for name in names)

@@ -34,12 +34,12 @@ class TokensPerParameter:
         return int(self.each * self.parameters)
 
     def __str__(self) -> str:
-        """As a spec says it."""
-        return f"{_shortest(self.each)} {UNIT}"
+        """The budget as a spec states it."""
+        return f"{self.each.numerator if self.each.denominator == 1 else f'{float(self.each):.12g}'} {UNIT}"
 
     @property
     def product(self) -> str:
-        """What the tokens are the product of."""
+        """The factors of the tokens in all, as text."""
         return f"{self} × {self.parameters:,}"
 
 
@@ -61,7 +61,7 @@ class PerParameter(ValueType):
 
     @property
     def form(self) -> str:
-        """An example."""
+        """The form of a value, as an example."""
         return f"`{EXAMPLE}`"
 
     def plain(self, value: object) -> str | None:
@@ -74,26 +74,22 @@ def parse_each(text: str) -> Fraction:
     number, unit = parted(text)
     unit = " ".join(unit.split())
     if unit != UNIT:
-        raise _not_in_words(text, number, unit)
+        raise _wrong_words(text, number, unit)
     if not number:
         raise QuantityError(f"`{text}` lacks the number of tokens", f"for example `{EXAMPLE}`", near=True)
-    each = Fraction(number)
-    if each <= 0:
-        what = "negative" if each < 0 else "zero"
-        raise QuantityError(f"`{text}` is {what}", f"a number of tokens is due, for example `{EXAMPLE}`", near=True)
-    if each < LEAST:
+    tokens = Fraction(number)
+    if tokens <= 0:
+        sign = "negative" if tokens < 0 else "zero"
+        raise QuantityError(f"`{text}` is {sign}", f"a number of tokens is due, for example `{EXAMPLE}`", near=True)
+    if tokens < LEAST:
         raise QuantityError(f"`{text}` is beyond reason", f"at least `{float(LEAST)} {UNIT}`", near=True)
-    if each > MOST:
+    if tokens > MOST:
         raise QuantityError(f"`{text}` is beyond reason", f"at most `{MOST} {UNIT}`", near=True)
-    return each
+    return tokens
 
 
-def _not_in_words(text: str, number: str, unit: str) -> QuantityError:
+def _wrong_words(text: str, number: str, unit: str) -> QuantityError:
     if not ALIKE.fullmatch(unit):
         return QuantityError(f"`{text}` is no number of tokens a parameter", f"for example `{EXAMPLE}`")
     meant = f"{number.lstrip('-+') or 20} {UNIT}"
     return QuantityError(f"`{unit}` is no unit", f"did you mean `{meant}`?", near=True)
-
-
-def _shortest(each: Fraction) -> str:
-    return str(each.numerator) if each.denominator == 1 else f"{float(each):.12g}"

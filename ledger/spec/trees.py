@@ -27,7 +27,7 @@ class Tree(Protocol):
 
     @property
     def title(self) -> str:
-        """How it was typed."""
+        """The name of the tree as it was typed."""
 
     def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`, with what they hold."""
@@ -39,7 +39,7 @@ class Tree(Protocol):
         """The library that its plans name parts of."""
 
     def file(self, path: str) -> str:
-        """How a file is named to users."""
+        """The name of a file for users."""
 
     def chosen(self, typed: Iterable[str]) -> Chosen:
         """Whether a path is, or lies below, or matches one of those that a user typed in the current folder."""
@@ -70,14 +70,14 @@ class RevisionTree:
         return today.at(self.revision)
 
     def file(self, path: str) -> str:
-        """`REV:path`."""
+        """The file as `REV:path`."""
         return self.revision.file(path)
 
     def chosen(self, typed: Iterable[str]) -> Chosen:
-        """By paths from the repository's top."""
-        return _chosen([self._inside(path) for path in typed])
+        """The filter of typed paths, which are taken from the repository's top."""
+        return _path_filter([self._path_from_top(path) for path in typed])
 
-    def _inside(self, typed: str) -> str:
+    def _path_from_top(self, typed: str) -> str:
         """A path that was typed in the current folder, from the repository's top."""
         path, top = Path(typed), self.revision.top.resolve()
         if path.is_absolute() and path.resolve().is_relative_to(top):
@@ -119,8 +119,8 @@ class FolderTree:
         return str(self.folder / path)
 
     def chosen(self, typed: Iterable[str]) -> Chosen:
-        """By paths from the folder."""
-        return _chosen([normpath(path) for path in typed])
+        """The filter of typed paths, which are taken from the folder."""
+        return _path_filter([normpath(path) for path in typed])
 
 
 def range_trees(typed: str) -> tuple[RevisionTree, RevisionTree]:
@@ -158,7 +158,7 @@ def moved_files(old: Tree, new: Tree) -> Mapping[str, str]:
     return {}
 
 
-def _chosen(patterns: list[str]) -> Chosen:
+def _path_filter(patterns: list[str]) -> Chosen:
     """Whether a path is one of the patterns, lies below one, or matches one; every path where there is none."""
     if not patterns or "." in patterns:
         return lambda _: True

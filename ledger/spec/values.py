@@ -53,7 +53,7 @@ LIMITS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
 
 
 class ValueType(ABC):
-    """What a field may hold: values of JSON's types `json`, any where there are none.
+    """The type of a field: values of JSON's types `json`, any where there are none.
 
     `keywords` are JSON Schema's (or this language's own) for the attributes of the type.
     """
@@ -68,7 +68,7 @@ class ValueType(ABC):
 
     @property
     def form(self) -> str:
-        """What a value looks like, in words that name it among alternatives."""
+        """The form of a value, in words that name it among alternatives."""
         return " or ".join(dict.fromkeys(WORDS[name] for name in self.types))
 
     @property
@@ -89,11 +89,11 @@ class ValueType(ABC):
 
     @abstractmethod
     def value(self, written: Written, faults: Faults) -> Any:
-        """The same of what has the type."""
+        """The plan's value of a node that has one of the types; what is wrong with it is added to `faults`."""
 
     @cached_property
     def bounds(self) -> Schema:
-        """What bounds its values, in keywords of a schema."""
+        """The bounds of its values, in keywords of a schema."""
         stated = {keyword: getattr(self, attribute) for attribute, keyword in self.keywords}
         return {key: value for key, value in stated.items() if value is not None and value is not False and value != ""}
 
@@ -105,19 +105,19 @@ class ValueType(ABC):
 
     @property
     def inners(self) -> tuple[ValueType, ...]:
-        """The types of what a value is made of."""
-        stated = [getattr(self, one.name) for one in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
+        """The types of the values within a value."""
+        stated = [getattr(self, row.name) for row in fields(self)]  # type: ignore[arg-type]  # all are dataclasses
         several = [entry for value in stated for entry in (value if isinstance(value, tuple) else (value,))]
         return tuple(entry for entry in several if isinstance(entry, ValueType))
 
     def plain(self, value: Any) -> Any:
-        """A default as a spec would say it; None where it could not."""
+        """A default as a spec would state it; None where none could."""
         faults: Faults = []
         again = None if value is None else self.read(Written(as_node(value, Location(""))), faults)
         return None if faults or again != value else value
 
     def schema(self) -> Schema:
-        """Its JSON Schema."""
+        """The JSON Schema of the type."""
         kinds = list(self.types)
         return ({"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}) | self.bounds
 
@@ -138,7 +138,7 @@ class String(ValueType):
     pattern: str = ""
 
     def value(self, written: Written, faults: Faults) -> str:
-        """The text."""
+        """The text, within its length and of its form."""
         text = str(written.node.value)
         faults += self.beyond(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
@@ -175,7 +175,7 @@ class Label(ValueType):
     json = ("string", "number")
 
     def value(self, written: Written, faults: Faults) -> str:  # noqa: ARG002 - every one is right
-        """The text."""
+        """The value as a text."""
         return str(written.node.value)
 
 
@@ -197,12 +197,12 @@ class Anything(ValueType):
 
 @dataclass(frozen=True)
 class Flag(ValueType):
-    """True or false."""
+    """A truth value: true or false."""
 
     json = ("boolean",)
 
     def value(self, written: Written, faults: Faults) -> bool:  # noqa: ARG002 - either is right
-        """The truth value."""
+        """Whether the value is true."""
         return written.node.value is True
 
 
@@ -247,7 +247,7 @@ class Choice(ValueType):
         return next((option for option in meant if option not in self.means), meant[0] if meant else None)
 
     def schema(self) -> Schema:
-        """The values."""
+        """The schema that lists the options."""
         return {"enum": list(self.options)}
 
 
@@ -262,7 +262,7 @@ class KeyOf(Choice):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The keys."""
+        """The keys of the table."""
         return tuple(self.table)
 
 
@@ -274,7 +274,7 @@ class Constant(ValueType):
     text: str
 
     def value(self, written: Written, faults: Faults) -> str:
-        """The text."""
+        """The one text there is."""
         if written.node.value != self.text:
             faults.append(wrong_constant(written, self.text))
         return self.text
@@ -295,7 +295,7 @@ class Integer(ValueType):
         return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> int:
-        """The number."""
+        """The whole number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
         return int(number)
@@ -309,7 +309,7 @@ class Size(Integer):
     least: int = 1
 
     def value(self, written: Written, faults: Faults) -> int:
-        """The number."""
+        """The number, or the result of the expression."""
         text = written.node.value
         if not isinstance(text, str):
             return super().value(written, faults)
@@ -341,7 +341,7 @@ class Number(ValueType):
         return self.least, self.most
 
     def value(self, written: Written, faults: Faults) -> float:
-        """The number."""
+        """The number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
         return float(number)
@@ -387,12 +387,12 @@ class Quantity(ValueType):
         except QuantityError as error:
             faults.append(no_quantity(written, error))
             return 0
-        whole = DIMENSIONS[self.unit].whole and not self.measured
-        return Fraction(amount) if self.exact else int(amount) if whole else float(amount)
+        is_counted = DIMENSIONS[self.unit].whole and not self.measured
+        return Fraction(amount) if self.exact else int(amount) if is_counted else float(amount)
 
     @property
     def form(self) -> str:
-        """What it measures, with an example."""
+        """The dimension that it measures, with an example."""
         return f"{DIMENSIONS[self.unit].noun} (`{DIMENSIONS[self.unit].example.replace(' or ', '`, `')}`)"
 
     def parsed(self, value: str | float) -> int | Fraction:
@@ -401,8 +401,8 @@ class Quantity(ValueType):
         number = parse(text, self.unit, measured=self.measured)
         if number <= 0 and not self.signed and not (number == 0 and self.zero):
             due = DIMENSIONS[self.unit]
-            what = "negative" if number < 0 else "zero"
-            raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
+            sign = "negative" if number < 0 else "zero"
+            raise QuantityError(f"`{value}` is {sign}", f"{due.noun} is due, for example {due.example}", near=True)
         if self.greatest is not None and not -self.greatest <= number <= self.greatest:
             raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
         if self.least is not None and number < Fraction(str(self.least)):
@@ -414,10 +414,10 @@ class Quantity(ValueType):
         if value is None:
             return None
         bare = int(value) if value == int(value) else float(value)
-        said = bare if self.unit == "1" else write(value, self.unit)
+        amount = bare if self.unit == "1" else write(value, self.unit)
         faults: Faults = []
-        self.read(Written(as_node(said, Location(""))), faults)
-        return None if faults else said
+        self.read(Written(as_node(amount, Location(""))), faults)
+        return None if faults else amount
 
 
 @dataclass(frozen=True)

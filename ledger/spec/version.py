@@ -1,4 +1,4 @@
-"""Which program and which library these are: what they say may differ where their files do."""
+"""Digests of the program and of its library: results may differ where these do."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def files_digest(folder: Path, files: Iterable[Path]) -> str:
 
 
 def short_digest(digest: str) -> str:
-    """As much of a digest as people compare."""
+    """The digits of a digest that people compare."""
     return digest.rpartition(":")[2][:SHORT]
 
 
-# --- Where the files that come with the package lie ---
+# --- files that come with the package ---
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SPECS = {".yaml", ".csv"}  # what the library is made of

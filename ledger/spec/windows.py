@@ -33,7 +33,7 @@ class Window:
         return self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - 2 * self.padding
 
     def windows(self, places: Any, tap: Any) -> Any:
-        """How many windows of `tap` places there are over `places`, padded alike at both ends."""
+        """The number of windows of `tap` places over `places`, padded alike at both ends."""
         return (places + 2 * self.padding - self.dilation * (tap - 1) - 1) // self.stride + 1
 
     def fits(self, places: int, over: int, tap: int) -> bool:
@@ -47,16 +47,16 @@ class Window:
 
 def squeezed(einsum: str) -> str:
     """The text without spaces inside of parentheses: `(2*h + r)` is one index."""
-    return re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", ""), einsum)
+    return re.sub(r"\([^()]*\)", lambda match: match[0].replace(" ", ""), einsum)
 
 
 @lru_cache(maxsize=4096)
 def window(index: str) -> Window | None:
     """The window that an index of a term is, as `(2*h+r-1)`; None for the name of a dim."""
-    found = WINDOW.fullmatch(index)
-    if found is None:
+    match = WINDOW.fullmatch(index)
+    if match is None:
         return None
-    stride, over, dilation, tap, padding = found.groups()
+    stride, over, dilation, tap, padding = match.groups()
     return Window(over, tap, int(stride or 1), int(dilation or 1), int(padding or 0))
 
 
@@ -66,9 +66,9 @@ def has_windows(einsum: str) -> bool:
 
 
 def names(term: Term) -> Term:
-    """The dims of a term; of a window both that it is made of."""
-    found = ((index, window(index)) for index in term)
-    return tuple(name for index, over in found for name in ((over.over, over.tap) if over else (index,)))
+    """The dims of a term, both dims of a window among them."""
+    pairs = ((index, window(index)) for index in term)
+    return tuple(name for index, span in pairs for name in ((span.over, span.tap) if span else (index,)))
 
 
 @lru_cache(maxsize=4096)
@@ -87,13 +87,13 @@ def sides(pattern: str) -> tuple[Term, Term]:
 
 
 def reduction(pattern: str) -> tuple[Term, Term] | None:
-    """The same; None where the text is no reduction of one operand over named dims."""
+    """The sides of a reduction; None where the text is no reduction of one operand over named dims."""
     term = rf" *(?:{NAME}|{WINDOW.pattern})(?: +(?:{NAME}|{WINDOW.pattern}))* *"
     return sides(pattern) if re.fullmatch(rf"{term}->{term}", squeezed(pattern)) else None
 
 
 def parsed(einsum: str) -> tuple[Term, Term, Term] | None:
-    """The same; None where the text is no einsum of two operands over named dims."""
+    """The terms of an einsum; None where the text is no einsum of two operands over named dims."""
     index = rf"(?:{NAME}|{WINDOW.pattern})"
     term = rf" *{index}(?: +{index})* *"
     return terms(einsum) if re.fullmatch(rf"{term},{term}->{term}", squeezed(einsum)) else None
@@ -101,7 +101,7 @@ def parsed(einsum: str) -> tuple[Term, Term, Term] | None:
 
 @dataclass(frozen=True)
 class Roles:
-    """What each dim of a convolution is, as PyTorch has them: images (batch groups*channels places), filters.
+    """The role of each dim of a convolution, as PyTorch has them: images (batch groups*channels places), filters.
 
     `batch` is in the operand and the result alone, `groups` in all three terms, `channels` are summed over, `filters`
     are those of the weight in the result.
@@ -121,32 +121,33 @@ class Roles:
     @property
     def filter(self) -> Term:
         """The order of dims in which PyTorch has the weight."""
-        return (*self.groups, *self.filters, *self.channels, *(one.tap for one in self.windows))
+        return (*self.groups, *self.filters, *self.channels, *(span.tap for span in self.windows))
 
     @property
     def result(self) -> Term:
         """The order of dims in which PyTorch writes the result."""
-        return (self.batch, *self.groups, *self.filters, *(one.over for one in self.windows))
+        return (self.batch, *self.groups, *self.filters, *(span.over for span in self.windows))
 
 
 def unpadded(einsum: str) -> str:
-    """The same product of an operand that has its zeros already."""
+    """The einsum of an operand that has its zeros already."""
     return re.sub(rf"({NAME})-\d+\)", r"\1)", squeezed(einsum))
 
 
 @lru_cache(maxsize=4096)
 def roles(einsum: str) -> Roles | None:
-    """What the dims of a convolution are; None where the text is none that PyTorch has."""
+    """The roles of a convolution's dims; None where the text is none that PyTorch has."""
     first, second, out = terms(einsum)
-    through = tuple(over for index in first if (over := window(index)))
+    spans = tuple(span for index in first if (span := window(index)))
     plain = tuple(index for index in first if window(index) is None)
     batch = [name for name in plain if name in out and name not in second]
     groups = tuple(name for name in second if name in plain and name in out)
     channels = tuple(name for name in second if name in plain and name not in out)
-    taps = {one.tap for one in through}
+    taps = {axis.tap for axis in spans}
     filters = tuple(name for name in second if name not in plain and name not in taps)
     if len(batch) != 1:
         return None
-    found = Roles(batch[0], groups, channels, filters, through)
-    whole = set(plain) == {*found.operand} and {*second} == {*found.filter} and {*out} == {*found.result}
-    return found if whole and taps <= {*second} and len(out) == len(found.result) else None
+    convolution = Roles(batch[0], groups, channels, filters, spans)
+    pairs = ((plain, convolution.operand), (second, convolution.filter), (out, convolution.result))
+    is_complete = all(set(named) == set(expected) for named, expected in pairs)
+    return convolution if is_complete and taps <= {*second} and len(out) == len(convolution.result) else None

@@ -1,4 +1,4 @@
-"""What is wrong with the steps that an author writes: every dim, weight and result is there, and they fit."""
+"""Problems of the steps that an author writes: dims, weights and results that are not there or do not fit."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Shapes = dict[str, Term]
 
 
 def step_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
-    """What is wrong with a component at this path, or with the steps of the group that it is like."""
-    yield from _names(custom, path, at)
+    """The problems of a component at this path, or of the steps of the group that it is like."""
+    yield from _name_problems(custom, path, at)
     steps = f"model.layers.{custom.like}.block.steps" if custom.like else f"{path}.steps"
     shapes: Shapes = {"x": custom.takes}
     for index, step in enumerate(custom.steps):
         where = f"{steps}.{index}"
         kinds = [kind for kind in STEPS if f"{where}.{kind}" in at.origins]
         if len(kinds) != 1:
-            said = f"{' and '.join(f'`{kind}`' for kind in kinds)}" if kinds else "nothing"
-            yield Problem(at(where), f"a step does one thing, and this does {said}", f"one of {', '.join(STEPS)}")
+            stated = f"{' and '.join(f'`{kind}`' for kind in kinds)}" if kinds else "nothing"
+            yield Problem(at(where), f"a step does one thing, and this does {stated}", f"one of {', '.join(STEPS)}")
             return
         if step.name in shapes:
             yield Problem(at(f"{where}.name"), f"two results are named `{step.name}`", "give each step its own name")
@@ -45,69 +45,69 @@ def step_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
             message = f"`{missing[0]}` is no result of a step before"
             yield Problem(at(f"{where}.of"), message, f"there are {', '.join(shapes)}")
             return
-        problems = list(_step(custom, step, shapes, where, at))
+        problems = list(_kind_problems(custom, step, shapes, where, at))
         yield from problems
         if problems:
             return
         shapes[step.name] = shape(step, shapes)
     if custom.steps and custom.takes == GIVEN and shapes[custom.steps[-1].name] != GIVEN:
-        found = " ".join(shapes[custom.steps[-1].name])
-        yield Problem(at(f"{steps}.{len(custom.steps) - 1}"), f"the result is `{found}`", f"it must be `{RESULT}`")
+        result = " ".join(shapes[custom.steps[-1].name])
+        yield Problem(at(f"{steps}.{len(custom.steps) - 1}"), f"the result is `{result}`", f"it must be `{RESULT}`")
 
 
-def _names(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
-    given = GIVEN if custom.takes == GIVEN else GIVEN[:1]  # of weights; the sequence is in no weight
-    known = {*given, *(name for name, _ in custom.dims)}
+def _name_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
+    layer_dims = GIVEN if custom.takes == GIVEN else GIVEN[:1]  # of weights; the sequence is in no weight
+    known_dims = {*layer_dims, *(name for name, _ in custom.dims)}
     for name, _ in custom.dims:
         if name in (*GIVEN, *TAKEN):
             yield Problem(at(f"{path}.dims.{name}"), f"`{name}` is a dim of the model already", "choose another name")
     for weight, dims in custom.weights:
-        for unknown in [name for name in dims if name not in known]:
+        for unknown in [name for name in dims if name not in known_dims]:
             message = f"weight `{weight}` has the unknown dim `{unknown}`"
-            yield Problem(at(f"{path}.weights.{weight}"), message, f"dims are {', '.join(sorted(known))}")
+            yield Problem(at(f"{path}.weights.{weight}"), message, f"dims are {', '.join(sorted(known_dims))}")
         if not any(weight in (step.weight, step.bias) for step in custom.steps):
             yield Problem(at(f"{path}.weights.{weight}"), f"weight `{weight}` is used by no step", "leave it out")
     for axis, names in custom.split:
-        for unknown in [name for name in names if name not in known - set(GIVEN)]:
+        for unknown in [name for name in names if name not in known_dims - set(GIVEN)]:
             message = f"`{unknown}` is no dim of this component"
             help_text = f"its own dims are {', '.join(name for name, _ in custom.dims)}"
             yield Problem(at(f"{path}.split.{axis}"), message, help_text)
 
 
-def _step(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
+def _kind_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
     if step.weight and step.kind not in ("einsum", "norm"):
         yield Problem(at(f"{where}.weight"), f"a weight of {step.kind}", "only an einsum and a norm have one")
     if step.kind == "einsum":
-        yield from _einsum(custom, step, shapes, where, at)
+        yield from _einsum_problems(custom, step, shapes, where, at)
         return
     needed = 2 if step.kind in PAIRS else 1
     if len(step.of) != needed:
         message = f"{step.kind} takes {needed} result{'s' * (needed > 1)}, not {len(step.of)}"
         yield Problem(at(where), message, f"`of: [{', '.join(['x', *shapes][:needed])}]`")
         return
-    first, *others = (shapes[name] for name in step.of)
+    first, *other_dims = (shapes[name] for name in step.of)
     both = " and ".join(f"`{' '.join(shapes[name])}`" for name in step.of)
     if step.kind == "norm":
-        yield from _norm(custom, step, first, where, at)
+        yield from _norm_problems(custom, step, first, where, at)
     if step.kind in REDUCTIONS:
         yield from reduction_problems(custom, step, first, f"{where}.{step.kind}", at)
     if step.kind == "softmax" and first[-2:] != ("seq", KEY):
         message = f"softmax over `{KEY}` of `{' '.join(first)}`"
         yield Problem(at(f"{where}.softmax"), message, f"scores end with `seq {KEY}`")
-    if step.kind == "scan" and not ("seq" in first and set(first) <= set(others[0]) and others[0][:2] == GIVEN[:2]):
-        message = f"scan of {both}"
-        yield Problem(
-            at(f"{where}.scan"), message, "a decay and an input that begins with `batch seq` and has its dims"
-        )
-    if step.kind == "add" and set(first) != set(others[0]) and not set(first) > set(others[0]):
+    if step.kind == "scan" and not (
+        "seq" in first and set(first) <= set(other_dims[0]) and other_dims[0][:2] == GIVEN[:2]
+    ):
+        help_text = "a decay and an input that begins with `batch seq` and has its dims"
+        yield Problem(at(f"{where}.scan"), f"scan of {both}", help_text)
+    if step.kind == "add" and set(first) != set(other_dims[0]) and not set(first) > set(other_dims[0]):
         yield Problem(at(f"{where}.of"), f"add of {both}", "the second has dims of the first")
-    if step.kind in ("add", "multiply") and [n for n in first if n in others[0]] != [
-        n for n in others[0] if n in first
+    if step.kind in ("add", "multiply") and [n for n in first if n in other_dims[0]] != [
+        n for n in other_dims[0] if n in first
     ]:
         yield Problem(at(f"{where}.of"), f"{step.kind} of {both}", "both must have the dims they share in one order")
 
 
-def _norm(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
+def _norm_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
     """Batch norm keeps dims that follow the first, and has a factor and an addend for each of their places."""
     weights = dict(custom.weights)
     if len(x) < 2 or x[0] != GIVEN[0]:
@@ -117,13 +117,13 @@ def _norm(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) 
         yield Problem(at(where), "batch norm has a factor and an addend", "`weight: NAME, bias: NAME`")
     for key in ("weight", "bias"):
         name = getattr(step, key)
-        own = weights.get(name, ())
-        if name and (not own or own != x[1 : 1 + len(own)] or own != weights.get(step.weight)):
-            found = f"is `{' '.join(own)}`" if own else "is not there"
-            yield Problem(at(f"{where}.{key}"), f"{key} `{name}` {found}", f"`{name}: {x[1]}` among the weights")
+        dims = weights.get(name, ())
+        if name and (not dims or dims != x[1 : 1 + len(dims)] or dims != weights.get(step.weight)):
+            fault = f"is `{' '.join(dims)}`" if dims else "is not there"
+            yield Problem(at(f"{where}.{key}"), f"{key} `{name}` {fault}", f"`{name}: {x[1]}` among the weights")
 
 
-def _sums(step: ComponentStep, einsum: tuple[Term, Term, Term], where: str, at: Places) -> Iterator[Problem]:
+def _sum_problems(step: ComponentStep, einsum: tuple[Term, Term, Term], where: str, at: Places) -> Iterator[Problem]:
     """A product sums over dims of both operands, and its result has the others, each once."""
     first, second, out = einsum
     if (KEY in first and step.of[0] == "x") or (KEY in second and step.of[1:] == ("x",)):
@@ -134,21 +134,20 @@ def _sums(step: ComponentStep, einsum: tuple[Term, Term, Term], where: str, at: 
         message = f"`{stray[0]}` is in no operand" if stray else "a dim is in the result twice"
         yield Problem(at(where), message, "the result has dims of the operands, each once")
     if not stray and set(out) >= {*first, *second}:
-        message = "it sums over no dim"
-        yield Problem(at(where), message, "`multiply: [a, b]` is a product element by element")
-    alone = [name for name in {*first, *second} if name not in out and (name in first) != (name in second)]
-    if alone:
-        message = f"`{alone[0]}` is in one operand and not in the result"
+        yield Problem(at(where), "it sums over no dim", "`multiply: [a, b]` is a product element by element")
+    unsummed = [name for name in {*first, *second} if name not in out and (name in first) != (name in second)]
+    if unsummed:
+        message = f"`{unsummed[0]}` is in one operand and not in the result"
         yield Problem(at(where), message, "what is summed over is in both operands")
 
 
-def _einsum(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
-    found, weights = parsed(step.einsum), dict(custom.weights)
-    if found is None:
+def _einsum_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
+    einsum, weights = parsed(step.einsum), dict(custom.weights)
+    if einsum is None:
         message = f"`{step.einsum}` is no einsum of two operands over named dims"
         yield Problem(at(f"{where}.einsum"), message, "`batch seq d_model, latent d_model -> batch seq latent`")
         return
-    first, second, out = found
+    first, second, out = einsum
     for name in (step.weight, step.bias):
         if name and name not in weights:
             yield Problem(at(where), f"there is no weight `{name}`", f"weights are {', '.join(weights)}")
@@ -160,28 +159,28 @@ def _einsum(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at:
     operands = (shapes[step.of[0]], weights[step.weight] if step.weight else shapes[step.of[1]])
     if has_windows(step.einsum):
         yield from convolution_problems(custom, step, operands, f"{where}.einsum", at)
-        yield from _bias(custom, step, out, where, at)
+        yield from _bias_problems(custom, step, out, where, at)
         return
-    for term, dims, what in zip((first, second), operands, ("first", "second"), strict=True):
+    for term, dims, ordinal in zip((first, second), operands, ("first", "second"), strict=True):
         seen_again = tuple(KEY if name == "seq" and KEY in term else name for name in dims)
         if term not in (dims, seen_again):
-            message = f"the {what} operand is `{' '.join(dims)}`, but the einsum says `{' '.join(term)}`"
+            message = f"the {ordinal} operand is `{' '.join(dims)}`, but the einsum says `{' '.join(term)}`"
             yield Problem(at(f"{where}.einsum"), message, "dims are named in the order in which the tensor has them")
-    yield from _sums(step, found, f"{where}.einsum", at)
-    yield from _bias(custom, step, out, where, at)
+    yield from _sum_problems(step, einsum, f"{where}.einsum", at)
+    yield from _bias_problems(custom, step, out, where, at)
 
 
-def _bias(custom: Custom, step: ComponentStep, out: Term, where: str, at: Places) -> Iterator[Problem]:
+def _bias_problems(custom: Custom, step: ComponentStep, out: Term, where: str, at: Places) -> Iterator[Problem]:
     """A bias is over the last dims of a product, and over the channels of a convolution's result."""
     if not step.bias:
         return
-    own, found = dict(custom.weights)[step.bias], roles(step.einsum) if has_windows(step.einsum) else None
-    if own != ((*found.groups, *found.filters) if found else out[-len(own) :]):
-        message = f"bias `{step.bias}` {'is not of the channels' if found else 'does not end the result'}"
+    bias_dims, convolution = dict(custom.weights)[step.bias], roles(step.einsum) if has_windows(step.einsum) else None
+    if bias_dims != ((*convolution.groups, *convolution.filters) if convolution else out[-len(bias_dims) :]):
+        message = f"bias `{step.bias}` {'is not of the channels' if convolution else 'does not end the result'}"
         yield Problem(at(f"{where}.bias"), message, f"the result is `{' '.join(out)}`")
 
 
-# --- What is wrong with steps that read a dim through windows ---
+# --- steps that read a dim through windows ---
 
 CONVOLUTION = "`batch from (2*rows+tall-1) (2*columns+broad-1), to from tall broad -> batch to rows columns`"
 MOST_WINDOWS = 3  # PyTorch convolves over up to three dims
@@ -198,52 +197,56 @@ def convolution_problems(
     if any(map(window, (*second, *out))):
         yield Problem(at(where), "windows over a weight or a result", f"windows are of what is read: {CONVOLUTION}")
         return
-    found = roles(step.einsum)
+    convolution = roles(step.einsum)
     if second != operands[1]:
         message = f"the second operand is `{' '.join(operands[1])}`, but the einsum says `{' '.join(second)}`"
         yield Problem(at(where), message, "dims are named in the order in which the tensor has them")
-    elif found is None:
+    elif convolution is None:
         message = f"`{step.einsum}` is no convolution"
         yield Problem(at(where), message, f"one dim of both sides alone, then channels, windows: {CONVOLUTION}")
-    elif second != found.filter:
+    elif second != convolution.filter:
         message = f"the filter is `{' '.join(second)}`"
-        yield Problem(at(where), message, f"PyTorch's lie as `{' '.join(found.filter)}`")
+        yield Problem(at(where), message, f"PyTorch's lie as `{' '.join(convolution.filter)}`")
     else:
-        yield from _reads(custom, first, operands[0], at(where))
-        yield from _whole(found, at(where))
+        yield from _index_problems(custom, first, operands[0], at(where))
+        yield from _role_problems(convolution, at(where))
 
 
-def _whole(found: Roles, where: Location) -> Iterator[Problem]:
-    if len(found.windows) > MOST_WINDOWS:
-        yield Problem(where, f"{len(found.windows)} windows", f"at most {MOST_WINDOWS}")
-    if len(found.groups) > 1:
-        yield Problem(where, f"`{' '.join(found.groups)}` are groups of a convolution", "merge them into one dim")
+def _role_problems(convolution: Roles, where: Location) -> Iterator[Problem]:
+    if len(convolution.windows) > MOST_WINDOWS:
+        yield Problem(where, f"{len(convolution.windows)} windows", f"at most {MOST_WINDOWS}")
+    if len(convolution.groups) > 1:
+        yield Problem(where, f"`{' '.join(convolution.groups)}` are groups of a convolution", "merge them into one dim")
 
 
 def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
     """The largest or the mean in windows of all last dims, or over dims that the result lacks."""
     pattern = getattr(step, step.kind)
-    found = reduction(pattern)
-    if found is None:
+    both_sides = reduction(pattern)
+    if both_sides is None:
         message = f"`{pattern}` is no reduction of one operand over named dims"
         yield Problem(at(where), message, "`batch wide (2*rows+tall-1) (2*columns+broad-1) -> batch wide rows columns`")
         return
-    read, out = found
-    through = [over for index in read if (over := window(index))]
-    kept = tuple(over.over if (over := window(index)) else index for index in read)
-    if through:
-        good = out == kept and all(map(window, read[-len(through) :])) and len(read) - len(through) == 2
-        wanted = f"`{' '.join(kept)}`, windows last, after two other dims"
+    operand, out = both_sides
+    windows_read = [span for index in operand if (span := window(index))]
+    windows_kept = tuple(span.over if (span := window(index)) else index for index in operand)
+    if windows_read:
+        last = operand[-len(windows_read) :]
+        good = out == windows_kept and all(map(window, last)) and len(operand) - len(windows_read) == 2
+        expected = f"`{' '.join(windows_kept)}`, windows last, after two other dims"
     else:
-        good = step.kind == "mean" and out == tuple(name for name in read if name in out) and 0 < len(out) < len(read)
-        wanted = "some of the dims that are read, in their order" if step.kind == "mean" else "windows: `(2*rows+tall)`"
+        in_order = out == tuple(name for name in operand if name in out)
+        good = step.kind == "mean" and in_order and 0 < len(out) < len(operand)
+        expected = "windows: `(2*rows+tall)`"
+        if step.kind == "mean":
+            expected = "some of the dims that are read, in their order"
     if not good:
-        yield Problem(at(where), f"{step.kind} of `{' '.join(read)}` to `{' '.join(out)}`", f"there are {wanted}")
+        yield Problem(at(where), f"{step.kind} of `{' '.join(operand)}` to `{' '.join(out)}`", f"there are {expected}")
         return
-    yield from _reads(custom, read, x, at(where))
+    yield from _index_problems(custom, operand, x, at(where))
 
 
-def _reads(custom: Custom, term: Term, x: Term, where: Location) -> Iterator[Problem]:
+def _index_problems(custom: Custom, term: Term, x: Term, where: Location) -> Iterator[Problem]:
     """Each index is the dim that the operand has in its place, or windows that fit it."""
     if len(term) != len(x):
         message = f"`{' '.join(term)}` has {len(term)} dims, and what is read is `{' '.join(x)}`"
@@ -251,33 +254,33 @@ def _reads(custom: Custom, term: Term, x: Term, where: Location) -> Iterator[Pro
         return
     sizes = dict(custom.dims)
     for index, name in zip(term, x, strict=True):
-        over = window(index)
-        if over is None and index != name:
+        span = window(index)
+        if span is None and index != name:
             message = f"`{index}` stands where `{name}` is read"
             yield Problem(where, message, "dims are named in the order in which the tensor has them")
-        if over is not None:
-            yield from _fits(over, name, sizes, where)
+        if span is not None:
+            yield from _window_problems(span, name, sizes, where)
 
 
-def _fits(over: Window, name: str, sizes: Mapping[str, int], where: Location) -> Iterator[Problem]:
-    """As many windows as zeros alike at both ends make, or as a sequence with zeros before it makes."""
-    if over.tap not in sizes:
-        yield Problem(where, f"`{over.tap}` has no size", f"state it in `dims`: `{over.tap}: 3`")
+def _window_problems(span: Window, name: str, sizes: Mapping[str, int], where: Location) -> Iterator[Problem]:
+    """Problems of a window whose count is neither that of even padding nor that of zeros before a sequence."""
+    if span.tap not in sizes:
+        yield Problem(where, f"`{span.tap}` has no size", f"state it in `dims`: `{span.tap}: 3`")
         return
     if name in GIVEN:  # a sequence, whatever its length is
-        tap, same = sizes[over.tap], over.over == name and over.stride == 1
-        reach = over.dilation * (tap - 1)
-        if not (same and over.padding in (reach, reach / 2)):
+        tap, keeps_dim = sizes[span.tap], span.over == name and span.stride == 1
+        reach = span.dilation * (tap - 1)
+        if not (keeps_dim and span.padding in (reach, reach / 2)):
             message = f"windows over `{name}` that make another one"
-            half = f" or `({name}+{over.tap}-{reach // 2})`" if reach and reach % 2 == 0 and over.dilation == 1 else ""
-            yield Problem(where, message, f"`({name}+{over.tap}-{reach})`, which sees what is before{half}")
+            half = f" or `({name}+{span.tap}-{reach // 2})`" if reach and reach % 2 == 0 and span.dilation == 1 else ""
+            yield Problem(where, message, f"`({name}+{span.tap}-{reach})`, which sees what is before{half}")
         return
-    places, tap = sizes[name], sizes[over.tap]
-    made = over.windows(places, tap)
-    if over.over not in sizes:
-        yield Problem(where, f"`{over.over}` has no size", f"state it in `dims`: `{over.over}: {made}`")
-    elif not (over.fits(places, sizes[over.over], tap) or over.is_causal(places, sizes[over.over], tap)):
+    places, tap = sizes[name], sizes[span.tap]
+    count = span.windows(places, tap)
+    if span.over not in sizes:
+        yield Problem(where, f"`{span.over}` has no size", f"state it in `dims`: `{span.over}: {count}`")
+    elif not (span.fits(places, sizes[span.over], tap) or span.is_causal(places, sizes[span.over], tap)):
         message = (
-            f"{over.over} = {sizes[over.over]}, but windows of {over.tap} = {tap} over {name} = {places} are {made}"
+            f"{span.over} = {sizes[span.over]}, but windows of {span.tap} = {tap} over {name} = {places} are {count}"
         )
-        yield Problem(where, message, f"`{over.over}: {made}`, or another stride or padding")
+        yield Problem(where, message, f"`{span.over}: {count}`, or another stride or padding")

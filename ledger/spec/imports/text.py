@@ -20,7 +20,7 @@ ASSUMED = "# assumed: the file does not say"
 
 def model_text(model: Mapping[str, Any]) -> str:
     """The text of a model spec."""
-    return "\n".join(_model(model)) + "\n"
+    return "\n".join(_model_lines(model)) + "\n"
 
 
 def plan_text(plan: Mapping[str, Any], assumed: Mapping[str, Any], why: Mapping[str, str] | None = None) -> str:
@@ -33,56 +33,56 @@ def plan_text(plan: Mapping[str, Any], assumed: Mapping[str, Any], why: Mapping[
         if key in (why or {}):
             lines += [f"# {line}" for line in (why or {})[key].splitlines()]
         if key == "model" and isinstance(value, Mapping):
-            lines += ["model:", *(f"  {line}" for line in _model(value))]
+            lines += ["model:", *(f"  {line}" for line in _model_lines(value))]
             continue
-        line = f"{key}: {_flow(value, quoted=key in QUOTED and isinstance(value, str) and key != 'model')}"
+        line = f"{key}: {_flow_text(value, quoted=key in QUOTED and isinstance(value, str) and key != 'model')}"
         lines.append(f"{line}  {ASSUMED}" if key in assumed else line)
     return "\n".join(lines) + "\n"
 
 
-def _model(model: Mapping[str, Any]) -> Iterator[str]:
+def _model_lines(model: Mapping[str, Any]) -> Iterator[str]:
     for key, value in model.items():
         if key == "layers":
             yield "layers:"
             for group in value:
-                yield from _group(group)
+                yield from _group_lines(group)
         elif key in STEPPED:
-            yield from _stepped(key, value)
+            yield from _part_lines(key, value)
         else:
-            yield f"{key}: {_flow(value, quoted=key in QUOTED)}"
+            yield f"{key}: {_flow_text(value, quoted=key in QUOTED)}"
 
 
-def _group(group: Mapping[str, Any]) -> Iterator[str]:
-    for at, (key, value) in enumerate(group.items()):
+def _group_lines(group: Mapping[str, Any]) -> Iterator[str]:
+    for index, (key, value) in enumerate(group.items()):
         if key in STEPPED:
-            yield from (f"    {line}" for line in _stepped(key, value))
+            yield from (f"    {line}" for line in _part_lines(key, value))
             continue
-        yield f"  {'  ' if at else '- '}{key}: {_flow(value)}"
+        yield f"  {'  ' if index else '- '}{key}: {_flow_text(value)}"
 
 
-def _stepped(key: str, part: Mapping[str, Any]) -> Iterator[str]:
+def _part_lines(key: str, part: Mapping[str, Any]) -> Iterator[str]:
     """A part whose steps stand one a line; one without steps of its own stands in one."""
     if "steps" not in part:
-        yield f"{key}: {_flow(part)}"
+        yield f"{key}: {_flow_text(part)}"
         return
     yield f"{key}:"
     for inner, value in part.items():
         if inner != "steps":
-            yield f"  {inner}: {_flow(value)}"
+            yield f"  {inner}: {_flow_text(value)}"
     yield "  steps:"
-    yield from (f"    - {_flow(step)}" for step in part["steps"])
+    yield from (f"    - {_flow_text(step)}" for step in part["steps"])
 
 
-def _flow(value: Any, quoted: bool = False) -> str:
+def _flow_text(value: Any, quoted: bool = False) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_flow_text(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(_flow_text, value)) + "]"
     plain = isinstance(value, str) and not quoted and not any(mark in value for mark in MARKS)
     return value if plain else json.dumps(value, ensure_ascii=False)
 
 
-# --- What importers have in common ---
+# --- what importers share ---
 
 Part = Mapping[str, Any]
 LARGEST = 10**9  # of any size or count of a model
@@ -106,14 +106,14 @@ def assumed_devices(count: int, *, microscaled: bool) -> dict[str, Any]:
     return {"accelerator": accelerator, "cluster": {"base": "h100-400g", "devices": count, **node}}
 
 
-def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
+def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
     """The beginning of a help line that asks whether the nearest known name is meant; empty where none is near."""
-    close = difflib.get_close_matches(name, list(known), 1, cutoff)
+    close = difflib.get_close_matches(name, list(names), 1, cutoff)
     return f"is `{prefix}{close[0]}` meant? " if close else ""
 
 
 def stated(**part: Any) -> Part:
-    """What differs from the spec language's own defaults, which are false, 0 and none."""
+    """The values that differ from the spec language's own defaults, which are false, 0 and none."""
     return {key: value for key, value in part.items() if value}
 
 

@@ -1,1 +1,5 @@
-"""What a schema cannot say of a plan: rules between its parts, by theme, and the table that lists them."""
+"""Rules between the parts of a plan, which no type of a field can say.
+
+A rule is a generator of problems whose parameters name the parts that it reads; its docstring is the sentence that
+users see. `table` lists all rules and runs them; the other modules have them by theme.
+"""

@@ -1,4 +1,4 @@
-"""Rules on the generation of a device: kernels and number formats that run on some architectures only."""
+"""Rules on kinds of attention, blocks, custom parts and recurrences, and on the architectures that run them."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def attention_has_its_architecture(
     accelerator: Accelerator, kernels: Kernels, model: Model, at: Places
 ) -> Iterator[Problem]:
     """An attention kernel is written for the generations that its authors name."""
-    if not model.attends or _runs(kernels.attention, accelerator):
+    if not model.attends or _runs_on(kernels.attention, accelerator):
         return
-    others = [name for name in TESTED_KERNELS if _runs(name, accelerator)]
-    listed = " | ".join([*others, *EVERYWHERE])
+    alternatives = [name for name in TESTED_KERNELS if _runs_on(name, accelerator)]
+    listed = " | ".join([*alternatives, *EVERYWHERE])
     message = f"{kernels.attention} attention {_refusal(kernels.attention, accelerator)}"
     yield Problem(at("kernels.attention"), message, f"`kernels: {{attention: {listed}}}`")
 
@@ -68,18 +68,18 @@ def operands_have_their_architecture(accelerator: Accelerator, precision: Precis
     recipe = precision.matmul
     if peak_key(precision.compute) in accelerator.peak:
         name = MULTIPLIED_AS.get(precision.compute, precision.compute)
-        if not _runs(name, accelerator):
-            yield _multiplied(name, accelerator, at)
+        if not _runs_on(name, accelerator):
+            yield _format_problem(name, accelerator, at)
     if recipe and peak_key(recipe.format) in accelerator.peak:
-        name = _scaled(recipe)
-        if not _runs(name, accelerator):
-            yield _multiplied(name, accelerator, at)
-        elif name == "fp8" and recipe.layouts == "one" and not _runs("fp8 in one layout", accelerator):
-            yield _multiplied("fp8 in one layout", accelerator, at)
+        name = _recipe_format(recipe)
+        if not _runs_on(name, accelerator):
+            yield _format_problem(name, accelerator, at)
+        elif name == "fp8" and recipe.layouts == "one" and not _runs_on("fp8 in one layout", accelerator):
+            yield _format_problem("fp8 in one layout", accelerator, at)
 
 
-def _scaled(recipe: Recipe) -> str:
-    """How a recipe multiplies: scales that are powers of two belong to the microscaling formats."""
+def _recipe_format(recipe: Recipe) -> str:
+    """The format in which a recipe multiplies; scales that are powers of two are of the microscaling formats."""
     name = MULTIPLIED_AS[recipe.format]
     if recipe.scale == "e8m0":
         return {"fp8": "mxfp8", "nvfp4": "mxfp4"}[name]
@@ -87,24 +87,24 @@ def _scaled(recipe: Recipe) -> str:
     return f"{name} with scales of blocks" if name == "fp8" and block > WHOLE_TENSOR[1] else name
 
 
-def _runs(name: str, accelerator: Accelerator) -> bool:
+def _runs_on(name: str, accelerator: Accelerator) -> bool:
     needs = RUNS_ON.get(name)
     return needs is None or not accelerator.architecture or accelerator.architecture in needs.architectures
 
 
-def _multiplied(name: str, accelerator: Accelerator, at: Places) -> Problem:
-    fits = [way for way in RUNS_ON if way not in TESTED_KERNELS and _runs(way, accelerator)]
+def _format_problem(name: str, accelerator: Accelerator, at: Places) -> Problem:
+    fits = [candidate for candidate in RUNS_ON if candidate not in TESTED_KERNELS and _runs_on(candidate, accelerator)]
     help_text = f"{accelerator.architecture} multiplies {', '.join(fits) or 'none of the narrow formats'}"
     return Problem(at("precision"), f"{name} {_refusal(name, accelerator)}", help_text)
 
 
 def _refusal(name: str, accelerator: Accelerator) -> str:
-    *rest, last = RUNS_ON[name].architectures
-    listed = f"{', '.join(rest)} or {last}" if rest else last
+    *all_but_last, last = RUNS_ON[name].architectures
+    listed = f"{', '.join(all_but_last)} or {last}" if all_but_last else last
     return f"runs on {listed}, and {accelerator.title} is {accelerator.architecture}"
 
 
-# --- Rules on kinds of attention, and on what runs them ---
+# --- kinds of attention ---
 
 WITH_SINKS = ("eager", "cudnn_grouped")  # kernels with a gradient for sinks: Transformer Engine calls cuDNN's
 
@@ -167,7 +167,7 @@ def norms_fit_the_residual(model: Model, at: Places) -> Iterator[Problem]:
             yield Problem(at(f"model.layers.{group.name}.norms"), message, f"possible here: {legal}")
 
 
-# --- Rules on models of blocks: layers that are written out whole, between dims of their own ---
+# --- models of blocks ---
 
 STEM = "model.stem"
 WITHOUT = ("norm", "embedding", "residual_dropout", "residual_scale", "residual_dtype")  # of models of other layers
@@ -192,11 +192,10 @@ def models_are_of_blocks_or_of_parts(model: Model, at: Places) -> Iterator[Probl
     if model.stem and not model.image:
         yield Problem(at(STEM), "a stem, and no image that it reads", "`image: {height: 224, width: 224, channels: 3}`")
     if model.image and bool(model.stem) == bool(model.image.patch):
-        message = (
-            "a stem reads pixels, and no patches" if model.stem else "an image is cut into patches, or a stem reads it"
-        )
+        of_stems = "a stem reads pixels, and no patches", "leave `patch` out"
+        of_patches = "an image is cut into patches, or a stem reads it", "`patch: 16`, or `stem:` of steps"
         where = at("model.image.patch" if model.stem else "model.image")
-        yield Problem(where, message, "leave `patch` out" if model.stem else "`patch: 16`, or `stem:` of steps")
+        yield Problem(where, *(of_stems if model.stem else of_patches))
     for key in WITHOUT if model.stem else ():
         if f"model.{key}" in at.origins:
             yield Problem(at(f"model.{key}"), f"`{key}` of a model of blocks", f"leave `{key}` out: steps say all")
@@ -204,14 +203,14 @@ def models_are_of_blocks_or_of_parts(model: Model, at: Places) -> Iterator[Probl
 
 def blocks_are_like_others(model: Model, at: Places) -> Iterator[Problem]:
     """A block that is like another has the steps of a group that writes them out."""
-    known = [group.name for group in model.groups if group.block and not group.block.like]
+    written = [group.name for group in model.groups if group.block and not group.block.like]
     for group in model.groups:
         if not group.block or not group.block.like:
             continue
         path = f"model.layers.{group.name}.block"
-        if group.block.like not in known:
+        if group.block.like not in written:
             message = f"`{group.block.like}` is no group that writes its steps out"
-            yield Problem(at(f"{path}.like"), message, f"there are {', '.join(known)}")
+            yield Problem(at(f"{path}.like"), message, f"there are {', '.join(written)}")
         for key in [key for key in ("input", "weights", "steps") if f"{path}.{key}" in at.origins]:
             message = f"`{key}` beside `like: {group.block.like}`, which has its own"
             yield Problem(at(f"{path}.{key}"), message, f"leave `{key}` or `like` out")
@@ -227,50 +226,51 @@ def stems_are_sound(model: Model, at: Places) -> Iterator[Problem]:
         return
     yield from step_problems(stem, STEM, at)
     sizes = dict(stem.dims)
-    found = tuple(sizes.get(name, 0) for name in stem.takes[1:])
-    wanted = (image.channels, image.height, image.width) if image else found
-    if stem.takes[:1] != GIVEN[:1] or found != wanted:
-        message = f"the stem starts from `{' '.join(stem.takes)}` ({' x '.join(map(str, found))})"
-        help_text = f"images of {' x '.join(map(str, wanted))}: `input: batch colours height width`"
+    stem_sizes = tuple(sizes.get(name, 0) for name in stem.takes[1:])
+    image_sizes = (image.channels, image.height, image.width) if image else stem_sizes
+    if stem.takes[:1] != GIVEN[:1] or stem_sizes != image_sizes:
+        message = f"the stem starts from `{' '.join(stem.takes)}` ({' x '.join(map(str, stem_sizes))})"
+        help_text = f"images of {' x '.join(map(str, image_sizes))}: `input: batch colours height width`"
         yield Problem(at(f"{STEM}.input"), message, help_text)
 
 
 def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
     """What a layer starts from is what the one before gives, and the head reads channels as wide as the model says."""
-    made, by = _given(model.stem, STEM, at), "the stem"
+    previous, giver = _result_sizes(model.stem, STEM, at), "the stem"
     for group in model.groups:
         path = f"model.layers.{group.name}.block"
-        gives = _given(group.block, path, at)
-        if not (group.block and gives and made):
+        sizes_given = _result_sizes(group.block, path, at)
+        if not (group.block and sizes_given and previous):
             return
         where = at(path)
         unknown = [name for name in group.block.takes[1:] if name not in dict(group.block.dims)]
         if unknown or group.block.takes[:1] != GIVEN[:1]:
             message = f"`{group.name}` starts from `{' '.join(group.block.takes)}`"
-            yield Problem(where, message, f"`batch`, then dims of its own{_said(unknown)}")
+            yield Problem(where, message, f"`batch`, then dims of its own{_unknown_note(unknown)}")
             return
-        for before, name in ((made, by), *((gives, "the layer before"),) * (group.repeat > 1)):
-            taken = group.block.sizes_of(group.block.takes)
-            if taken != before:
-                message = f"`{group.name}` starts from {_sizes(taken)}, and {name} gives {_sizes(before)}"
+        for sizes_before, name in ((previous, giver), *((sizes_given, "the layer before"),) * (group.repeat > 1)):
+            sizes_read = group.block.sizes_of(group.block.takes)
+            if sizes_read != sizes_before:
+                message = f"`{group.name}` starts from {_sizes_text(sizes_read)}, and {name} gives "
+                message += _sizes_text(sizes_before)
                 yield Problem(where, message, "sizes of `input` are those of what comes before")
                 return
-        made, by = gives, f"`{group.name}`"
-    if model.stem and model.groups and made and made[0] != model.d_model:
-        message = f"d_model = {model.d_model}, and {by} gives {made[0]} channels"
-        yield Problem(at("model.d_model"), message, f"`d_model: {made[0]}`")
+        previous, giver = sizes_given, f"`{group.name}`"
+    if model.stem and model.groups and previous and previous[0] != model.d_model:
+        message = f"d_model = {model.d_model}, and {giver} gives {previous[0]} channels"
+        yield Problem(at("model.d_model"), message, f"`d_model: {previous[0]}`")
 
 
-def _given(part: Custom | None, path: str, at: Places) -> tuple[int, ...]:
-    """The sizes of what a part gives; none where its steps are not sound."""
+def _result_sizes(part: Custom | None, path: str, at: Places) -> tuple[int, ...]:
+    """The sizes of a part's result; none where its steps are not sound."""
     return part.sizes_of(part.gives) if part and part.steps and not any(step_problems(part, path, at)) else ()
 
 
-def _said(unknown: list[str]) -> str:
+def _unknown_note(unknown: list[str]) -> str:
     return f"; `{unknown[0]}` has no size" if unknown else ""
 
 
-def _sizes(sizes: tuple[int, ...]) -> str:
+def _sizes_text(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes))
 
 
@@ -303,14 +303,14 @@ def blocks_are_rebuilt_whole(model: Model, recompute: Recompute, at: Places) -> 
         yield Problem(at("recompute"), message, "`none`, `full`, `{every: n}` or `{layers: n}`")
 
 
-# --- Rules on components that a model's author writes ---
+# --- custom parts of layers ---
 
 
 def custom_components_are_sound(model: Model, at: Places) -> Iterator[Problem]:
     """Names are there before they are used, einsums parse and fit, and what comes out fits the residual stream."""
     for group in model.groups:
         for part, custom in group.written.items():
-            if custom.steps:  # what is like another one, and that is not there, is told elsewhere
+            if custom.steps:  # a part like another one that is not there is reported elsewhere
                 yield from step_problems(custom, f"model.layers.{group.name}.{part}", at)
 
 
@@ -343,19 +343,17 @@ def tokens_that_see_each_other_are_together(model: Model, parallelism: Paralleli
     for group in model.groups:
         for part in [part for part, custom in group.written.items() if custom.mixes]:
             for key in [key for key, cut in cuts.items() if cut]:
-                message = (
-                    f"{key} = {getattr(parallelism, key)} cuts the sequence that {part} of `{group.name}` reads whole"
-                )
+                message = f"{key} = {getattr(parallelism, key)} cuts the sequence"
+                message += f" that {part} of `{group.name}` reads whole"
                 yield Problem(at(f"parallelism.{key}"), message, "`sequence: off` and `context: 1`")
 
 
 def fields_belong_to_their_kind(model: Model, at: Places) -> Iterator[Problem]:
     """Only a custom component has steps, and it has nothing else."""
-    own = OWN
-    others = ("d_ff", "activation", "bias", "experts", "top_k", "router", "shared", "capacity_factor")
+    other_fields = ("d_ff", "activation", "bias", "experts", "top_k", "router", "shared", "capacity_factor")
     for group in model.groups:
         path = f"model.layers.{group.name}.mlp"
-        strange = others if group.mlp.kind == "custom" else own
+        strange = other_fields if group.mlp.kind == "custom" else OWN
         for key in [key for key in strange if f"{path}.{key}" in at.origins]:
             message = f"`{key}` belongs to no feed-forward part of kind {group.mlp.kind}"
             help_text = "its steps say all" if group.mlp.kind == "custom" else "`kind: custom` has steps of its own"
@@ -366,16 +364,14 @@ def custom_dims_split(model: Model, parallelism: Parallelism, at: Places) -> Ite
     """Tensor parallelism gives every device an equal part of what the author says it cuts."""
     for group in model.groups:
         for custom in group.written.values():
-            sizes = dict(custom.dims)
+            sizes, parts = dict(custom.dims), parallelism.tensor
             for name in [name for _, names in custom.split for name in names if name in sizes]:
-                if sizes[name] % parallelism.tensor:
-                    message = (
-                        f"{name} = {sizes[name]} of `{group.name}` does not split over tensor = {parallelism.tensor}"
-                    )
+                if sizes[name] % parts:
+                    message = f"{name} = {sizes[name]} of `{group.name}` does not split over tensor = {parts}"
                     yield Problem(at("parallelism.tensor"), message, divisors(sizes[name]))
 
 
-# --- Rules on recurrences along the sequence, and on layers that have no feed-forward part beside them ---
+# --- recurrences, and layers without a feed-forward part ---
 
 
 def groups_share_states(model: Model, at: Places) -> Iterator[Problem]:
@@ -392,12 +388,10 @@ def states_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iter
     cuts = {"tensor": parallelism.tensor, "context": parallelism.context}
     for group in model.groups:
         for axis in [axis for axis, degree in cuts.items() if degree > 1 and group.attention.recurrent]:
-            message = (
-                f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`, and how that is put together is not modelled"
-            )
-            yield Problem(
-                at(f"parallelism.{axis}"), message, f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
-            )
+            message = f"{axis} = {cuts[axis]} cuts the scan of `{group.name}`"
+            message += ", and how that is put together is not modelled"
+            help_text = f"`{axis}: 1`; data, pipeline and ZeRO leave a scan whole"
+            yield Problem(at(f"parallelism.{axis}"), message, help_text)
 
 
 def scans_know_no_documents(model: Model, run: Run, at: Places) -> Iterator[Problem]:
@@ -415,9 +409,8 @@ def mixers_stand_alone(model: Model, at: Places) -> Iterator[Problem]:
         if group.mlp.kind != "none":
             continue
         if group.norms != "pre" or group.residual != "sequential":
-            message = (
-                f"`{group.name}` has no feed-forward part, with norms {group.norms} and a {group.residual} residual"
-            )
+            message = f"`{group.name}` has no feed-forward part"
+            message += f", with norms {group.norms} and a {group.residual} residual"
             yield Problem(at(f"{path}.mlp"), message, "`norms: pre`, `residual: sequential`")
         for key in ("d_ff", "activation", "bias", "capacity_factor"):
             if f"{path}.mlp.{key}" in at.origins:

@@ -1,4 +1,4 @@
-"""Rules on what an accelerator can do, and on numbers that are taken for others."""
+"""Rules on accelerators and on what stops a run, and warnings of settings without effect."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def memory_agrees(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
 
 def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
     """A peak is the dense figure: twice that of a known device of the same bandwidth or name is its sparse one."""
-    for dtype, given in accelerator.peak.items():
-        for known in at.known:
-            dense = known.peak.get(dtype, math.inf)
-            if _alike(accelerator, known) and abs(given - 2 * dense) <= SAME_FIGURE * given:
-                message = f"{dtype} = {write(given, 'FLOP/s', 'T')} is the sparse figure of {known.title}"
+    for dtype, peak in accelerator.peak.items():
+        for device in at.known:
+            dense = device.peak.get(dtype, math.inf)
+            if _are_alike(accelerator, device) and abs(peak - 2 * dense) <= SAME_FIGURE * peak:
+                message = f"{dtype} = {write(peak, 'FLOP/s', 'T')} is the sparse figure of {device.title}"
                 help_text = f"the dense one is `{write(dense, 'FLOP/s', 'T')}`; dense matmuls reach no more"
                 yield Problem(at(f"accelerator.peak.{dtype}"), message, help_text)
                 break
@@ -116,10 +116,10 @@ def peak_key(dtype: str) -> str:
     return {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "e2m1": "fp4"}.get(dtype, dtype.partition("_e")[0])
 
 
-def _alike(one: Accelerator, other: Accelerator) -> bool:
-    names = {one.name.lower(), one.title.lower(), *(alias.lower() for alias in one.aliases)}
-    known = {other.name.lower(), other.title.lower(), *(alias.lower() for alias in other.aliases)}
-    return bool(names & known) or abs(one.bandwidth - other.bandwidth) <= SAME_FIGURE * other.bandwidth
+def _are_alike(first: Accelerator, second: Accelerator) -> bool:
+    first_names = {first.name.lower(), first.title.lower(), *(alias.lower() for alias in first.aliases)}
+    second_names = {second.name.lower(), second.title.lower(), *(alias.lower() for alias in second.aliases)}
+    return bool(first_names & second_names) or abs(first.bandwidth - second.bandwidth) <= SAME_FIGURE * second.bandwidth
 
 
 def links_are_as_measured(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
@@ -134,14 +134,14 @@ def links_are_as_measured(accelerator: Accelerator, at: Places) -> Iterator[Prob
     for path, (speed, measured) in links.items():
         timed = (path == "host_link") in transfers or (transfers and not device.scaleup_bandwidth)
         if timed and measured and speed != measured:
-            found = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(measured, 'B/s')}"
+            speeds = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(measured, 'B/s')}"
             said = (
                 f"their bandwidth is scaled by {speed / measured:.3g}" if speed else "without links the host's is used"
             )
-            yield Problem(at(f"accelerator.{path}"), f"{found}: {said}", "measure them: `ledger bench`, `calibrate`")
+            yield Problem(at(f"accelerator.{path}"), f"{speeds}: {said}", "measure them: `ledger bench`, `calibrate`")
 
 
-# --- Rules on how a run is kept going: what is stated has the other half that gives it a meaning ---
+# --- failures, checkpoints and evaluations: values that need each other ---
 
 INTERVAL, RATE = f"{NAME}.checkpoint_interval", f"{NAME}.failure_rate"
 
@@ -176,47 +176,22 @@ def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Prob
         (every, f"`{takes}` is not stated", bool(operations.evaluation_time)),
         (takes, f"`{every}` is not stated", bool(operations.evaluation_interval)),
     )  # fmt: skip
-    for path, why, known in lacking:
-        if at.states(path) and not known:
+    for path, why, is_paired in lacking:
+        if at.states(path) and not is_paired:
             yield idle(path, why, "state it too, or leave this out", at)
 
 
-# --- Rules on settings that a plan states and nothing heeds: they are legal, and told as warnings ---
+# --- settings without effect: legal, and reported as warnings ---
 
 # Parts of accounts that a recipe's `keep` may name, in any model.
 OPERATIONS = (
-    "attention",
-    "down",
-    "gate",
-    "gate_up",
-    "head",
-    "k",
-    "kv",
-    "kv_latent",
-    "logits",
-    "mlp",
-    "out",
-    "projection",
-    "q",
-    "q_latent",
-    "qkv",
-    "router",
-    "shared_down",
-    "shared_gate",
-    "shared_score",
-    "shared_up",
-    "up",
-    "v",
+    *("attention", "down", "gate", "gate_up", "head", "k", "kv", "kv_latent", "logits", "mlp", "out", "projection"),
+    *("q", "q_latent", "qkv", "router", "shared_down", "shared_gate", "shared_score", "shared_up", "up", "v"),
 )
 
 OF_TRAINING = (
-    "kernels.loss",
-    "kernels.loss_chunks",
-    "kernels.optimizer",
-    "kernels.residual",
-    "precision.weights.adapters",
-    "assumptions.mfu",
-    "assumptions.power_usage_effectiveness",
+    *("kernels.loss", "kernels.loss_chunks", "kernels.optimizer", "kernels.residual", "precision.weights.adapters"),
+    *("assumptions.mfu", "assumptions.power_usage_effectiveness"),
 )
 OF_SERVING = ("precision.cache",)
 
@@ -272,10 +247,10 @@ def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
 
 def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
     """A rule for the other weights has some to update."""
-    rule, path, left = optimizer, "optimizer", set(WEIGHT_KINDS)
+    rule, path, kinds_left = optimizer, "optimizer", set(WEIGHT_KINDS)
     while rule.otherwise is not None:
-        left, path = left - set(rule.weights), f"{path}.otherwise"
-        if not left and at.states(f"{path}.name"):
+        kinds_left, path = kinds_left - set(rule.weights), f"{path}.otherwise"
+        if not kinds_left and at.states(f"{path}.name"):
             name = optimizer.title or optimizer.name
             message = f"`{path}` has no effect: {name} updates every kind of weight"
             yield Problem(at(f"{path}.name"), message, f"`weights:` some of {', '.join(WEIGHT_KINDS)}")
@@ -290,9 +265,9 @@ def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator
         return
     steps = [step.name for group in model.groups for custom in group.written.values() for step in custom.steps]
     names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
-    for field, given in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
+    for field, names_of_field in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
         path = f"precision.matmul.{field}"
-        for name in given if at.states(path) else ():
+        for name in names_of_field if at.states(path) else ():
             if any(part not in names for part in name.split("/")):
                 message = f"`{name}` in `{field}` has no effect: no matmul of the model has this name"
                 yield Problem(at(path), message, nearest(name, names))
@@ -307,5 +282,5 @@ def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Prob
 
 
 def idle(path: str, why: str, instead: str, at: Places) -> Problem:
-    """That nothing heeds what stands at a path, and why."""
+    """The problem of a value that has no effect, with the reason."""
     return Problem(at(path), f"`{path}` has no effect: {why}", instead)

@@ -1,4 +1,4 @@
-"""Rules on models with an encoder before their decoder: which layers are whose, and what is not modelled of them."""
+"""Rules on models with an encoder before their decoder, and on models that read images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.spec.problems import Problem
 KIND = "grouped_query"  # the kind of attention whose keys and values may be those of another sequence
 ADDS = ("eager",)  # kernels that add a bias of their own to scores, with a gradient for it
 COUNTED = ("every", "layers", "segment")  # policies of recompute that count layers of a group
-# What a model has of tokens that only one sequence looks up.
+# Fields of a model that are known for one sequence only, by path.
 OF_ONE_SEQUENCE = {
     "embedding.types": "token_types",
     "embedding.norm": "embedding_norm",
@@ -39,9 +39,8 @@ def encoders_have_decoders(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at(f"model.layers.{name}.reads"), message, "`cross_attention: true` of the decoder's groups")
     sides = [group.encodes_source for group in model.groups]
     if sides != sorted(sides, reverse=True):
-        late = next(
-            group for group, above in zip(model.groups[1:], sides, strict=False) if group.encodes_source > above
-        )
+        pairs = zip(model.groups[1:], sides, strict=False)
+        late = next(group for group, previous_encodes in pairs if group.encodes_source > previous_encodes)
         message = f"`{late.name}` is of an encoder, and stands after groups of the decoder"
         yield Problem(at(f"model.layers.{late.name}"), message, "groups of the encoder first")
 
@@ -70,7 +69,7 @@ def encoders_see_all(model: Model, at: Places) -> Iterator[Problem]:
         if group.encodes_source and not seen.bidirectional:
             message = f"`{group.name}` is an encoder, and its tokens do not see those after them"
             yield Problem(at(f"{place}.attention"), message, "`bidirectional: true`")
-        for path, odd, help_text in _unknown_parts(group):
+        for path, odd, help_text in _unmodelled_parts(group):
             if odd:
                 message = f"`{group.name}` of a model with an encoder: {odd} is not modelled"
                 yield Problem(at(f"{place}.{path}"), message, help_text)
@@ -83,8 +82,8 @@ def encoders_see_all(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at("model.embedding.learned_positions"), message, "leave them out, or an encoder of `sound`")
 
 
-def _unknown_parts(group: Group) -> Iterator[tuple[str, str, str]]:
-    """What a layer may not have, by its path: what it has of it, and what would be known."""
+def _unmodelled_parts(group: Group) -> Iterator[tuple[str, str, str]]:
+    """Parts that a layer of either side may not have: the path, what the layer has (empty: nothing), and the remedy."""
     attention = group.attention
     yield "attention.kind", f"{attention.kind} attention" * (attention.kind != KIND), f"`kind: {KIND}`"
     for key in ("window", "chunk", "rotary", "temperature", "fused_qkv"):
@@ -98,10 +97,10 @@ def biases_have_a_table(model: Model, kernels: Kernels, at: Places) -> Iterator[
     """One group of each side has the table of biases, and a kernel adds them to scores."""
     tabled = [group for group in model.groups if group.attention.relative_buckets]
     for group in tabled:
-        same = [other for other in model.groups if other.encodes_source == group.encodes_source]
+        same_side = [candidate for candidate in model.groups if candidate.encodes_source == group.encodes_source]
         place = at(f"model.layers.{group.name}.attention.relative_buckets")
-        if len(same) > 1:
-            message = f"`{group.name}` has a table of biases for a side of {len(same)} groups: not modelled"
+        if len(same_side) > 1:
+            message = f"`{group.name}` has a table of biases for a side of {len(same_side)} groups: not modelled"
             yield Problem(place, message, "one group of layers for each side")
         elif not model.encoder_groups:
             message = f"`{group.name}` has a table of biases, and no encoder before or after it: not modelled"
@@ -144,9 +143,9 @@ def encoders_are_trained(model: Model, serve: Serve | None, at: Places) -> Itera
         yield Problem(at("serve"), message, "`run:` for training; what serves here is a decoder alone")
 
 
-# --- Rules on models that read images ---
+# --- models that read images ---
 
-# What a model has of tokens that are looked up, or that follow each other, by path.
+# Fields of a model of text, by path.
 OF_TEXT = {
     "vocab": "vocab",
     "max_seq_len": "max_seq_len",
@@ -164,9 +163,8 @@ OF_TEXT = {
 def images_have_classes(model: Model, at: Places) -> Iterator[Problem]:
     """A model reads tokens and predicts tokens, or reads images and tells classes apart."""
     if model.image and not model.classes:
-        yield Problem(
-            at("model.image"), "a model of images has no `head.classes`", "`head: {classes: 1000, bias: true}`"
-        )
+        message = "a model of images has no `head.classes`"
+        yield Problem(at("model.image"), message, "`head: {classes: 1000, bias: true}`")
     if model.classes and not model.image:
         message = "`head.classes` are of a model of images, and this one reads tokens"
         yield Problem(at("model.head.classes"), message, "leave it out, or say what is read: `image:`")

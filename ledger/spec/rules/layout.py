@@ -1,4 +1,4 @@
-"""Rules on how a plan is laid out over devices."""
+"""Rules on layouts: the mesh, sharding and its transfers, host memory, pipelines, and sequences that are cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import MULTIPLIED
 from ledger.spec.paths import Places, divisors, multiples
-from ledger.spec.plan import Accelerator, Cluster, Group, Kernels, Model, Parallelism, Recompute, Run, Serve, Stages
+from ledger.spec.plan import Accelerator, Cluster, Kernels, Model, Parallelism, Recompute, Run, Serve, Stages
 from ledger.spec.problems import Problem
 from ledger.spec.stages import chunks, depth, slots
 
@@ -15,13 +15,14 @@ from ledger.spec.stages import chunks, depth, slots
 def devices_are_the_product(cluster: Cluster, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Devices = data x tensor x pipeline x context."""
     mesh = parallelism
-    rest, axes = mesh.replica, " x ".join(MULTIPLIED)
-    if mesh.data * rest != cluster.devices:
-        product = f"{' x '.join(f'{getattr(mesh, axis)}' for axis in MULTIPLIED)} = {mesh.data * rest}"
+    replica, axes = mesh.replica, " x ".join(MULTIPLIED)
+    if mesh.data * replica != cluster.devices:
+        product = f"{' x '.join(f'{getattr(mesh, axis)}' for axis in MULTIPLIED)} = {mesh.data * replica}"
         message = f"{axes} = {product}, but the cluster has {cluster.devices} devices"
-        whole = cluster.devices % rest == 0
-        fitting = f"`data: {cluster.devices // rest}` or `devices: {mesh.data * rest}`"
-        help_text = fitting if whole else f"{cluster.devices} is no multiple of {axes.removeprefix('data x ')} = {rest}"
+        is_multiple = cluster.devices % replica == 0
+        help_text = f"{cluster.devices} is no multiple of {axes.removeprefix('data x ')} = {replica}"
+        if is_multiple:
+            help_text = f"`data: {cluster.devices // replica}` or `devices: {mesh.data * replica}`"
         yield Problem(at("parallelism.data"), message, help_text)
 
 
@@ -92,21 +93,17 @@ def sequence_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[
         message = f"seq_len = {run.seq_len} does not split over context = {mesh.context}"
         yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context))
     elif mesh.sequence != "off" and run.seq_len % (mesh.context * mesh.tensor):
-        over = "context x tensor" if mesh.context > 1 else "tensor"
-        message = (
-            f"seq_len = {run.seq_len} does not split over {over} = {mesh.context * mesh.tensor} (sequence parallel)"
-        )
-        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context * mesh.tensor))
+        over, parts = "context x tensor" if mesh.context > 1 else "tensor", mesh.context * mesh.tensor
+        message = f"seq_len = {run.seq_len} does not split over {over} = {parts} (sequence parallel)"
+        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, parts))
 
 
 def batch_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """A step is a whole number of micro-batches on every replica."""
     at_once = parallelism.data * run.micro_batch
     if run.global_batch % at_once:
-        message = (
-            f"global_batch = {run.global_batch} is no multiple of data x micro_batch"
-            f" = {parallelism.data} x {run.micro_batch} = {at_once}"
-        )
+        message = f"global_batch = {run.global_batch} is no multiple of data x micro_batch"
+        message += f" = {parallelism.data} x {run.micro_batch} = {at_once}"
         yield Problem(at("run.global_batch"), message, multiples(run.global_batch, at_once))
 
 
@@ -117,7 +114,7 @@ def zero_needs_replicas(parallelism: Parallelism, at: Places) -> Iterator[Proble
         yield Problem(at("parallelism.zero"), message, "`zero: 0`, or a `data` of 2 or more")
 
 
-# --- Rules on how devices that share weights split them, and on when weights and gradients move ---
+# --- sharding ---
 
 
 def groups_multiply(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -148,9 +145,9 @@ def gathering_needs_zero_3(parallelism: Parallelism, at: Places) -> Iterator[Pro
     default = Parallelism()
     if parallelism.zero == 3:
         return
-    for key, what in (("reshard", "no weights are gathered"), ("wrap", "no weights move as one")):
+    for key, reason in (("reshard", "no weights are gathered"), ("wrap", "no weights move as one")):
         if getattr(parallelism, key) != getattr(default, key):
-            message = f"`{key}` with zero = {parallelism.zero}: {what}"
+            message = f"`{key}` with zero = {parallelism.zero}: {reason}"
             yield Problem(at(f"parallelism.{key}"), message, f"leave `{key}` out, or `zero: 3`")
 
 
@@ -161,14 +158,14 @@ def wraps_are_full(model: Model, parallelism: Parallelism, recompute: Recompute,
         return
     where = at("parallelism.wrap")
     if model.order or recompute.policy in ("every", "layers", "segment"):
-        what = "groups take turns" if model.order else "layers are recomputed differently"
-        yield Problem(where, f"wrap: {{every: {size}}}, but {what}, so sets would be unlike", "`wrap: layer`")
+        reason = "groups take turns" if model.order else "layers are recomputed differently"
+        yield Problem(where, f"wrap: {{every: {size}}}, but {reason}, so sets would be unlike", "`wrap: layer`")
         return
     for group in model.groups:
         if group.repeat % size:
             message = f"{group.repeat} layers of `{group.name}` do not divide into sets of {size}"
             yield Problem(where, message, divisors(group.repeat))
-    uneven = [held for held in chunks(model, parallelism) if held % size]
+    uneven = [layers for layers in chunks(model, parallelism) if layers % size]
     if uneven and not any(group.repeat % size for group in model.groups):
         message = f"the layers of a pipeline stage, {uneven[0]}, do not divide into sets of {size}"
         yield Problem(where, message, divisors(uneven[0]))
@@ -188,7 +185,7 @@ def buckets_are_of_replicas(parallelism: Parallelism, at: Places) -> Iterator[Pr
         yield Problem(at("parallelism.bucket"), message, "leave `bucket` out, or `zero: 0`")
 
 
-# --- Rules on what lives in host memory ---
+# --- host memory ---
 
 OFFLOAD = "parallelism.offload"
 LAYERS = f"{OFFLOAD}.activations"
@@ -228,12 +225,12 @@ def hosted_layers_are_alike(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:
     """Layers whose activations leave are the first of each stage, which otherwise treats its layers alike."""
-    asked = parallelism.offload.layers
-    if not asked or model.bare:
+    hosted = parallelism.offload.layers
+    if not hosted or model.bare:
         return
     layers = sum(group.repeat for group in model.groups)
-    if asked > layers:
-        message = f"offload of the activations of {asked} layers, but the model has {layers}"
+    if hosted > layers:
+        message = f"offload of the activations of {hosted} layers, but the model has {layers}"
         yield Problem(at(LAYERS), message, f"at most {layers}, or {ALL}")
     elif model.order:
         yield Problem(at(LAYERS), "layers are counted, but the model's groups take turns", ALL)
@@ -260,12 +257,11 @@ def host_is_stated(
 ) -> Iterator[Problem]:
     """What lives on a host needs its memory, and an update there its bandwidth."""
     sold = accelerator.host
-    known = cluster.host or (sold and sold.devices == cluster.devices_per_node)
-    if parallelism.offload and not known:
-        untimed = (
-            ", and the update there is taken to cost nothing beside its copies" if parallelism.updates_on_host else ""
-        )
-        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked{untimed}"
+    is_stated = cluster.host or (sold and sold.devices == cluster.devices_per_node)
+    if parallelism.offload and not is_stated:
+        message = f"offload of {parallelism.offload}, but the host is not stated: its memory is not checked"
+        if parallelism.updates_on_host:
+            message += ", and the update there is taken to cost nothing beside its copies"
         nodes = f"; `{accelerator.name}` is sold in nodes of {sold.devices}" if sold else ""
         help_text = "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}`, of a node" + nodes
         yield Problem(at(OFFLOAD), message, help_text)
@@ -279,7 +275,7 @@ def host_sums_wait(parallelism: Parallelism, run: Run, at: Places) -> Iterator[P
         yield Problem(at(OFFLOAD), message, "`reduce: step` sends them once, and keeps whole gradients until then")
 
 
-# --- Rules on how a pipeline cuts the layers, and in which order its devices work ---
+# --- pipelines ---
 
 # Schedules in which a device may have other than one chunk of layers: several, or any number.
 ONE, SEVERAL, ANY = "one", "several", "any number"
@@ -292,15 +288,18 @@ def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -
         return
     stated, layers, count = parallelism.stages, depth(model), slots(parallelism)
     if stated.each:
-        yield from _listed(stated.each, layers, count, at)
+        yield from _list_problems(stated.each, layers, count, at)
     elif stated.first is not None or stated.last is not None:
-        given = [number for number in (stated.first, stated.last) if number is not None]
-        rest, inner = layers - sum(given), count - len(given)
-        ends = " and ".join(map(str, given))
-        message = f"{layers} layers less {ends} at the ends are {rest}, which do not split into {inner} equal chunks"
-        if rest < 0:
+        stated_ends = [number for number in (stated.first, stated.last) if number is not None]
+        layers_left, inner = layers - sum(stated_ends), count - len(stated_ends)
+        ends = " and ".join(map(str, stated_ends))
+        message = f"{layers} layers less {ends} at the ends are {layers_left}"
+        message += f", which do not split into {inner} equal chunks"
+        if layers_left < 0:
             message = f"{ends} layers at the ends are more than the {layers} of the model"
-        yield Problem(at("parallelism.stages"), message, _closest(rest, inner))
+        splits = layers_left > 0 and inner > 0
+        help_text = f"of what is left, {multiples(layers_left, inner)}" if splits else "fewer layers at the ends"
+        yield Problem(at("parallelism.stages"), message, help_text)
     elif stated.ends == "shared":
         message = f"{layers} layers do not split into pipeline x interleave = {count} equal chunks"
         yield Problem(at("parallelism.pipeline"), message, f"{divisors(layers)}; or `stages`, or `ends: layer`")
@@ -311,21 +310,15 @@ def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -
         yield Problem(at("parallelism.ends"), message, f"`ends: shared`, or `stages` with {count} numbers of layers")
 
 
-def _listed(each: tuple[int, ...], layers: int, count: int, at: Places) -> Iterator[Problem]:
-    if len(each) != count:
-        message = f"`stages` lists {len(each)} chunks, but pipeline x interleave = {count}"
+def _list_problems(listed: tuple[int, ...], layers: int, count: int, at: Places) -> Iterator[Problem]:
+    if len(listed) != count:
+        message = f"`stages` lists {len(listed)} chunks, but pipeline x interleave = {count}"
         yield Problem(at("parallelism.stages"), message, f"{count} numbers whose sum is {layers}")
     else:
-        message = f"`stages` lists {sum(each)} layers, but the model has {layers}"
-        more = layers - sum(each)
+        message = f"`stages` lists {sum(listed)} layers, but the model has {layers}"
+        more = layers - sum(listed)
         amount = f"{abs(more)} layer{'s' if abs(more) > 1 else ''}"
         yield Problem(at("parallelism.stages"), message, f"add {amount}" if more > 0 else f"take {amount} away")
-
-
-def _closest(rest: int, inner: int) -> str:
-    if rest > 0 and inner > 0:
-        return f"of what is left, {multiples(rest, inner)}"
-    return "fewer layers at the ends"
 
 
 def stages_have_layers(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -365,7 +358,7 @@ def schedule_fits_the_chunks(parallelism: Parallelism, at: Places) -> Iterator[P
     if parallelism.pipeline > 1 and allowed != ANY and (count > 1) != (allowed == SEVERAL):
         message = f"schedule = {name} is for {allowed} chunk{'s' if allowed == SEVERAL else ''} of layers a device"
         message += f", and interleave = {count}"
-        fitting = ", ".join(f"`{other}`" for other in CHUNKS) if count > 1 else f"any but `{name}`"
+        fitting = ", ".join(f"`{schedule}`" for schedule in CHUNKS) if count > 1 else f"any but `{name}`"
         yield Problem(at("parallelism.schedule"), message, f"with interleave = {count}: {fitting}")
 
 
@@ -380,14 +373,14 @@ def both_ends_share_the_work(parallelism: Parallelism, run: Run, at: Places) -> 
     if mesh.pipeline % 2:
         message = f"schedule = dual_pipe needs an even number of stages, not {mesh.pipeline}"
         yield Problem(at("parallelism.pipeline"), message, multiples(mesh.pipeline, 2))
-    count, rest = divmod(run.global_batch, mesh.data * run.micro_batch)
-    if not rest and (count % 2 or count < 2 * mesh.pipeline):
+    count, remainder = divmod(run.global_batch, mesh.data * run.micro_batch)
+    if not remainder and (count % 2 or count < 2 * mesh.pipeline):
         message = f"schedule = dual_pipe needs an even number of micro-batches, at least 2 x pipeline, not {count}"
         least = 2 * mesh.pipeline * mesh.data * run.micro_batch
         yield Problem(at("run.global_batch"), message, f"`global_batch: {least}` or more, in steps of 2 micro-batches")
 
 
-# --- Rules on what attention can do with a sequence that is cut over devices ---
+# --- attention over cut sequences ---
 
 # Kernels that hand out the log of each row's sum, by which the results of blocks of keys are put together, and that
 # take any number of heads.
@@ -422,17 +415,12 @@ def rings_see_everything(model: Model, parallelism: Parallelism, at: Places) -> 
         return
     field = "context_exchange" if mesh.context_exchange == "ring" else "context_balance"
     for group in model.groups:
-        limit = _limit(group)
-        if limit:
+        window, chunk = group.attention.window, group.attention.chunk
+        if window is not None or chunk is not None:
+            limit = f"window of {window} tokens" if window is not None else f"chunk of {chunk} tokens"
             message = f"{field} = {getattr(mesh, field)}, but layers of `{group.name}` see only a {limit}"
             legal = "`all_gather` or `all_to_all`" if field == "context_exchange" else "`zigzag`"
             yield Problem(at(f"parallelism.{field}"), message, legal)
-
-
-def _limit(group: Group) -> str:
-    if group.attention.window is not None:
-        return f"window of {group.attention.window} tokens"
-    return f"chunk of {group.attention.chunk} tokens" if group.attention.chunk is not None else ""
 
 
 def heads_split_over_context(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -447,7 +435,6 @@ def heads_split_over_context(model: Model, parallelism: Parallelism, at: Places)
             if count % parts and not count % mesh.tensor:
                 message = f"{field} = {count} of `{group.name}` does not split over tensor x context = {parts}"
                 message += " (context_exchange = all_to_all)"
-                each = count // mesh.tensor
-                yield Problem(
-                    at("parallelism.context"), message, f"{divisors(each)}; or `context_exchange: all_gather`"
-                )
+                heads_per_device = count // mesh.tensor
+                help_text = f"{divisors(heads_per_device)}; or `context_exchange: all_gather`"
+                yield Problem(at("parallelism.context"), message, help_text)

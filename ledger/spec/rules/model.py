@@ -1,4 +1,4 @@
-"""Rules on the model, and on the sequences it is trained with."""
+"""Rules on the model, on the sequences it is trained with, and on mixtures of experts."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def rotary_is_even(model: Model, at: Places) -> Iterator[Problem]:
             message = f"rope_head_dim = {group.attention.rope_head_dim} is no even number"
             place = at(f"model.layers.{group.name}.attention.rope_head_dim")
             yield Problem(place, message, "pairs of numbers are rotated")
-        rotated = group.attention.rotary * group.attention.head_dim
+        share, width = group.attention.rotary, group.attention.head_dim
+        rotated = share * width
         if rotated.denominator != 1 or rotated % 2:
-            message = (
-                f"rotary = {float(group.attention.rotary)} of head_dim = {group.attention.head_dim} is no even number"
-            )
+            message = f"rotary = {float(share)} of head_dim = {width} is no even number"
             yield Problem(at(f"model.layers.{group.name}.attention.rotary"), message, "pairs of numbers are rotated")
 
 
@@ -63,25 +62,25 @@ def groups_take_turns(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(place, message, f"groups are {', '.join(names)}")
         return
     layers = sum(group.repeat for group in model.groups)
-    taken = [model.order[layer % len(model.order)] for layer in range(layers)]
+    turns = [model.order[layer % len(model.order)] for layer in range(layers)]
     repeats = {group.name: group.repeat for group in model.groups}
-    dealt = {name: taken.count(name) for name in names}
-    if dealt != repeats:
-        written = " and ".join(str(count) for count in repeats.values())
+    counts = {name: turns.count(name) for name in names}
+    if counts != repeats:
+        repeats_text = " and ".join(str(count) for count in repeats.values())
         if "model.order" not in at.origins:
-            message = f"alternating groups repeat {written} times"
+            message = f"alternating groups repeat {repeats_text} times"
             yield Problem(place, message, "groups that take turns repeat equally often")
             return
-        wanted = ", ".join(f"`{name}` {count}" for name, count in dealt.items())
-        message = f"{layers} layers in this order do not repeat their groups {written} times"
-        yield Problem(place, message, f"in this order: {wanted}")
+        listed = ", ".join(f"`{name}` {count}" for name, count in counts.items())
+        message = f"{layers} layers in this order do not repeat their groups {repeats_text} times"
+        yield Problem(place, message, f"in this order: {listed}")
 
 
 def bare_models_have_no_layers(model: Model, at: Places) -> Iterator[Problem]:
     """A parameter count stands in place of sizes, not beside them."""
-    beside = [key for key in ("d_model", "layers", "vocab") if f"model.{key}" in at.origins]
-    if model.bare and beside:
-        message = f"`parameters` beside {', '.join(f'`{key}`' for key in beside)}: the sizes say how many there are"
+    sizes = [key for key in ("d_model", "layers", "vocab") if f"model.{key}" in at.origins]
+    if model.bare and sizes:
+        message = f"`parameters` beside {', '.join(f'`{key}`' for key in sizes)}: the sizes say how many there are"
         yield Problem(at("model.parameters"), message, "leave `parameters` out; `expect:` can assert it")
 
 
@@ -145,19 +144,17 @@ def heads_begin_at_whole_reads(  # noqa: PLR0913 - a rule names the parts it rea
     narrow = precision.compute in ("bf16", "fp16") and columns % READ
     if serve or not narrow or model.bare or stack.compiled or accelerator.kind != "gpu":
         return
-    whole = PADDED * parallelism.tensor
-    padded = -(-model.vocab // whole) * whole
-    message = (
-        f"the head has {columns} columns on a device, no multiple of {READ}: its matmuls take longer than is predicted"
-    )
+    step = PADDED * parallelism.tensor
+    padded = -(-model.vocab // step) * step
+    message = f"the head has {columns} columns on a device, no multiple of {READ}"
+    message += ": its matmuls take longer than is predicted"
     yield Problem(at("model.vocab"), message, f"pad it, as in `--set model.vocab={padded}`")
 
 
-# --- Rules on mixtures of experts ---
+# --- mixtures of experts ---
 
-ROW_BYTES = (
-    16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
-)
+# Bytes that rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h).
+ROW_BYTES = 16
 
 
 def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -176,10 +173,10 @@ def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]
 def experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Expert parallelism gives every device equally many whole experts of each layer that has some."""
     degree = parallelism.expert
-    if degree > 1 and not _sparse(model):
+    if degree > 1 and not _expert_groups(model):
         message = f"expert = {degree}, but no layer of the model has experts"
         yield Problem(at("parallelism.expert"), message, "leave `expert` out")
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         if group.mlp.experts % degree:
             message = f"experts = {group.mlp.experts} of `{group.name}` do not split over expert = {degree}"
             yield Problem(at("parallelism.expert"), message, divisors(group.mlp.experts))
@@ -188,7 +185,7 @@ def experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterato
 def shared_experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device an equal part of the shared experts."""
     axis, parts = parallelism.cutting("shared_d_ff")
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         if group.mlp.shared_d_ff % parts:
             width = group.mlp.shared_d_ff
             message = f"shared experts {width} wide of `{group.name}` do not split over {axis} = {parts}"
@@ -199,17 +196,17 @@ def fields_belong_to_experts(model: Model, at: Places) -> Iterator[Problem]:
     """Only experts have what says how many there are and how tokens find them."""
     for group in model.groups:
         path = f"model.layers.{group.name}.mlp"
-        given = [
+        stated = [
             key for key in ("experts", "top_k", "router", "shared", "capacity_factor") if f"{path}.{key}" in at.origins
         ]
-        if given and group.mlp.kind != "experts":
-            message = f"{', '.join(f'`{key}`' for key in given)} in `{group.name}`, whose mlp is {group.mlp.kind}"
-            yield Problem(at(f"{path}.{given[0]}"), message, "`kind: experts`, or leave them out")
+        if stated and group.mlp.kind != "experts":
+            message = f"{', '.join(f'`{key}`' for key in stated)} in `{group.name}`, whose mlp is {group.mlp.kind}"
+            yield Problem(at(f"{path}.{stated[0]}"), message, "`kind: experts`, or leave them out")
 
 
 def tokens_find_experts(model: Model, at: Places) -> Iterator[Problem]:
     """A token uses at most all experts, and groups of experts are equal."""
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         experts, path = group.mlp.experts, f"model.layers.{group.name}.mlp"
         if group.mlp.top_k > experts:
             message = f"top_k = {group.mlp.top_k} of `{group.name}`, which has {experts} experts"
@@ -231,14 +228,14 @@ def experts_have_a_kernel(
     model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
 ) -> Iterator[Problem]:
     """Only the kernel over groups of rows takes rows from other devices or padded ones; it needs 16-bit weights."""
-    sparse, name = _sparse(model), kernels.experts
+    sparse, name = _expert_groups(model), kernels.experts
     where, instead = at("kernels.experts"), "`kernels: {experts: grouped_mm}`"
     if sparse and name != "grouped_mm":
         if parallelism.expert > 1:
             yield Problem(where, f"{name} experts do not split over devices (expert = {parallelism.expert})", instead)
         if any(group.mlp.capacity_factor is not None for group in sparse):
             yield Problem(where, f"{name} experts take all tokens that come, and know no capacity", instead)
-    operand = _operand(precision, parallelism)
+    operand = _operand_dtype(precision, parallelism)
     if sparse and name == "grouped_mm" and operand in ("fp32", "tf32"):
         message = f"grouped_mm experts cannot run in {operand}, and autocast casts nothing for them"
         yield Problem(where, message, "`kernels: {experts: batched_mm}`, `zero: 3`, or weights in bf16")
@@ -246,7 +243,7 @@ def experts_have_a_kernel(
 
 def dense_experts_are_scaled_before(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """All experts can run on all tokens where rows of those not chosen are 0 from the beginning."""
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         mlp = group.mlp
         if kernels.experts != "dense" or (mlp.router.scales == "input" and not mlp.bias):
             continue
@@ -257,7 +254,7 @@ def dense_experts_are_scaled_before(model: Model, kernels: Kernels, at: Places) 
 
 def scores_are_zero_or_chosen(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """All experts on all tokens need scores of all of them, of which those not chosen are 0."""
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         scores = group.mlp.router.scores
         if kernels.experts == "dense" and group.mlp.router.scales == "input" and scores != "sigmoid_of_chosen":
             message = f"dense experts of `{group.name}` with scores by {scores}, which only chosen experts have"
@@ -267,7 +264,7 @@ def scores_are_zero_or_chosen(model: Model, kernels: Kernels, at: Places) -> Ite
 
 def scores_reach_the_activation(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """Scores multiply before the last product where it is linear and each row of its operand belongs to one score."""
-    for group in _sparse(model) if kernels.weighing == "activation" else ():
+    for group in _expert_groups(model) if kernels.weighing == "activation" else ():
         mlp, where = group.mlp, at("kernels.weighing")
         if kernels.experts != "grouped_mm":
             message = f"weighing = activation with {kernels.experts} experts of `{group.name}`, which weigh results"
@@ -281,21 +278,20 @@ def rows_are_aligned(
     model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
 ) -> Iterator[Problem]:
     """The kernel over groups of rows reads rows of whole 16 bytes."""
-    if kernels.experts != "grouped_mm" or _operand(precision, parallelism) not in HALF:
+    if kernels.experts != "grouped_mm" or _operand_dtype(precision, parallelism) not in HALF:
         return
-    for group in _sparse(model):
-        own = group.mlp.d_ff // parallelism.tensor
-        for field, width in (("model.d_model", model.d_model), (f"model.layers.{group.name}.mlp.d_ff", own)):
+    for group in _expert_groups(model):
+        d_ff = group.mlp.d_ff // parallelism.tensor
+        for field, width in (("model.d_model", model.d_model), (f"model.layers.{group.name}.mlp.d_ff", d_ff)):
             if width % (ROW_BYTES // 2):
-                message = (
-                    f"grouped_mm experts need rows of whole {ROW_BYTES} bytes, and {field.split('.')[-1]} is {width}"
-                )
+                key = field.split(".")[-1]
+                message = f"grouped_mm experts need rows of whole {ROW_BYTES} bytes, and {key} is {width}"
                 yield Problem(at(field), message, multiples(width, ROW_BYTES // 2))
 
 
 def balance_sees_all_layers(model: Model, parallelism: Parallelism, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """The loss for even use is computed from the logits of all layers, beside the loss itself."""
-    for group in _sparse(model):
+    for group in _expert_groups(model):
         if group.mlp.router.auxiliary_loss and (parallelism.pipeline > 1 or kernels.loss.startswith("chunked")):
             why = f"pipeline = {parallelism.pipeline}" if parallelism.pipeline > 1 else f"{kernels.loss} loss"
             where = at(f"model.layers.{group.name}.mlp.router.auxiliary_loss")
@@ -305,9 +301,9 @@ def balance_sees_all_layers(model: Model, parallelism: Parallelism, kernels: Ker
 
 def imbalance_is_possible(parallelism: Parallelism, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
     """The busiest device has at most all tokens."""
-    given, degree = assumptions.expert_imbalance, parallelism.expert
-    if given > degree > 1:
-        message = f"expert_imbalance = {float(given):g} over expert = {degree} devices"
+    imbalance, degree = assumptions.expert_imbalance, parallelism.expert
+    if imbalance > degree > 1:
+        message = f"expert_imbalance = {float(imbalance):g} over expert = {degree} devices"
         yield Problem(at("assumptions.expert_imbalance"), message, f"the busiest over the average: 1 to {degree}")
 
 
@@ -317,22 +313,22 @@ def imbalance_has_an_effect(
     """Only tokens that travel to experts on other devices, as many as come, make one device busier than another."""
     if assumptions.expert_imbalance == Fraction(1) or model.bare:
         return
-    if not _sparse(model):
+    if not _expert_groups(model):
         message = "expert_imbalance has no effect where no layer has experts"
         yield Problem(at("assumptions.expert_imbalance"), message, "leave it out")
     elif parallelism.expert == 1:
         message = "expert_imbalance has no effect where every device holds all experts"
         yield Problem(at("assumptions.expert_imbalance"), message, "`parallelism: {expert: 8}` splits them")
-    elif all(group.mlp.capacity_factor is not None for group in _sparse(model)):
+    elif all(group.mlp.capacity_factor is not None for group in _expert_groups(model)):
         message = "expert_imbalance has no effect where every expert takes its capacity"
         yield Problem(at("assumptions.expert_imbalance"), message, "`capacity_factor` says how many tokens that is")
 
 
-def _sparse(model: Model) -> tuple[Group, ...]:
+def _expert_groups(model: Model) -> tuple[Group, ...]:
     return tuple(group for group in model.groups if group.mlp.kind == "experts")
 
 
-def _operand(precision: Precision, parallelism: Parallelism) -> str:
+def _operand_dtype(precision: Precision, parallelism: Parallelism) -> str:
     """The dtype in which weights reach a kernel that autocast does not know; FSDP gathers them in the compute dtype."""
-    kept = precision.autocast and parallelism.zero != 3 and not precision.weights.is_stored_only
-    return precision.weights.base if kept else precision.compute
+    stays_stored = precision.autocast and parallelism.zero != 3 and not precision.weights.is_stored_only
+    return precision.weights.base if stays_stored else precision.compute

@@ -44,10 +44,8 @@ def serving_has_axes_of_its_own(serve: Serve | None, parallelism: Parallelism, a
 def sequences_in_flight_are_stated_once(serve: Serve | None, at: Places) -> Iterator[Problem]:
     """Sequences in flight and requests that arrive follow from each other."""
     if serve and (serve.concurrency is None) == (serve.arrival_rate is None):
-        both = (
-            "both `concurrency` and `arrival_rate`" if serve.concurrency else "neither `concurrency` nor `arrival_rate`"
-        )
-        message = f"`serve` states {both}, of which each follows from the other"
+        pair = "both `concurrency` and" if serve.concurrency else "neither `concurrency` nor"
+        message = f"`serve` states {pair} `arrival_rate`, of which each follows from the other"
         yield Problem(at("serve"), message, "one of `concurrency: 64` and `arrival_rate: 4 requests/s`")
 
 
@@ -106,8 +104,8 @@ def served_models_have_layers(serve: Serve | None, model: Model, at: Places) -> 
 def served_models_decode(serve: Serve | None, model: Model, at: Places) -> Iterator[Problem]:
     """What sees a sequence in both directions makes no token after it, and keeps no cache."""
     if serve and model.encodes and not model.encoder_groups:
-        what = "images" if model.image else "a sequence in both directions"
-        message = f"the model reads {what}, and answers no token after token"
+        input_words = "images" if model.image else "a sequence in both directions"
+        message = f"the model reads {input_words}, and answers no token after token"
         yield Problem(at("serve"), message, "`run:` for training; what serves here is a decoder")
 
 

@@ -1,4 +1,4 @@
-"""Rules on what backward rebuilds, and on which weights are trained."""
+"""Rules on training: recomputation, the loss, trained weights, optimizers, number formats, and packed documents."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ COUNTED_POLICIES = {"layers": "layers", "segment": "segments of layers"}
 RECOMPUTE_CHOICES = ("every", "layers", "segment", "components", "keep")
 
 
-# --- recompute ----------------------------------------------------------------------------------
+# --- recomputation ---
 
 
 def recompute_has_one_policy(recompute: Recompute, at: Places) -> Iterator[Problem]:
     """Policies do not add up."""
-    given = [choice for choice in RECOMPUTE_CHOICES if f"recompute.{choice}" in at.origins]
-    if len(given) > 1:
-        message = (
-            f"recompute has {' and '.join(f'`{choice}`' for choice in given)}, but {recompute.policy} is one policy"
-        )
-        yield Problem(at(f"recompute.{given[1]}"), message, f"one of {', '.join(RECOMPUTE_CHOICES)}")
+    stated = [choice for choice in RECOMPUTE_CHOICES if f"recompute.{choice}" in at.origins]
+    if len(stated) > 1:
+        policies = " and ".join(f"`{choice}`" for choice in stated)
+        message = f"recompute has {policies}, but {recompute.policy} is one policy"
+        yield Problem(at(f"recompute.{stated[1]}"), message, f"one of {', '.join(RECOMPUTE_CHOICES)}")
 
 
 def recompute_counts_equal_layers(
@@ -38,38 +37,38 @@ def recompute_counts_equal_layers(
     """Layers are counted, and joined to segments, within one group after the other."""
     if recompute.policy not in COUNTED_POLICIES or len(model.groups) < 2:
         return
-    what = COUNTED_POLICIES[recompute.policy]
+    counted = COUNTED_POLICIES[recompute.policy]
     if model.order:
-        message = f"{what} are recomputed, but the model's groups take turns"
-        yield Problem(
-            at("recompute"), message, "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`"
-        )
+        message = f"{counted} are recomputed, but the model's groups take turns"
+        help_text = "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`"
+        yield Problem(at("recompute"), message, help_text)
     elif parallelism.interleave > 1:
-        message = f"{what} are recomputed in each of {parallelism.interleave} chunks, but the model has several groups"
+        message = f"{counted} are recomputed in each of {parallelism.interleave} chunks"
+        message += ", but the model has several groups"
         yield Problem(at("recompute"), message, "`interleave: 1`, or another policy")
 
 
 def recompute_counts_what_there_is(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
     """No more layers are recomputed than the model has, and every n-th of them is one at least."""
     layers = sum(group.repeat for group in model.groups)
-    asked = max(recompute.layers, recompute.segment, recompute.every)
-    if not model.bare and asked > layers:
-        message = f"{recompute.policy} = {asked}, but the model has {layers} layers"
-        whole = "`every: 1`" if recompute.policy == "every" else "all of them"
-        yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; {whole} is `full`")
+    counted = max(recompute.layers, recompute.segment, recompute.every)
+    if not model.bare and counted > layers:
+        message = f"{recompute.policy} = {counted}, but the model has {layers} layers"
+        all_layers = "`every: 1`" if recompute.policy == "every" else "all of them"
+        yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; {all_layers} is `full`")
 
 
 def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
     """A component is recomputed where a layer has it."""
-    there = {
+    is_there = {
         "experts": any(group.mlp.kind == "experts" for group in model.groups),
         "up_projection": any(group.attention.expanded for group in model.groups),
     }
     for name in recompute.components:
-        if not there.get(name, True) and not model.bare:
-            others = [other for other in ("core", "attention", "mlp", "norm", "activation") if other != name]
+        if not is_there.get(name, True) and not model.bare:
+            existing = [part for part in ("core", "attention", "mlp", "norm", "activation") if part != name]
             message = f"`{name}` is recomputed, but no layer of the model has it"
-            yield Problem(at("recompute.components"), message, f"there are {', '.join(others)}")
+            yield Problem(at("recompute.components"), message, f"there are {', '.join(existing)}")
 
 
 def predictions_are_rebuilt_whole(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
@@ -86,7 +85,7 @@ def counted_matmuls_are_kept(recompute: Recompute, at: Places) -> Iterator[Probl
         yield Problem(at("recompute.matmuls"), message, "add `matmul` to `keep`, or leave `matmuls` out")
 
 
-# --- the loss -----------------------------------------------------------------------------------
+# --- the loss ---
 
 
 def loss_has_parts(model: Model, kernels: Kernels, run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -114,7 +113,7 @@ def fused_linear_runs(model: Model, kernels: Kernels, parallelism: Parallelism, 
         yield Problem(at("kernels.loss"), message, "`loss: chunked` or `loss: fused`")
 
 
-# --- what is trained ----------------------------------------------------------------------------
+# --- trained weights ---
 
 
 def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Problem]:
@@ -131,8 +130,8 @@ def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Prob
     }
     for name in train.names:
         if name not in legal and not model.bare:
-            shown = ", ".join((*MODEL_ENDS, *parts, *groups, f"{groups[0]}/mlp"))
-            yield Problem(at(f"train.{train.kind}"), f"`{name}` is no part of the model", f"parts are {shown}")
+            listed = ", ".join((*MODEL_ENDS, *parts, *groups, f"{groups[0]}/mlp"))
+            yield Problem(at(f"train.{train.kind}"), f"`{name}` is no part of the model", f"parts are {listed}")
 
 
 def something_is_trained(model: Model, train: Train, at: Places) -> Iterator[Problem]:
@@ -166,14 +165,14 @@ def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iter
     if isinstance(lora.rank, Mapping) and set(lora.rank) != set(lora.targets):
         message = f"ranks of {', '.join(lora.rank)}, but targets {', '.join(lora.targets)}"
         yield Problem(at("train.lora.targets"), message, "leave `targets` out: the keys of `rank` are the targets")
-    there = {name for group in model.groups for name in (*group.attention.matrices, *_matrices(group))}
+    matrices = {name for group in model.groups for name in (*group.attention.matrices, *_mlp_matrices(group))}
     for target in train.lora.targets:
-        if target not in there:
+        if target not in matrices:
             message = f"`{target}` is no matrix that a layer of the model could adapt"
-            yield Problem(at("train.lora.targets"), message, f"there are {', '.join(sorted(there))}")
+            yield Problem(at("train.lora.targets"), message, f"there are {', '.join(sorted(matrices))}")
 
 
-def _matrices(group: Group) -> tuple[str, ...]:
+def _mlp_matrices(group: Group) -> tuple[str, ...]:
     if group.mlp.kind == "gated" and group.mlp.fused_gate_up:
         return "gate_up", "down"
     return {"gated": ("gate", "up", "down"), "plain": ("up", "down")}.get(group.mlp.kind, ())
@@ -195,15 +194,15 @@ def frozen_layers_move_alone(
         yield Problem(at("recompute"), message, "`full`, or `train: all`")
 
 
-# --- Rules on optimizers and on quantised operands ---
+# --- optimizers ---
 
 
 def update_exists(optimizer: Optimizer, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """The optimizer has the implementation that the plan names; what the stack prefers gives way by itself."""
-    there = optimizer.implementations()
-    if there and kernels.optimizer not in there:
+    implementations = optimizer.implementations()
+    if implementations and kernels.optimizer not in implementations:
         message = f"{optimizer.title or optimizer.name} has no {kernels.optimizer} update"
-        yield Problem(at("kernels.optimizer"), message, f"it has {', '.join(there)}")
+        yield Problem(at("kernels.optimizer"), message, f"it has {', '.join(implementations)}")
 
 
 def every_weight_is_updated(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
@@ -211,9 +210,9 @@ def every_weight_is_updated(optimizer: Optimizer, at: Places) -> Iterator[Proble
     rule, place = optimizer, "optimizer"
     while rule.otherwise is not None:
         rule, place = rule.otherwise, f"{place}.otherwise"
-    left = [kind for kind in WEIGHT_KINDS if kind not in rule.weights]
-    if left:
-        message = f"nothing updates the {' and '.join(left)}: {rule.title} is for {' and '.join(rule.weights)}"
+    not_updated = [kind for kind in WEIGHT_KINDS if kind not in rule.weights]
+    if not_updated:
+        message = f"nothing updates the {' and '.join(not_updated)}: {rule.title} is for {' and '.join(rule.weights)}"
         yield Problem(at(f"{place}.weights"), message, "`otherwise: adamw` updates the rest")
 
 
@@ -234,7 +233,7 @@ def states_are_of_a_shape(optimizer: Optimizer, at: Places) -> Iterator[Problem]
             yield Problem(at(f"optimizer.states.{name}.scales"), message, "only `shape: whole` is cut into blocks")
 
 
-# --- quantised operands -------------------------------------------------------------------------
+# --- quantised operands ---
 
 ALIGNED = 16  # bytes: torch._scaled_mm and cuBLASLt multiply 8-bit matrices whose sides are multiples of this
 PACKED = {"e2m1": 2}  # elements of a byte
@@ -306,14 +305,14 @@ def recipes_fit_their_scales(precision: Precision, at: Places) -> Iterator[Probl
         yield Problem(at("precision.matmul.scales.history"), message, "leave `history` out, or one scale a tensor")
 
 
-# --- Rules on the formats that parts of a model are stored in ---
+# --- formats of stored weights ---
 
 BASE = "precision.weights.base"
 
 
 def stored_weights_are_frozen(model: Model, precision: Precision, train: Train, at: Places) -> Iterator[Problem]:
     """What is only stored quantised has no gradient (bitsandbytes, Params4bit: `requires_grad=False`)."""
-    if not precision.weights.is_stored_only or train.lora is not None or _leaves_matrices(model, train):
+    if not precision.weights.is_stored_only or train.lora is not None or _freezes_matrices(model, train):
         return
     message = f"weights in {precision.weights.base} cannot be trained, and this plan trains matrices of layers"
     yield Problem(at(BASE), message, "`train: {lora: {rank: 16, targets: [q, v]}}`, or weights in bf16")
@@ -336,13 +335,13 @@ def second_layouts_are_of_lasting_weights(precision: Precision, at: Places) -> I
         yield Problem(at("precision.matmul.turned"), message, "leave `turned` out")
 
 
-def _leaves_matrices(model: Model, train: Train) -> bool:
+def _freezes_matrices(model: Model, train: Train) -> bool:
     """Whether no matrix of a layer is trained."""
     names = set(train.names)
     if train.kind == "only":
         return names <= {*MODEL_ENDS, "attention_norm", "mlp_norm"}
-    whole = {group.name for group in model.groups} <= names
-    return train.kind == "frozen" and (whole or {*LAYER_PARTS[:2]} <= names)
+    all_groups = {group.name for group in model.groups} <= names
+    return train.kind == "frozen" and (all_groups or {*LAYER_PARTS[:2]} <= names)
 
 
 def stored_weights_are_multiplied_wide(
@@ -353,9 +352,8 @@ def stored_weights_are_multiplied_wide(
         return
     base = precision.weights.base
     if precision.matmul is not None:
-        message = (
-            f"weights in {base} are brought back to {precision.compute}, and a matmul recipe would quantise them anew"
-        )
+        message = f"weights in {base} are brought back to {precision.compute}"
+        message += ", and a matmul recipe would quantise them anew"
         yield Problem(at(BASE), message, "leave out `matmul`, or keep weights in bf16")
     kinds = {group.mlp.kind for group in model.groups}
     if "experts" in kinds and kernels.experts == "batched_mm":
@@ -391,7 +389,7 @@ def formats_have_their_parts(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at("precision.weights.experts"), message, "leave it out")
 
 
-# --- Rules on documents that are packed into sequences ---
+# --- packed documents ---
 
 DOCUMENTS = "run.documents"
 
@@ -400,7 +398,8 @@ def documents_fit_their_sequence(run: Run, at: Places) -> Iterator[Problem]:
     """A sequence holds whole documents of several lengths, whose shares are all of them."""
     if run.documents is None or not run.documents.lengths:
         return
-    longest, shares = max(one.tokens for one in run.documents.lengths), sum(o.share for o in run.documents.lengths)
+    longest = max(length.tokens for length in run.documents.lengths)
+    shares = sum(length.share for length in run.documents.lengths)
     if longest > run.seq_len:
         message = f"documents of {longest} tokens do not fit sequences of {run.seq_len}"
         yield Problem(at(f"{DOCUMENTS}.lengths"), message, "state the lengths of the parts that they are cut into")
@@ -426,9 +425,8 @@ def documents_have_a_kernel(
             message = f"packed documents with layers of `{group.name}` that see both directions are not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a causal model")
         if any(custom.mixes for custom in group.written.values()):
-            message = (
-                f"packed documents with a part of `{group.name}` that is written out over a sequence: not modelled"
-            )
+            message = f"packed documents with a part of `{group.name}`"
+            message += " that is written out over a sequence: not modelled"
             yield Problem(at(DOCUMENTS), message, "leave `documents` out, or a kind of attention that is known")
         if group.attention.chunk is not None:
             message = f"packed documents with layers of `{group.name}` that see chunks are not modelled"

@@ -18,13 +18,8 @@ from ledger.spec.reader import LARGEST_TEXT, Node, read
 from ledger.spec.sources import from_file
 
 LONGEST_TITLE = 200
-HEADS = (
-    "ForCausalLM",
-    "LMHeadModel",
-    "ForConditionalGeneration",
-    "ForImageClassification",
-    "Model",
-)  # ends of the names of classes
+# Ends of the names of classes.
+HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model")
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class UnbuiltField:
 
 @dataclass(frozen=True)
 class ConfigModel:
-    """The model of a config.json as a plan has it, and what of the file is not in it."""
+    """The model of a config.json as a plan has it, and the fields of the file that are not in it."""
 
     document: dict[str, Any]
     unbuilt: tuple[UnbuiltField, ...] = ()
@@ -63,21 +58,21 @@ def import_text(text: str, file: str) -> str:
 
 
 def _model(text: str, file: str) -> ConfigModel:
-    whole = _parse(text, file)
-    config, family = _decoder(whole)
-    wrong = problems(family, config)
-    if wrong:
-        raise SpecError(wrong)
+    root = _parse(text, file)
+    config, family = _decoder(root)
+    found_problems = problems(family, config)
+    if found_problems:
+        raise SpecError(found_problems)
     values = all_values(family, config)
     document = family.document(values)
-    name = _title(whole, file, f"{family.depth(values)} layers of {document['d_model']}")
+    name = _title(root, file, f"{family.depth(values)} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
     source += "".join(f"; {words}" for key, words in family.assumed.items() if key not in config.fields)
-    return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt(family, config)))
+    return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt_fields(family, config)))
 
 
-def _unbuilt(family: Family, config: Node) -> Iterator[UnbuiltField]:
-    """What the file states of parts that the architecture does not have, where it states any."""
+def _unbuilt_fields(family: Family, config: Node) -> Iterator[UnbuiltField]:
+    """Fields that count parts which the architecture does not have."""
     for key, node in config.fields.items():
         path, count = family.unbuilt.get(family.aliases.get(key, key)), node.value
         if path and isinstance(count, int) and count:
@@ -90,9 +85,8 @@ def _parse(text: str, file: str) -> Node:
         parsed = json.loads(text, parse_int=float) if len(text) <= LARGEST_TEXT else {}
     except json.JSONDecodeError as error:
         where = Location(file, error.lineno, error.colno)
-        raise SpecError(
-            [Problem(where, f"not valid JSON: {error.msg}", "a config.json as transformers writes it")]
-        ) from error
+        problem = Problem(where, f"not valid JSON: {error.msg}", "a config.json as transformers writes it")
+        raise SpecError([problem]) from error
     except (RecursionError, ValueError) as error:
         raise SpecError([Problem(Location(file), "nested or long beyond reason", "is this the right file?")]) from error
     if not isinstance(parsed, dict):
@@ -101,13 +95,13 @@ def _parse(text: str, file: str) -> Node:
 
 
 def _decoder(config: Node) -> tuple[Node, Family]:
-    """The decoder's own configuration, and what it is."""
+    """The decoder's own configuration, and its family."""
     names = ", ".join((*FAMILIES, *WRAPPED))
     if "model_type" not in config.fields:
         raise SpecError([Problem(config.where, "no `model_type`", f"known are {names}")])
     name = str(config.fields["model_type"].plain())
     if name in WRAPPED:
-        return _within(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
+        return _decoder_node(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
     if name in FAMILIES:
         return config, FAMILIES[name]
     meant = suggestion(name, (*FAMILIES, *WRAPPED))
@@ -115,19 +109,17 @@ def _decoder(config: Node) -> tuple[Node, Family]:
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
 
 
-def _within(config: Node, wrapping: Wrapping) -> Node:
+def _decoder_node(config: Node, wrapping: Wrapping) -> Node:
     """The decoder's own fields in the file of a model of text and more."""
     inner = config.fields.get(wrapping.part, Node(None, config.where))
     if isinstance(inner.value, Mapping):
         names = [name for name in wrapping.outside if name in config.fields and name not in inner.fields]
         return inner.within({name: config.fields[name] for name in names}, {name: config.keys[name] for name in names})
     if wrapping.others:
-        own = {name: node for name, node in config.fields.items() if name not in wrapping.others}
-        return Node(own, config.where, config.keys)
-    name, part = config.fields["model_type"].plain(), wrapping.part
-    raise SpecError(
-        [Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")]
-    )
+        decoder_fields = {name: node for name, node in config.fields.items() if name not in wrapping.others}
+        return Node(decoder_fields, config.where, config.keys)
+    message = f"`{config.fields['model_type'].plain()}` without `{wrapping.part}`"
+    raise SpecError([Problem(config.keys["model_type"], message, "the decoder is described there")])
 
 
 def _title(config: Node, file: str, shape: str) -> str:
@@ -152,13 +144,13 @@ def _architecture(config: Node) -> str:
     return name.removesuffix(head)
 
 
-# --- What speaks against reading a configuration as one of a family ---
+# --- problems of a configuration as one of a family ---
 
 
 def all_values(family: Family, config: Node) -> Values:
     """Every field that shapes the model, the class's default where the file has none."""
-    given = {family.aliases.get(key, key): node.plain() for key, node in config.fields.items()}
-    return {name: given.get(name, known.default) for name, known in family.fields.items()}
+    stated = {family.aliases.get(key, key): node.plain() for key, node in config.fields.items()}
+    return {name: stated.get(name, field.default) for name, field in family.fields.items()}
 
 
 def problems(family: Family, config: Node) -> list[Problem]:
@@ -169,21 +161,18 @@ def problems(family: Family, config: Node) -> list[Problem]:
 def _misfits(family: Family, config: Node) -> Iterator[Problem]:
     for key, node in config.fields.items():
         where, name = config.keys[key], family.aliases.get(key, key)
-        known = None if key in family.ignored else family.fields.get(name) or FIXED.get(name)
+        field = None if key in family.ignored else family.fields.get(name) or FIXED.get(name)
         if name != key and name in config.fields and config.fields[name].plain() != node.plain():
             yield Problem(where, f"`{key}` and `{name}` are one field of {family.config}", "keep one of them")
-        elif known and not known.kind.accepts(node.plain()):
-            yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.kind.must}")
-        elif not known and key not in WITHOUT_EFFECT | family.ignored:
-            yield Problem(where, f"`{key}` is no known field of {family.config}", _meant(family, key))
+        elif field and not field.kind.accepts(node.plain()):
+            yield Problem(where, f"`{key}` is {_short_json(node)}", f"understood is: {field.kind.must}")
+        elif not field and key not in WITHOUT_EFFECT | family.ignored:
+            help_text = suggestion(key, [*family.fields, *family.aliases], 0.8)
+            help_text += "remove it where it changes neither shapes nor dropout; else write the model spec by hand"
+            yield Problem(where, f"`{key}` is no known field of {family.config}", help_text)
 
 
-def _meant(family: Family, key: str) -> str:
-    meant = suggestion(key, [*family.fields, *family.aliases], 0.8)
-    return f"{meant}remove it where it changes neither shapes nor dropout; else write the model spec by hand"
-
-
-def _shown(node: Node) -> str:
+def _short_json(node: Node) -> str:
     text = json.dumps(node.plain(), ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -211,7 +200,7 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
         if message := clash(values):
             yield Problem(written.get(key, config.where), message, f"{family.config} builds no model of it that runs")
     layers = values.get("num_hidden_layers")
-    for key, what in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
+    for key, noun in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
         listed = values.get(key)
         if listed and len(listed) != layers:
-            yield Problem(written[key], f"{len(listed)} {what} for {layers} layers", "one for each layer")
+            yield Problem(written[key], f"{len(listed)} {noun} for {layers} layers", "one for each layer")

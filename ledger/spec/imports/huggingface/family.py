@@ -13,9 +13,8 @@ from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import ConfigField, Term, Values
 from ledger.spec.imports.text import Part, arranged
 
-SHOWN = frozenset(
-    {"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"}
-)  # what a spec states even where it is false
+# What a spec states even where it is false.
+SHOWN = frozenset({"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"})
 OUTSIDE = ("d_model", "vocab", "image", "sound", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec
 AFTER = ("residual_dropout", "residual_scale", "residual_dtype", "multi_token")  # its layers
 LAYER = ("reads", "cross_attention", "attention", "mlp", "norms", "residual")
@@ -71,23 +70,22 @@ class Family:
     of_blocks: bool = False  # whether its layers are blocks, each written out whole
 
     def depth(self, values: Values) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(values["num_hidden_layers"])
 
     def document(self, values: Values) -> Part:
         """The parts of the model spec that these values of all fields describe."""
         terms = [(term, term.read(values)) for term in self.terms if not term.kinds]
-        whole = _nested(terms)
+        outside_layers = _nest_values(terms)
         axes = [pattern.read(values) for pattern in self.patterns]
         kinds = list(zip(*axes, strict=True)) if axes else [()] * values["num_hidden_layers"]
-        names = {each: _name(each, axes) for each in dict.fromkeys(kinds)}
-        parts = {name: self._layer(values, each) for each, name in names.items()}
-        layers = arranged([names[each] for each in kinds], parts, self.stack)
-        return {**_picked(whole, OUTSIDE), **layers, **_picked(whole, AFTER)}
-
-    def _layer(self, values: Values, kinds: Sequence[str]) -> Part:
-        own = [term for term in self.terms if not term.kinds or set(term.kinds) & set(kinds)]
-        return _picked(_nested((term, term.read(values)) for term in own), LAYER)
+        names = {layer_kinds: _group_name(layer_kinds, axes) for layer_kinds in dict.fromkeys(kinds)}
+        parts = {}
+        for layer_kinds, name in names.items():
+            layer_terms = [term for term in self.terms if not term.kinds or set(term.kinds) & set(layer_kinds)]
+            parts[name] = _pick(_nest_values((term, term.read(values)) for term in layer_terms), LAYER)
+        layers = arranged([names[layer_kinds] for layer_kinds in kinds], parts, self.stack)
+        return {**_pick(outside_layers, OUTSIDE), **layers, **_pick(outside_layers, AFTER)}
 
     def configuration(self, model: Model) -> Values:
         """The fields whose values describe a model, as far as this family can say it."""
@@ -95,14 +93,14 @@ class Family:
         for pattern in self.patterns:
             written |= pattern.write([pattern.kind(group) for group in model.layers])
         for term in self.terms:
-            groups = [group for group in model.groups if self._has(group, term)]
+            groups = [group for group in model.groups if self._has_term(group, term)]
             if groups:
-                for name, value in term.write(_value(model, groups[0], term.paths[0])).items():
-                    known = written.get(name)
-                    written[name] = {**known, **value} if isinstance(known, dict) else value
-        return written | {name: of(written) for name, of in self.follows.items()}
+                for name, value in term.write(_model_value(model, groups[0], term.paths[0])).items():
+                    written_before = written.get(name)
+                    written[name] = {**written_before, **value} if isinstance(written_before, dict) else value
+        return written | {name: derive(written) for name, derive in self.follows.items()}
 
-    def _has(self, group: Group, term: Term) -> bool:
+    def _has_term(self, group: Group, term: Term) -> bool:
         return not term.kinds or any(pattern.kind(group) in term.kinds for pattern in self.patterns)
 
 
@@ -120,38 +118,38 @@ class Wrapping:
     others: frozenset[str] = frozenset()
 
 
-def _value(model: Model, group: Group, path: str) -> Any:
-    """What a model has at a path of its spec; of a layer, that of a group."""
+def _model_value(model: Model, group: Group, path: str) -> Any:
+    """The value of a model at a path of its spec; at a path of a layer, that of the group."""
     value: Any = group if path.partition(".")[0] in LAYER else model
     for name in PLACES.get(path, path).split("."):
         value = getattr(value, name, None)
     return float(value) if isinstance(value, Fraction) else value
 
 
-def _name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
+def _group_name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
     """A group's name: the kind of its layers; with a second way to differ also what is unusual of them."""
     further = zip(kinds[1:], axes[1:], strict=True)
     return "_".join((*kinds[:1], *(kind for kind, axis in further if kind not in USUAL and len(set(axis)) > 1)))
 
 
-def _nested(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:
+def _nest_values(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:
     """Values at dotted paths as mappings within mappings, without what the spec language takes by itself."""
-    whole: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for term, value in terms:
         for path in term.paths if value or SHOWN & set(term.paths) else ():
             *outer, last = path.split(".")
-            holder = whole
+            holder = root
             for name in outer:
                 holder = holder.setdefault(name, {})
             holder[last] = value
-    return whole
+    return root
 
 
-def _picked(whole: Part, keys: Sequence[str]) -> Part:
-    return {key: whole[key] for key in keys if key in whole}
+def _pick(part: Part, keys: Sequence[str]) -> Part:
+    return {key: part[key] for key in keys if key in part}
 
 
-# --- Fields that the configurations of many families have in common ---
+# --- fields that many families have in common ---
 
 ROTARY = {
     **fields.rotary_parameters()(rope_parameters=None, rope_scaling=None),
@@ -178,7 +176,7 @@ def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int
 def grouped(
     heads: int | None, d_ff: int, *, head_dim: int | None = None, act: str = "silu", tied: bool = False
 ) -> dict[str, ConfigField]:
-    """What decoders with rotary positions and grouped queries have beside: heads of keys, a feed-forward width.
+    """Further fields of decoders with rotary positions and grouped queries: heads of keys, a feed-forward width.
 
     `heads` of None: as many as of queries. A class that puts a number for `head_dim` takes no null.
     """

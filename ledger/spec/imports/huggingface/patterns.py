@@ -1,4 +1,4 @@
-"""How layers of a model differ: the kind of each of them, from a configuration and back."""
+"""Patterns in which layers differ: the kind of each layer, from a configuration and back."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _all_but_every(values: Values, period: int) -> Sequence[str]:
     return values["layer_types"] or ["sliding_attention" if layer % period else "full_attention" for layer in layers]
 
 
-def _are_off(values: Values) -> bool:
+def _windows_are_off(values: Values) -> bool:
     """Whether Qwen's windows are switched off, whatever the type of each layer."""
     return not (values["use_sliding_window"] and values["sliding_window"])
 
 
-def _lower(values: Values) -> Sequence[str]:
-    """As Qwen2-MoE states windows: by the type of each layer, or in every second one up to one (its config)."""
-    if _are_off(values):
+def _windows_below(values: Values) -> Sequence[str]:
+    """Layer types as Qwen2-MoE states windows: layer by layer, or in every second one up to one (its config)."""
+    if _windows_are_off(values):
         return _full(values)
     windows = values["max_window_layers"]
     return values["layer_types"] or [
@@ -56,9 +56,9 @@ def _lower(values: Values) -> Sequence[str]:
     ]
 
 
-def _upper(values: Values) -> Sequence[str]:
-    """As Qwen states windows: by the type of each layer, or in all layers from one on."""
-    if _are_off(values):
+def _windows_above(values: Values) -> Sequence[str]:
+    """Layer types as Qwen states windows: layer by layer, or in all layers from one on."""
+    if _windows_are_off(values):
         return _full(values)
     below = min(values["max_window_layers"], values["num_hidden_layers"])
     above = values["num_hidden_layers"] - below
@@ -68,8 +68,8 @@ def _upper(values: Values) -> Sequence[str]:
 EVERY_OTHER = sliding(lambda values: _all_but_every(values, 2))
 EVERY_OTHER_IF_ANY = sliding(lambda values: _all_but_every(values, 2) if values["sliding_window"] else _full(values))
 ALL_BUT_EVERY = sliding(lambda values: _all_but_every(values, values["sliding_window_pattern"]))
-UPPER = sliding(_upper, "use_sliding_window")
-LOWER = sliding(_lower, "use_sliding_window")
+UPPER = sliding(_windows_above, "use_sliding_window")
+LOWER = sliding(_windows_below, "use_sliding_window")
 
 
 def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Sequence[str]], Values]) -> LayerPattern:
@@ -82,12 +82,12 @@ def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Se
     return LayerPattern(read, lambda group: "experts" if group.mlp.experts else "dense", write)
 
 
-def _every(values: Values, step: int) -> set[int]:
+def _every_nth(values: Values, step: int) -> set[int]:
     return set(range(step - 1, values["num_hidden_layers"], step))
 
 
-def _places(kinds: Sequence[str], kind: str) -> list[int]:
-    return [layer for layer, one in enumerate(kinds) if one == kind]
+def _layers_of_kind(kinds: Sequence[str], kind: str) -> list[int]:
+    return [layer for layer, layer_kind in enumerate(kinds) if layer_kind == kind]
 
 
 # DeepSeek: the first layers are dense. Without experts nobody chooses any, and the field has no default.
@@ -100,17 +100,17 @@ AFTER_DENSE = among_dense(
 )
 # Qwen: every n-th layer has experts, those aside that are named.
 EVERY_STEP = among_dense(
-    lambda values: _every(values, values["decoder_sparse_step"]) - set(values["mlp_only_layers"] or ()),
-    lambda kinds: {"mlp_only_layers": _places(kinds, "dense")},
+    lambda values: _every_nth(values, values["decoder_sparse_step"]) - set(values["mlp_only_layers"] or ()),
+    lambda kinds: {"mlp_only_layers": _layers_of_kind(kinds, "dense")},
 )
 # Llama 4: the layers that are named, or every n-th.
 NAMED_OR_EVERY = among_dense(
     lambda values: (
-        _every(values, values["interleave_moe_layer_step"])
+        _every_nth(values, values["interleave_moe_layer_step"])
         if values["moe_layers"] is None
         else set(values["moe_layers"])
     ),
-    lambda kinds: {"moe_layers": _places(kinds, "experts")},
+    lambda kinds: {"moe_layers": _layers_of_kind(kinds, "experts")},
 )
 
 # Qwen3-Next: layers that keep a state, but for every n-th.
@@ -130,20 +130,21 @@ LINEAR = LayerPattern(
 )
 
 # Llama 4: whether a layer rotates, and whether its attention stays within a chunk.
-_SEEN = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
+_CHUNK_KINDS = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
 
 
 def _read_chunks(values: Values) -> Sequence[str]:
-    """The same layers do both, unless they are named."""
+    """The kind of each layer: the same layers rotate and are chunked, unless the file names them."""
     layers, interval = values["num_hidden_layers"], values["no_rope_layer_interval"]
     rotates = values["no_rope_layers"] or [(layer + 1) % interval for layer in range(layers)]
-    types = values["layer_types"] or ["chunked_attention" if one else "full_attention" for one in rotates[:layers]]
-    return [_SEEN[bool(one), kind == "chunked_attention"] for one, kind in zip(rotates, types, strict=False)]
+    types = values["layer_types"] or ["chunked_attention" if turn else "full_attention" for turn in rotates[:layers]]
+    pairs = zip(rotates, types, strict=False)
+    return [_CHUNK_KINDS[bool(turn), kind == "chunked_attention"] for turn, kind in pairs]
 
 
 CHUNKS = LayerPattern(
     read=_read_chunks,
-    kind=lambda group: _SEEN[group.attention.rotary > 0, group.attention.chunk is not None],
+    kind=lambda group: _CHUNK_KINDS[group.attention.rotary > 0, group.attention.chunk is not None],
     write=lambda kinds: {
         "no_rope_layers": [int(kind in ("local", "rotary")) for kind in kinds],
         "layer_types": ["chunked_attention" if kind in ("local", "chunked") else "full_attention" for kind in kinds],

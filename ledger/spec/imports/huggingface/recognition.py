@@ -1,8 +1,8 @@
-"""Which family of transformers a model is of: the one whose configuration, read again, is the same model."""
+"""The family of transformers that a model is of: the one whose configuration, read again, is the same model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,18 +14,11 @@ from ledger.spec.imports.huggingface.families import FAMILIES
 from ledger.spec.imports.huggingface.family import PLACES, Family
 from ledger.spec.imports.huggingface.terms import Values
 from ledger.spec.problems import Location
-from ledger.spec.reader import Node
+from ledger.spec.reader import as_node
 
-UNCOMPARED = (
-    "name",
-    "title",
-    "groups",
-    "order",
-    "max_seq_len",
-    "repeat",
-    "softmax",
-    "like",
-)  # of no class, or without a shape
+NOWHERE = Location("")  # of values that stand in no file
+# Of no class, or without a shape.
+UNCOMPARED = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax", "like")
 
 
 @dataclass(frozen=True)
@@ -59,31 +52,23 @@ def nearest_family(model: Model) -> FamilyMatch:
 
 def model_of(family: Family, configuration: Values) -> Model:
     """The model that a configuration describes, through the spec that the import makes of it."""
-    values = all_values(family, _node(configuration))
-    return part_of(Model, _node(family.document(values)), family.architecture)
+    values = all_values(family, as_node(configuration, NOWHERE))
+    return part_of(Model, as_node(family.document(values), NOWHERE), family.architecture)
 
 
 def _match(name: str, family: Family, model: Model) -> FamilyMatch:
     configuration = family.configuration(model)
-    refused = tuple(problem.message for problem in problems(family, _node(configuration)))
+    refused = tuple(problem.message for problem in problems(family, as_node(configuration, NOWHERE)))
     differences = () if refused else tuple(_differences(model, model_of(family, configuration)))
     return FamilyMatch(name, family, configuration, refused, differences)
 
 
-def _node(value: Any) -> Node:
-    """A plain value as a node of no file."""
-    nowhere = Location("")
-    if isinstance(value, Mapping):
-        return Node({key: _node(one) for key, one in value.items()}, nowhere, dict.fromkeys(value, nowhere))
-    return Node(tuple(map(_node, value)) if isinstance(value, list) else value, nowhere)
-
-
-def _differences(model: Model, other: Model) -> Iterator[str]:
-    """What a model has where a second one has something else, by the paths of a spec."""
+def _differences(model: Model, described: Model) -> Iterator[str]:
+    """The values of a model that differ from those of a second one, by the paths of a spec."""
     spelt = {place: path for path, place in PLACES.items()}
-    layers = dict.fromkeys(zip(_names(model), _names(other), strict=True))
-    ours, theirs = _groups(model), _groups(other)
-    pairs = [(dict(_facts(model)), dict(_facts(other))), *((ours[name], theirs[again]) for name, again in layers)]
+    layers = dict.fromkeys(zip(_names(model), _names(described), strict=True))
+    ours, theirs = _groups(model), _groups(described)
+    pairs = [(dict(_facts(model)), dict(_facts(described))), *((ours[name], theirs[again]) for name, again in layers)]
     differing = {
         path: ours.get(path)
         for ours, theirs in pairs
@@ -116,6 +101,6 @@ def _facts(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if not is_dataclass(value):
         yield path.removeprefix("."), value
         return
-    for each in fields(value):
-        if each.name not in UNCOMPARED:
-            yield from _facts(getattr(value, each.name), f"{path}.{each.name}")
+    for field in fields(value):
+        if field.name not in UNCOMPARED:
+            yield from _facts(getattr(value, field.name), f"{path}.{field.name}")

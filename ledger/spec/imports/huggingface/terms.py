@@ -1,4 +1,4 @@
-"""What a configuration says of a model, term by term, each read both ways: config.json to spec, spec to config.json."""
+"""The terms of a configuration, each read both ways: config.json to spec, spec to config.json."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def same(name: str, *paths: str) -> Term:
 
 
 def fixed(part: str, **values: Any) -> tuple[Term, ...]:
-    """What a part of every model of a family has, whatever its configuration; part "" is the layer itself."""
+    """Values that a part of every model of a family has, whatever its configuration; part "" is the layer itself."""
     return tuple(
         derived(f"{part}.{name}" if part else name, lambda _, value=value: value)  # type: ignore[misc]
         for name, value in values.items()
@@ -40,7 +40,7 @@ def fixed(part: str, **values: Any) -> tuple[Term, ...]:
 
 
 def derived(path: str, read: Callable[[Values], Any]) -> Term:
-    """What follows from fields that other terms write."""
+    """A value that follows from fields which other terms write."""
     return Term((path,), read, lambda _: {})
 
 
@@ -61,11 +61,11 @@ def switched(switch: str, name: str, path: str) -> Term:
     )
 
 
-def activation(name: str = "hidden_act", path: str = "mlp.activation", **others: str) -> Term:
+def activation(name: str = "hidden_act", path: str = "mlp.activation", **further_names: str) -> Term:
     """A nonlinearity under transformers' name; `others` are names that mean something else to a family."""
-    known = {**ACTIVATIONS, **others}
+    meanings = {**ACTIVATIONS, **further_names}
     written = {"gelu_tanh": "gelu_pytorch_tanh"}
-    return Term((path,), lambda values: known[values[name]], lambda value: {name: written.get(value, value)})
+    return Term((path,), lambda values: meanings[values[name]], lambda value: {name: written.get(value, value)})
 
 
 def of(kinds: str, *terms: Term) -> tuple[Term, ...]:
@@ -73,7 +73,7 @@ def of(kinds: str, *terms: Term) -> tuple[Term, ...]:
     return tuple(replace(term, kinds=tuple(kinds.split())) for term in terms)
 
 
-# What is not of a layer.
+# Terms outside of layers.
 OUTSIDE = (
     same("hidden_size", "d_model"),
     same("vocab_size", "vocab"),
@@ -82,9 +82,9 @@ OUTSIDE = (
 )
 
 
-def norms(kind: str, place: str = "pre", **others: bool) -> tuple[Term, ...]:
+def norms(kind: str, place: str = "pre", **options: bool) -> tuple[Term, ...]:
     """All norms of a family, and where a layer has them."""
-    return (*fixed("norm", kind=kind, **others), *fixed("", norms=place))
+    return (*fixed("norm", kind=kind, **options), *fixed("", norms=place))
 
 
 # Heads of attention: as many of keys as of queries where nothing is said, as wide as fit into the stream.
@@ -145,11 +145,11 @@ def experts(width: str, count: str, nonlinearity: Term | None = None) -> tuple[T
 
 
 def router(**parts: str | bool) -> tuple[Term, ...]:
-    """What every router of a family has."""
+    """Values that every router of a family has."""
     return fixed("mlp.router", **parts)
 
 
-# --- Fields of a Hugging Face config.json ---
+# --- fields of a config.json ---
 
 # Names in transformers' ACT2FN -> names in a model spec.
 ACTIVATIONS = {
@@ -171,7 +171,7 @@ CHUNKED = ("full_attention", "chunked_attention")
 
 @dataclass(frozen=True)
 class FieldKind:
-    """What fields of a kind may hold."""
+    """The values that fields of a kind may have."""
 
     accepts: Callable[[Any], bool]
     must: str
@@ -181,7 +181,7 @@ class FieldKind:
         return {name: ConfigField(default, self) for name, default in defaults.items()}
 
     def or_null(self) -> FieldKind:
-        """The same where null is a value too."""
+        """The kind of fields that may also be null."""
         return FieldKind(lambda value: value is None or self.accepts(value), f"{self.must}, or null")
 
 
@@ -197,17 +197,18 @@ def wholes(least: int = 0, most: int | None = None) -> FieldKind:
     """Whole numbers from `least` to `most`."""
     greatest = most or LARGEST
     return FieldKind(
-        lambda value: _is_whole(value) and least <= value <= greatest, f"a whole number from {least} to {greatest}"
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= greatest,
+        f"a whole number from {least} to {greatest}",
     )
 
 
-def layer_types(*known: str) -> FieldKind:
+def layer_types(*kinds: str) -> FieldKind:
     """The kind of every layer, or null."""
 
     def accepts(value: Any) -> bool:
-        return value is None or (isinstance(value, list) and all(kind in known for kind in value))
+        return value is None or (isinstance(value, list) and all(kind in kinds for kind in value))
 
-    return FieldKind(accepts, f"a list of {' and '.join(known)}")
+    return FieldKind(accepts, f"a list of {' and '.join(kinds)}")
 
 
 def rotary_parameters(*, partial: bool = False) -> FieldKind:
@@ -215,16 +216,12 @@ def rotary_parameters(*, partial: bool = False) -> FieldKind:
 
     def accepts(value: Any) -> bool:
         rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
-        known = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
+        is_sound = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
         of_kinds = [value[kind] for kind in SLIDING if kind in value] if isinstance(value, dict) else []
-        known = known and all(isinstance(one, dict) and _is_number(one.get("rope_theta", 1)) for one in of_kinds)
-        return value is None or (isinstance(value, dict) and known)
+        is_sound = is_sound and all(isinstance(row, dict) and _is_number(row.get("rope_theta", 1)) for row in of_kinds)
+        return value is None or (isinstance(value, dict) and is_sound)
 
     return FieldKind(accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
@@ -260,8 +257,8 @@ of_any_kind = FieldKind(lambda _: True, "anything")
 def only(*values: object) -> ConfigField:
     """A field of which these values are understood, the first being that of an absent one."""
 
-    def accepts(given: Any) -> bool:
-        return any(type(given) is type(value) and given == value for value in values)
+    def accepts(stated: Any) -> bool:
+        return any(type(stated) is type(value) and stated == value for value in values)
 
     return ConfigField(values[0], FieldKind(accepts, " or ".join(json.dumps(value) for value in values)))
 
@@ -278,7 +275,7 @@ FIXED: Mapping[str, ConfigField] = {
     "quantization_config": ConfigField(
         None,
         FieldKind(
-            lambda given: given is None, "null; remove it, and say in a plan's `precision` what weights are stored in"
+            lambda value: value is None, "null; remove it, and say in a plan's `precision` what weights are stored in"
         ),
     ),
     "auto_map": only(None),

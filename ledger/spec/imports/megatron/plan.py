@@ -1,4 +1,4 @@
-"""The plan that Megatron-LM's arguments describe: layout, batches, dtypes, kernels."""
+"""The plan that Megatron-LM's arguments describe (layout, batches, dtypes, kernels), and its model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ def plan(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parts of a plan, and those that it needs and the arguments do not state."""
     replica = devices_of_copy(values)
-    known = devices or stated_devices(values, variables)
-    whole = -(-replica // NODE) * NODE
-    devices = known if known and known % replica == 0 else whole if whole % replica == 0 else replica
+    stated_count = devices or stated_devices(values, variables)
+    whole_nodes = -(-replica // NODE) * NODE
+    devices = whole_nodes if whole_nodes % replica == 0 else replica
+    if stated_count and stated_count % replica == 0:
+        devices = stated_count
     data = max(devices // replica, 1)
     run, open_run = _run(values, data)
     stated_parts = {
@@ -106,13 +108,13 @@ def _recompute(values: Values) -> Any:
     return "full" if count == 1 else {"segment": count}
 
 
-def _local(values: Values) -> bool:
+def _is_local(values: Values) -> bool:
     return bool(values["transformer-impl"] == "local")
 
 
 def _stack(values: Values) -> Any:
     """The stack, without what the script leaves off: Megatron-LM hides nothing that no argument asks it to."""
-    if _local(values):
+    if _is_local(values):
         return "megatron-lm-2022"
     sharded = values["use-distributed-optimizer"]
     off = {
@@ -120,33 +122,29 @@ def _stack(values: Values) -> Any:
         "data": None if values["overlap-grad-reduce"] else "none",
         "gather": None if values["overlap-param-gather"] or not sharded else "none",
     }
-    sums = None if values["cross-entropy-loss-fusion"] and not _by_engine(values) else _loss_sums(values)
+    sums = "gathered" if _is_engine_loss(values) else None if values["cross-entropy-loss-fusion"] else "apart"
     changed = stated(overlap=stated(**off) or None, loss_sums=sums)
     return {"base": "megatron-te-2024", **changed} if changed else "megatron-te-2024"
 
 
-def _by_engine(values: Values) -> bool:
+def _is_engine_loss(values: Values) -> bool:
     """Whether Transformer Engine's kernel computes the loss."""
     return bool(values["cross-entropy-loss-fusion"]) and values["cross-entropy-fusion-impl"] == "te"
-
-
-def _loss_sums(values: Values) -> str:
-    return "gathered" if _by_engine(values) else "apart"
 
 
 def _kernels(values: Values) -> Mapping[str, str]:
     """Kernels that arguments choose; those of Transformer Engine's stack are fused where nothing says otherwise."""
     backend = "flash" if values["use-flash-attn"] else values["attention-backend"]
-    engine = not _local(values)
+    engine = not _is_local(values)
     return stated(
         attention=KERNELS.get(backend, "fused_softmax" if engine and _precision(values) == "fp32" else None),
-        loss="fused" if engine and _by_engine(values) else None,
+        loss="fused" if engine and _is_engine_loss(values) else None,
         rotary="eager" if engine and values["no-rope-fusion"] else None,
         activation="fused" if engine and values["no-bias-swiglu-fusion"] else None,
     )
 
 
-# --- The model that Megatron-LM's arguments describe ---
+# --- the model ---
 
 
 def model(values: Values, title: str) -> dict[str, Any]:
@@ -156,7 +154,7 @@ def model(values: Values, title: str) -> dict[str, Any]:
     layer = values["normalization"] == "LayerNorm"
     parts = {
         name: {"attention": _attention(values, positions), "mlp": mlp, "norms": "pre"}
-        for name, mlp in (("dense", _dense(values)), ("experts", _experts(values)))
+        for name, mlp in (("dense", _dense_mlp(values)), ("experts", _expert_mlp(values)))
         if mlp
     }
     return {
@@ -207,7 +205,8 @@ def _attention(values: Values, positions: str) -> Part:
             **stated(out_bias=biased, dropout=values["attention-dropout"]),
         }
     groups = values["num-query-groups"] if values["group-query-attention"] else None
-    window = values["window-size"]
+    window, share = values["window-size"], values["rotary-percent"]
+    rotary = (int(share) if share == int(share) else share) if positions == "rope" else 0
     return {
         "heads": heads,
         "kv_heads": groups or heads,
@@ -215,7 +214,7 @@ def _attention(values: Values, positions: str) -> Part:
         **stated(fused_qkv=groups in (None, heads) and not values["qk-layernorm"]),
         **biases,
         **stated(
-            rotary=_short(values["rotary-percent"]) if positions == "rope" else 0,
+            rotary=rotary,
             qk_norm="head" if values["qk-layernorm"] else None,
             sinks=values["softmax-type"] == "learnable",
             window=int(window.strip("()").split(",")[0]) + 1 if window else None,
@@ -223,7 +222,7 @@ def _attention(values: Values, positions: str) -> Part:
     }
 
 
-def _dense(values: Values) -> Part:
+def _dense_mlp(values: Values) -> Part:
     gated, width = values["swiglu"], values["ffn-hidden-size"]
     if width is None:  # a gated layer of as many parameters as four times the width, in steps of 64
         width = values["hidden-size"] * 8 // 3 // 64 * 64 if gated else 4 * values["hidden-size"]
@@ -236,7 +235,7 @@ def _dense(values: Values) -> Part:
     }
 
 
-def _experts(values: Values) -> Part | None:
+def _expert_mlp(values: Values) -> Part | None:
     if not values["num-experts"]:
         return None
     scores = values["moe-router-score-function"]
@@ -245,8 +244,8 @@ def _experts(values: Values) -> Part | None:
     shared = values["moe-shared-expert-intermediate-size"]
     return {
         "kind": "experts",
-        "d_ff": values["moe-ffn-hidden-size"] or _dense(values)["d_ff"],
-        "activation": _dense(values)["activation"],
+        "d_ff": values["moe-ffn-hidden-size"] or _dense_mlp(values)["d_ff"],
+        "activation": _dense_mlp(values)["activation"],
         "experts": values["num-experts"],
         "top_k": values["moe-router-topk"],
         "router": {
@@ -263,7 +262,7 @@ def _experts(values: Values) -> Part | None:
 
 
 def _kinds(values: Values) -> list[str]:
-    """Which layers have experts: every n-th, from the first on, or those that a list marks."""
+    """The kind of each layer: every n-th has experts, from the first on, or those that a list marks."""
     layers = values["num-layers"]
     if not values["num-experts"]:
         return ["dense"] * layers
@@ -276,31 +275,27 @@ def _kinds(values: Values) -> list[str]:
 def layer_marks(text: str) -> list[Any]:
     """A list that is written with + and *, such as [0]*3+[1]*58; raises ValueError for anything else."""
     try:
-        found = _listed(ast.parse(text.strip(), mode="eval").body)
+        marks = _evaluate_list(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:
         raise ValueError(str(error)) from error
-    if not isinstance(found, list):
+    if not isinstance(marks, list):
         raise ValueError("no list")  # noqa: TRY004 - of a text
-    return found
+    return marks
 
 
-def _listed(node: ast.expr) -> Any:
+def _evaluate_list(node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp):
-        left, right = _listed(node.left), _listed(node.right)
+        left, right = _evaluate_list(node.left), _evaluate_list(node.right)
         if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
             return left + right
         lengths = [len(side) if isinstance(side, list) else side for side in (left, right)]
-        whole = all(isinstance(length, int) for length in lengths)
-        if isinstance(node.op, ast.Mult) and isinstance(left, list) != isinstance(right, list) and whole:
+        are_whole = all(isinstance(length, int) for length in lengths)
+        if isinstance(node.op, ast.Mult) and isinstance(left, list) != isinstance(right, list) and are_whole:
             if lengths[0] * lengths[1] <= DEEPEST:
                 return left * right
             raise ValueError("a list beyond reason")
     elif isinstance(node, ast.List):
-        return [_listed(item) for item in node.elts]
+        return [_evaluate_list(item) for item in node.elts]
     elif isinstance(node, ast.Constant):
         return node.value
     raise ValueError("no sum of lists")
-
-
-def _short(value: float) -> float | int:
-    return int(value) if value == int(value) else value

@@ -63,66 +63,66 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
 
     `devices`: how many run it, where the script does not say.
     """
-    given, variables = arguments(text, file)
-    latest = {ALIASES.get(argument.name, argument.name): argument for argument in given}
-    problems = list(_problems(latest, file))
+    parsed, variables = arguments(text, file)
+    latest = {ALIASES.get(argument.name, argument.name): argument for argument in parsed}
+    problems = list(_argument_problems(latest, file))
     if problems:
         raise SpecError(problems)
-    values = {
-        name: _value(latest[name], kind) if name in latest else default for name, (kind, default) in UNDERSTOOD.items()
-    }
+    values: dict[str, Any] = {}
+    for name, (kind, default) in UNDERSTOOD.items():
+        values[name] = _read_value(latest[name], kind) if name in latest else default
     title = Path(file).stem
     script = ParsedScript(values, {name: argument.where for name, argument in latest.items()}, variables, title, file)
     conflicts = list(_conflicts(script))
     if conflicts:
         raise SpecError(conflicts)
     shape = model(script.values, title)
-    twice = tuple(_given_twice(given))
+    twice = tuple(_repeated_arguments(parsed))
     if not as_plan:
         return ImportedSpec(model_text({"spec": "ledger/1", **shape}), twice)
-    made = plan_text(*plan(script.values, shape, variables, title, devices))
-    return ImportedSpec(made, (*twice, *_not_carried(latest), *_taken_otherwise(script, devices)))
+    plan_yaml = plan_text(*plan(script.values, shape, variables, title, devices))
+    return ImportedSpec(plan_yaml, (*twice, *_arguments_left_out(latest), *_reinterpreted_arguments(script, devices)))
 
 
-def _given_twice(given: Iterable[Argument]) -> Iterator[Problem]:
+def _repeated_arguments(parsed: Iterable[Argument]) -> Iterator[Problem]:
     """Arguments that are understood and have several values, of which the last holds."""
     first: dict[str, Argument] = {}
-    for argument in given:
+    for argument in parsed:
         name = ALIASES.get(argument.name, argument.name)
-        before = first.setdefault(name, argument)
-        if name in UNDERSTOOD and before.value != argument.value:
-            message = f"`--{name}` was `{before.value}` in line {before.where.line}; this one holds: `{argument.value}`"
+        old = first.setdefault(name, argument)
+        if name in UNDERSTOOD and old.value != argument.value:
+            message = f"`--{name}` was `{old.value}` in line {old.where.line}; this one holds: `{argument.value}`"
             yield Problem(argument.where, message, "the last of a command holds; take away what is of another command")
 
 
-def _not_carried(given: Mapping[str, Argument]) -> Iterator[Problem]:
+def _arguments_left_out(latest: Mapping[str, Argument]) -> Iterator[Problem]:
     """Every argument that may change a total and is not in the plan, with its place."""
-    for name, argument in given.items():
+    for name, argument in latest.items():
         unrelated = name in WITHOUT_EFFECT or name.removeprefix("no-").startswith(UNRELATED)
         if name not in UNDERSTOOD and not unrelated:
             yield Problem(argument.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
 
 
-def _taken_otherwise(script: ParsedScript, devices: int) -> Iterator[Problem]:
-    """Arguments that Megatron-LM itself does not heed, or that the plan takes otherwise."""
+def _reinterpreted_arguments(script: ParsedScript, devices: int) -> Iterator[Problem]:
+    """Arguments that Megatron-LM itself ignores, or that the plan has other values for."""
     values = script.values
-    known, replica = devices or stated_devices(values, script.variables), devices_of_copy(values)
-    if known % replica:
-        message = f"tensor x pipeline x context = {replica}, which does not divide {known} devices: the plan has others"
+    count, replica = devices or stated_devices(values, script.variables), devices_of_copy(values)
+    if count % replica:
+        message = f"tensor x pipeline x context = {replica}, which does not divide {count} devices: the plan has others"
         key = next((name for name in MESH if name in script.places), MESH[0])
-        yield Problem(script.where(key), message, multiples(known, replica))
+        yield Problem(script.where(key), message, multiples(count, replica))
     if values["sequence-parallel"] and values["tensor-model-parallel-size"] == 1:
         message = "`--sequence-parallel` without tensor parallelism: Megatron-LM switches it off, and so does the plan"
         yield Problem(script.places["sequence-parallel"], message, "`--tensor-model-parallel-size` of 2 or more")
 
 
-def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
-    """Arguments that are missing, not understood, or hold what theirs cannot."""
-    missing = [f"--{name}" for name in NEEDED if name not in given]
+def _argument_problems(latest: Mapping[str, Argument], file: str) -> Iterator[Problem]:
+    """Arguments that are missing, not understood, or have a value that theirs cannot be."""
+    missing = [f"--{name}" for name in NEEDED if name not in latest]
     if missing:
         message = f"no {', '.join(missing)}"
         yield Problem(Location(file), message, "a script or a file with the arguments of Megatron-LM's pretrain_gpt.py")
-    for name, argument in given.items():
+    for name, argument in latest.items():
         if name in REFUSED:
             yield Problem(argument.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
         elif name in UNDERSTOOD:
@@ -136,42 +136,30 @@ def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
 def _misfits(argument: Argument, kind: str) -> Iterator[Problem]:
     if kind == SWITCH:
         return
-    fits = {WHOLE: r"[0-9]{1,15}", NUMBER: r"[0-9]{1,15}(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?|\.[0-9]+"}.get(
-        kind, r"[^$`]+"
-    )
-    if not re.fullmatch(fits, argument.value):
-        message = f"`--{argument.name}` is `{' '.join(argument.values)}`"
-        unset = "$" in argument.value
-        yield Problem(
-            argument.where,
-            message,
-            "the script does not set this variable, or branches set it to several values"
-            if unset
-            else f"{kind} is due",
-        )
-    elif argument.name in CHOICES and argument.value not in CHOICES[argument.name]:
-        yield Problem(
-            argument.where,
-            f"`--{argument.name}` is `{argument.value}`",
-            f"understood is {', '.join(CHOICES[argument.name])}",
-        )
-    elif kind == WHOLE and int(argument.value) > MOST.get(argument.name, LARGEST):
-        yield Problem(
-            argument.where, f"`--{argument.name}` is `{argument.value}`", f"at most {MOST.get(argument.name, LARGEST)}"
-        )
-    elif kind == WHOLE and argument.name in DIVISORS and not int(argument.value):
-        yield Problem(argument.where, f"`--{argument.name}` is `{argument.value}`", "at least 1")
+    name, text, help_text = argument.name, argument.value, ""
+    forms = {WHOLE: r"[0-9]{1,15}", NUMBER: r"[0-9]{1,15}(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?|\.[0-9]+"}
+    if not re.fullmatch(forms.get(kind, r"[^$`]+"), text):
+        unset = "the script does not set this variable, or branches set it to several values"
+        text, help_text = " ".join(argument.values), unset if "$" in text else f"{kind} is due"
+    elif name in CHOICES and text not in CHOICES[name]:
+        help_text = f"understood is {', '.join(CHOICES[name])}"
+    elif kind == WHOLE and int(text) > MOST.get(name, LARGEST):
+        help_text = f"at most {MOST.get(name, LARGEST)}"
+    elif kind == WHOLE and name in DIVISORS and not int(text):
+        help_text = "at least 1"
+    if help_text:
+        yield Problem(argument.where, f"`--{name}` is `{text}`", help_text)
 
 
-def _value(argument: Argument, kind: str) -> Any:
+def _read_value(argument: Argument, kind: str) -> Any:
     if kind == SWITCH:
         return True
-    return (
-        int(argument.value) if kind == WHOLE else float(argument.value) if kind == NUMBER else " ".join(argument.values)
-    )
+    if kind == WHOLE:
+        return int(argument.value)
+    return float(argument.value) if kind == NUMBER else " ".join(argument.values)
 
 
-def _marks_fit(frequency: str, layers: int) -> bool:
+def _marks_every_layer(frequency: str, layers: int) -> bool:
     """Whether a frequency says of every layer whether it has experts."""
     if re.fullmatch(r"[0-9]{1,9}", frequency):
         return int(frequency) > 0
@@ -189,7 +177,7 @@ def _conflicts(script: ParsedScript) -> Iterator[Problem]:
     if values["bf16"] and values["fp16"]:
         yield Problem(where("fp16"), "both `--bf16` and `--fp16`", "one of them: Megatron-LM refuses both")
     frequency = values["moe-layer-freq"]
-    if not _marks_fit(frequency, values["num-layers"]):
+    if not _marks_every_layer(frequency, values["num-layers"]):
         message = f"`--moe-layer-freq` is `{frequency}`, for {values['num-layers']} layers"
         yield Problem(where("moe-layer-freq"), message, "a whole number, or a list such as ([0]*3+[1]*58): one a layer")
     chunk, pipeline = values["num-layers-per-virtual-pipeline-stage"], values["pipeline-model-parallel-size"]
@@ -203,7 +191,7 @@ def _conflicts(script: ParsedScript) -> Iterator[Problem]:
 
 
 def _attention_conflicts(script: ParsedScript) -> Iterator[Problem]:
-    """Those of attention."""
+    """Arguments of attention that together leave something open."""
     values, where = script.values, script.where
     window = values["window-size"]
     if window is not None and not WINDOW.fullmatch(window):
@@ -216,7 +204,7 @@ def _attention_conflicts(script: ParsedScript) -> Iterator[Problem]:
         yield Problem(where("num-attention-heads"), message, "or state `--kv-channels`")
 
 
-# --- Megatron-LM's arguments ---
+# --- arguments that are understood or refused ---
 
 WHOLE, NUMBER, TEXT, SWITCH = "a whole number", "a number", "text", "no value"
 
@@ -341,8 +329,7 @@ SPEAKS_OF_SIZES = tuple(
     """.split()  # noqa: SIM905 - as above
 )
 
-
-# --- Megatron-LM's arguments that are in no plan ---
+# --- arguments that are in no plan ---
 
 # What is written down, watched, loaded, learned: the beginnings of such arguments' names, `no-` left aside.
 UNRELATED = tuple(
@@ -357,7 +344,7 @@ UNRELATED = tuple(
     use-tp-pp-dp-mapping valid-data vocab-file wandb weight-decay
     """.split()  # noqa: SIM905 - as a literal, one name a line, these would be two pages
 )
-# The same of single arguments, many of which speak of sizes all the same.
+# Single arguments without effect, many of whose names speak of sizes all the same.
 WITHOUT_EFFECT = frozenset(
     """
     accumulate-allreduce-grads-in-fp32 apply-query-key-layer-scaling layernorm-epsilon log-num-zeros-in-grad
@@ -396,8 +383,7 @@ WHY: Mapping[str, str] = {
     "use-precision-aware-optimizer": "`optimizer:` names a file that says what states are kept in",
 }
 
-
-# --- The `--name value` arguments of a shell script or a file of arguments, each with its place ---
+# --- parsing of `--name value` arguments in shell scripts and files of arguments ---
 
 # What is not closed within so many characters is not opened: each opening would be looked for to the end of the line.
 WORD = re.compile(
@@ -429,15 +415,15 @@ class Argument:
 
 
 def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, str]]:
-    """Every argument in order, and the variables that the script sets; what it does not set stays as `$NAME`.
+    """Every argument in order, and the variables that the script sets; one that it does not set stays as `$NAME`.
 
-    So does what it sets to several values in branches. Raises SpecError for a script that is too long.
+    So does one that it sets to several values in branches. Raises SpecError for a script that is too long.
     """
     if len(text) > LONGEST_SCRIPT:
         message = f"a script of more than {LONGEST_SCRIPT:,} characters"
         raise SpecError([Problem(Location(file), message, "give the lines that hold the arguments")])
     variables = _Variables()
-    given: list[tuple[str, list[str], Location]] = []
+    parsed: list[tuple[str, list[str], Location]] = []
     takes_values, line = False, 0  # whether a word belongs to the last argument
     for word, where in _words(text, file):
         begins, line = where.line != line, where.line
@@ -446,18 +432,18 @@ def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, 
             variables.depth = max(0, variables.depth + (1 if word in OPENS else -1))
             takes_values = False
         elif assigned:
-            variables.assign(assigned[1], _expanded(assigned[3], variables), appended=bool(assigned[2]))
+            variables.assign(assigned[1], _substitute_variables(assigned[3], variables), appended=bool(assigned[2]))
             takes_values = False
         elif word.startswith("--"):
             name, equals, value = word.removeprefix("--").partition("=")
-            values = [_expanded(value, variables)] if equals else []
-            given.append((name.replace("_", "-"), values, where))
+            values = [_substitute_variables(value, variables)] if equals else []
+            parsed.append((name.replace("_", "-"), values, where))
             takes_values = True
         elif ENDS.fullmatch(word):
             takes_values = False
         elif takes_values:
-            given[-1][1].append(_expanded(word, variables))
-    return tuple(Argument(name, tuple(values), where) for name, values, where in given), variables
+            parsed[-1][1].append(_substitute_variables(word, variables))
+    return tuple(Argument(name, tuple(values), where) for name, values, where in parsed), variables
 
 
 class _Variables(dict[str, str]):
@@ -507,15 +493,15 @@ def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
         yield ")", start
         return
     bare = word.rstrip(";&|")
-    over = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
-    bare = bare[:-over] if over > 0 else bare
+    closing = min(bare.count(")") - bare.count("("), len(bare) - len(bare.rstrip(")")))
+    bare = bare[:-closing] if closing > 0 else bare
     if bare:
         yield bare, column
     if bare != word:
         yield ")", column + len(bare)
 
 
-def _expanded(word: str, variables: Mapping[str, str]) -> str:
+def _substitute_variables(word: str, variables: Mapping[str, str]) -> str:
     """A word without quotes, variables and sums in place; one that they would make too long stays as it is written."""
     text = word.strip("\"'").strip("\"'")
     if len(text) > LONGEST_VALUE:
@@ -524,10 +510,10 @@ def _expanded(word: str, variables: Mapping[str, str]) -> str:
     if len(text) + put_in > LONGEST_VALUE:
         return text
     text = NAMED.sub(lambda match: variables.get(match[1] or match[3], match[2] or match[0]), text)
-    return ARITHMETIC.sub(lambda match: _sum(match[1], variables) or match[0], text)
+    return ARITHMETIC.sub(lambda match: _evaluate_sum(match[1], variables) or match[0], text)
 
 
-def _sum(text: str, variables: Mapping[str, str]) -> str:
+def _evaluate_sum(text: str, variables: Mapping[str, str]) -> str:
     """A sum in shell arithmetic, whose division drops what is left; empty where it cannot be known."""
     if "/" in text and "-" in text:  # of what is negative, dropping is not rounding down
         return ""

@@ -1,1 +1,1 @@
-"""torchtitan's job files: the plan that they describe."""
+"""torchtitan's job files as plans: `plan.import_job` takes the TOML and gives the plan with notes on what it lacks."""

@@ -64,25 +64,25 @@ def import_job(text: str, file: str, devices: int = 0) -> tuple[str, ImportedSpe
     `devices`: how many run it, where the job leaves the number of shards to its launcher; 0: a node for each copy.
     """
     job = read_job(text, file)
-    name, mesh = _library(job), _mesh(job, devices)
+    name, mesh = _library_model(job), _mesh(job, devices)
     assumed = assumed_devices(mesh.used, microscaled=eight_bit_format(job) == "mx")
     plan = plan_text(_plan(job, name, mesh), assumed)
-    notes = (*settings_left_out(job), *formats_left_out(job, mesh.tensor), *_taken_otherwise(job, mesh, devices))
+    notes = (*settings_left_out(job), *formats_left_out(job, mesh.tensor), *_reinterpreted_settings(job, mesh, devices))
     return name, ImportedSpec(plan, notes)
 
 
-def _library(job: TorchtitanJob) -> str:
-    asked = (job.word("model.name"), job.word("model.flavor"))
-    if asked in FLAVORS:
-        return FLAVORS[asked]
-    known = ", ".join(" ".join(pair) for pair in FLAVORS)
-    place = job.place("model.flavor" if asked[0] in {name for name, _ in FLAVORS} else "model.name")
-    message = f"no model of the library is torchtitan's `{asked[0]}` of flavor `{asked[1]}`"
-    raise SpecError([Problem(place, message, f"known are {known}")])
+def _library_model(job: TorchtitanJob) -> str:
+    flavor = (job.word("model.name"), job.word("model.flavor"))
+    if flavor in FLAVORS:
+        return FLAVORS[flavor]
+    known_flavors = ", ".join(" ".join(pair) for pair in FLAVORS)
+    place = job.place("model.flavor" if flavor[0] in {name for name, _ in FLAVORS} else "model.name")
+    message = f"no model of the library is torchtitan's `{flavor[0]}` of flavor `{flavor[1]}`"
+    raise SpecError([Problem(place, message, f"known are {known_flavors}")])
 
 
 def _mesh(job: TorchtitanJob, devices: int) -> JobMesh:
-    """Shards that the launcher counts are as many as there are devices for."""
+    """The degrees of the job; shards that the launcher counts are as many as there are devices for."""
     tensor, pipeline, context, expert = (
         job.whole(job.mesh(f"{axis}_parallel_degree"), 1) for axis in ("tensor", "pipeline", "context", "expert")
     )
@@ -104,7 +104,7 @@ def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
         "plan": "".join(filter(str.isprintable, job.word("job.description"))) or Path(job.file).stem,
         "model": name,
         "precision": precision(job, sharded=mesh.sharded),
-        "optimizer": _optimizer(job),
+        "optimizer": job.choice("optimizer.name", OPTIMIZERS, "AdamW"),
         "parallelism": _parallelism(job, mesh),
         "recompute": _recompute(job),
         "stack": _stack(job, mesh),
@@ -120,7 +120,7 @@ def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
 
 def _parallelism(job: TorchtitanJob, mesh: JobMesh) -> dict[str, Any]:
     policy = job.choice(job.mesh("fsdp_reshard_after_forward"), RESHARD, "default")
-    kept = policy or ("none" if mesh.pipeline > 1 else "")  # reshard_after_forward=not pp_enabled
+    reshard = policy or ("none" if mesh.pipeline > 1 else "")  # reshard_after_forward=not pp_enabled
     exchange = job.choice(job.mesh("context_parallel_rotate_method"), EXCHANGES, "allgather")
     order, interleave = schedule(job) if mesh.pipeline > 1 else ("", 1)
     ends = [job.settings.get(job.mesh(f"pipeline_parallel_{end}_stage_less_layers")) for end in ("first", "last")]
@@ -133,7 +133,7 @@ def _parallelism(job: TorchtitanJob, mesh: JobMesh) -> dict[str, Any]:
             expert=mesh.expert if mesh.expert > 1 else None,
             zero=3 if mesh.sharded else None,
             replicate=mesh.replicate if mesh.replicate > 1 and mesh.sharded else None,
-            reshard=kept if mesh.sharded else None,
+            reshard=reshard if mesh.sharded else None,
             offload=["weights"] if mesh.sharded and job.flag("training.enable_cpu_offload") else None,
             sequence="save_gathered" if mesh.tensor > 1 else None,
             schedule=order,
@@ -144,32 +144,26 @@ def _parallelism(job: TorchtitanJob, mesh: JobMesh) -> dict[str, Any]:
     }
 
 
-def _optimizer(job: TorchtitanJob) -> str:
-    return job.choice("optimizer.name", OPTIMIZERS, "AdamW")
-
-
 def _kernels(job: TorchtitanJob) -> Mapping[str, str]:
-    """What the job says of kernels beyond its stack."""
+    """Kernels that the job states beyond those of its stack."""
     components = str(job.settings.get("compile.components", ["loss"]))
-    update = job.choice("optimizer.implementation", UPDATES, "fused") if _stated(job, "implementation") else None
-    if update is None and _stated(job, "fused"):
+    update = None
+    if "optimizer.implementation" in job.settings:
+        update = job.choice("optimizer.implementation", UPDATES, "fused")
+    elif "optimizer.fused" in job.settings:
         update = "fused" if job.flag("optimizer.fused") else "foreach"
     return stated(optimizer=update, loss="eager" if job.flag("compile.enable") and "loss" not in components else None)
 
 
-def _stated(job: TorchtitanJob, name: str) -> bool:
-    return f"optimizer.{name}" in job.settings
-
-
 def _stack(job: TorchtitanJob, mesh: JobMesh) -> Any:
-    """Jobs that compile in a section of their own are of after August 2025."""
-    named = "torchtitan-2024"
+    """The stack of the job's version: jobs that compile in a section of their own are of after August 2025."""
+    base = "torchtitan-2024"
     if job.flag("training.compile") or job.flag("compile.enable"):
-        named = "torchtitan-compile-2025" if job.flag("compile.enable") else "torchtitan-compile-2024"
+        base = "torchtitan-compile-2025" if job.flag("compile.enable") else "torchtitan-compile-2024"
     hidden = job.flag(job.mesh("enable_async_tensor_parallel")) and mesh.tensor > 1
-    whole = job.flag(job.mesh("disable_loss_parallel")) and mesh.tensor > 1
-    said = stated(overlap={"tensor": "matmul"} if hidden else None, gathered_logits=whole)
-    return {"base": named, **said} if said else named
+    gathered_logits = job.flag(job.mesh("disable_loss_parallel")) and mesh.tensor > 1
+    changes = stated(overlap={"tensor": "matmul"} if hidden else None, gathered_logits=gathered_logits)
+    return {"base": base, **changes} if changes else base
 
 
 def _recompute(job: TorchtitanJob) -> Any:
@@ -183,8 +177,8 @@ def _recompute(job: TorchtitanJob) -> Any:
     return {"keep": ["matmul", "attention", "reduce_scatter"], "matmuls": "every_second"}
 
 
-def _taken_otherwise(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterator[Problem]:
-    """What had to be taken otherwise than the job says it, or for what it leaves open."""
+def _reinterpreted_settings(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterator[Problem]:
+    """Settings for which the plan has other values than the job, or that the job leaves open."""
     if devices and devices != mesh.used:
         keys = (job.mesh(f"data_parallel_{name}_degree") for name in ("shard", "replicate"))
         key = next((key for key in keys if key in job.settings), job.mesh("tensor_parallel_degree"))
@@ -201,7 +195,7 @@ def _taken_otherwise(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterato
         yield from pipeline_notes(job)
 
 
-# --- The settings of a torchtitan job file by dotted key, each with its line ---
+# --- the settings of a job file ---
 
 # Sections in which torchtitan has had the degrees of its mesh, the latest first.
 MESH = ("parallelism", "experimental", "training")
@@ -213,7 +207,7 @@ DIGITS = re.compile(rf"[0-9_]{{{LONGEST_INTEGER + 1},}}")
 
 @dataclass(frozen=True)
 class TorchtitanJob:
-    """What a file sets, by dotted key (`training.seq_len`)."""
+    """The settings of a file by dotted key (`training.seq_len`)."""
 
     settings: Mapping[str, Any]
     text: str
@@ -253,12 +247,12 @@ class TorchtitanJob:
             (f"{section}.{name}" for section in MESH if f"{section}.{name}" in self.settings), f"{MESH[0]}.{name}"
         )
 
-    def choice(self, key: str, known: Mapping[str, str], default: str, given: str = "") -> str:
-        """What a word of torchtitan's is in a plan; raises SpecError for one that is not understood."""
-        word = given or self.word(key, default)
-        if word in known:
-            return known[word]
-        raise SpecError([Problem(self.place(key), f"`{key}` is `{word}`", f"understood is {', '.join(known)}")])
+    def choice(self, key: str, meanings: Mapping[str, str], default: str, stated_word: str = "") -> str:
+        """The plan's word for one of torchtitan's; raises SpecError for one that is not understood."""
+        word = stated_word or self.word(key, default)
+        if word in meanings:
+            return meanings[word]
+        raise SpecError([Problem(self.place(key), f"`{key}` is `{word}`", f"understood is {', '.join(meanings)}")])
 
 
 def read_job(text: str, file: str) -> TorchtitanJob:
@@ -271,7 +265,7 @@ def read_job(text: str, file: str) -> TorchtitanJob:
         if any(part.count(".") > DEEPEST for part in NO_KEY.split(line)):
             raise SpecError([Problem(Location(file, number), "a key of more parts than any setting", "name a section")])
     try:
-        job = TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
+        job = TorchtitanJob(dict(_flatten(tomllib.loads(text), "")), text, file)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
     for key, value in job.settings.items():
@@ -280,16 +274,16 @@ def read_job(text: str, file: str) -> TorchtitanJob:
     return job
 
 
-def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flatten(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         inner = f"{path}.{key}" if path else key
         if isinstance(value, dict):
-            yield from _flat(value, inner)
+            yield from _flatten(value, inner)
         else:
             yield inner, value
 
 
-# --- What of a torchtitan job is in a plan, what no plan says anything of, and what is left out and told ---
+# --- settings that are in no plan ---
 
 CARRIED = frozenset(
     """
@@ -340,14 +334,13 @@ def settings_left_out(job: TorchtitanJob) -> Iterator[Problem]:
     """Every setting that may change a total and is not in the plan, with its line."""
     for key, value in job.settings.items():
         section, _, last = key.partition(".")
-        known = key in CARRIED or (section in MESH and last in OF_THE_MESH)
+        is_carried = key in CARRIED or (section in MESH and last in OF_THE_MESH)
         unrelated = any(key == name or key.startswith(f"{name}.") for name in UNRELATED)
-        if not known and not unrelated and value not in SWITCHED_OFF:
-            help_text = WHY.get(key.rpartition(".")[2], BY_HAND)
-            yield Problem(job.place(key), f"`{key}` is not carried over", help_text)
+        if not is_carried and not unrelated and value not in SWITCHED_OFF:
+            yield Problem(job.place(key), f"`{key}` is not carried over", WHY.get(key.rpartition(".")[2], BY_HAND))
 
 
-# --- The number formats of a torchtitan job ---
+# --- number formats ---
 
 RECIPES = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise"}
 MX = ("mxfp8", "mxfp8_cublas", "mxfp8_emulated")
@@ -378,16 +371,16 @@ def precision(job: TorchtitanJob, *, sharded: bool) -> Any:
         base = "bf16-true"
     else:
         base = "fp32" if job.word("training.mixed_precision_param") == "float32" else "bf16-autocast"
-    own: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if job.word("training.mixed_precision_reduce") == "bfloat16" and base != "bf16-true":
-        own["reduction"] = "bf16"
+        changes["reduction"] = "bf16"
     if kind == "float8" and sharded and any(job.flag(key) for key in GATHERED):
-        own["matmul"] = {"weights": "gathered"}
-    return {"base": base, **own} if own else base
+        changes["matmul"] = {"weights": "gathered"}
+    return {"base": base, **changes} if changes else base
 
 
 def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:
-    """What of narrow formats is in no plan."""
+    """Settings of narrow formats that are in no plan."""
     for name in _converters(job):
         if not ("float8" in name or name.rpartition(".")[2] == "mx") or "grouped" in name:
             message = f"the converter `{name}` is not carried over"
@@ -395,22 +388,22 @@ def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:
     kind = eight_bit_format(job)
     if not kind:
         return
-    asked, place = _recipe(job, kind), job.place(KEYS[kind][0])
-    if kind == "float8" and asked and asked not in RECIPES:
-        yield Problem(place, f"the recipe `{asked}` is taken as `tensorwise`", f"known are {', '.join(RECIPES)}")
-    if kind == "mx" and asked and asked not in MX:
-        yield Problem(place, f"the recipe `{asked}` is taken as `mxfp8`", f"known are {', '.join(MX)}")
-    if asked == "rowwise_with_gw_hp":
+    recipe, place = _recipe(job, kind), job.place(KEYS[kind][0])
+    if kind == "float8" and recipe and recipe not in RECIPES:
+        yield Problem(place, f"the recipe `{recipe}` is taken as `tensorwise`", f"known are {', '.join(RECIPES)}")
+    if kind == "mx" and recipe and recipe not in MX:
+        yield Problem(place, f"the recipe `{recipe}` is taken as `mxfp8`", f"known are {', '.join(MX)}")
+    if recipe == "rowwise_with_gw_hp":
         message = "`rowwise_with_gw_hp` is taken as `rowwise`: gradients of weights are multiplied in fp8"
         yield Problem(place, message, "the job multiplies them in bf16")
-    if kind == "float8" and tensor > 1 and asked in ("", "tensorwise"):
+    if kind == "float8" and tensor > 1 and recipe in ("", "tensorwise"):
         message = "float8 with tensor parallelism: the plan gathers sequences in bf16, the job in fp8"
         yield Problem(job.place("model.converters"), message, "half of those gathers' bytes are saved")
 
 
 def _converters(job: TorchtitanJob) -> list[str]:
-    given = job.settings.get("model.converters", "")
-    names = given if isinstance(given, list) else str(given).split(",")
+    listed = job.settings.get("model.converters", "")
+    names = listed if isinstance(listed, list) else str(listed).split(",")
     return [str(name).strip() for name in names if str(name).strip()]
 
 
@@ -418,7 +411,7 @@ def _recipe(job: TorchtitanJob, kind: str) -> str:
     return next((job.word(key) for key in KEYS[kind] if key in job.settings), "")
 
 
-# --- The pipeline of a torchtitan job: its schedule, its micro-batches, and what of it is in no plan ---
+# --- the pipeline ---
 
 # Schedules of torch.distributed.pipelining: a plan's word, and stages of a rank where the job does not say.
 SCHEDULES: Mapping[str, tuple[str, int]] = {
@@ -428,14 +421,15 @@ SCHEDULES: Mapping[str, tuple[str, int]] = {
     "interleavedzerobubble": ("interleaved", 2),
     "zbvzerobubble": ("zero_bubble", 1),
 }
-NEAREST = ("interleavedzerobubble", "zbvzerobubble")  # schedules that no plan has: the nearest one is taken, and told
+# Schedules that no plan has: the nearest one is taken, and reported.
+NEAREST = ("interleavedzerobubble", "zbvzerobubble")
 
 
 def schedule(job: TorchtitanJob) -> tuple[str, int]:
     """The schedule, and the chunks of layers that a rank has of it."""
     key = job.mesh("pipeline_parallel_schedule")
-    known = {name: name for name in SCHEDULES}
-    return SCHEDULES[job.choice(key, known, "1f1b", job.word(key, "1F1B").lower())]
+    names = {name: name for name in SCHEDULES}
+    return SCHEDULES[job.choice(key, names, "1f1b", job.word(key, "1F1B").lower())]
 
 
 def micro_batch(job: TorchtitanJob, local: int) -> int:
@@ -453,9 +447,8 @@ def pipeline_notes(job: TorchtitanJob) -> Iterator[Problem]:
     sizes = [job.mesh(f"pipeline_parallel_{name}") for name in ("microbatch_size", "microbatches")]
     if not any(key in job.settings for key in sizes):
         message = "the job does not say how a pipeline cuts its batch: a micro-batch is 1 sequence"
-        yield Problem(
-            job.place(job.mesh("pipeline_parallel_degree")), message, f"`{sizes[0]} = 1`, its default of 2025"
-        )
+        place = job.place(job.mesh("pipeline_parallel_degree"))
+        yield Problem(place, message, f"`{sizes[0]} = 1`, its default of 2025")
     for name in ("layers_per_stage", "first_stage_less_layers", "last_stage_less_layers"):
         key = job.mesh(f"pipeline_parallel_{name}")
         if job.settings.get(key, 1) not in (0, 1) or (name.startswith("layers") and key in job.settings):

@@ -251,8 +251,7 @@ DENSE: Mapping[str, Family] = {
     ),
 }
 
-
-# --- Architectures that differ from Llama in a few operations. Defaults ---
+# --- architectures that differ from Llama in a few operations ---
 
 # Granite states a divisor of its logits; rounded so that it is the same read again.
 LOGITS_SCALING = terms.Term(

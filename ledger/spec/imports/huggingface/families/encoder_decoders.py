@@ -1,4 +1,4 @@
-"""Decoders that attend to what an encoder gives. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Encoders, and decoders that attend to their result. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SIDES = (
     *terms.of(DECODER, *terms.fixed("", cross_attention=True)),
 )
 
-# --- T5 -----------------------------------------------------------------------------------------
+# --- T5 ---
 
 
 def _stated_activation(values: Values) -> str:
-    """What `feed_forward_proj` says: T5Config takes GELU after a gate as tanh-GELU."""
+    """The activation in `feed_forward_proj`: T5Config takes GELU after a gate as tanh-GELU."""
     stated = values["feed_forward_proj"]
     return "gelu_new" if stated == GATED_GELU else stated.removeprefix(GATED)
 
@@ -55,7 +55,7 @@ def _is_gated(values: Values) -> bool:
     return bool(values["feed_forward_proj"].startswith(GATED))
 
 
-def _projection(written: Values) -> str:
+def _written_projection(written: Values) -> str:
     """The field that says both whether there is a gate and what activates it."""
     name, gate = written["dense_act_fn"], GATED if written["is_gated_act"] else ""
     if gate and name == "gelu_new":
@@ -69,14 +69,14 @@ def _divides_logits(values: Values) -> bool:
     return bool(values["tie_word_embeddings"] if saved is None else saved)
 
 
-def _another_activation(values: Values) -> str:
+def _activations_differ(values: Values) -> str:
     named, stated = values["dense_act_fn"], values["feed_forward_proj"]
     if named is None or ACTIVATIONS[named] == ACTIVATIONS[_stated_activation(values)]:
         return ""
     return f"`dense_act_fn` is {named}, and `feed_forward_proj` {stated}"
 
 
-def _another_gate(values: Values) -> str:
+def _gates_differ(values: Values) -> str:
     gated, stated = values["is_gated_act"], values["feed_forward_proj"]
     return "" if gated in (None, _is_gated(values)) else f"`is_gated_act` is {gated}, and `feed_forward_proj` {stated}"
 
@@ -134,23 +134,23 @@ T5 = Family(
     ignored=frozenset(
         "initializer_factor layer_norm_epsilon n_positions relative_attention_max_distance".split()  # noqa: SIM905
     ),
-    clashes={"dense_act_fn": _another_activation, "is_gated_act": _another_gate},
-    follows={"feed_forward_proj": _projection},
+    clashes={"dense_act_fn": _activations_differ, "is_gated_act": _gates_differ},
+    follows={"feed_forward_proj": _written_projection},
     layers="encoder.block",
     further="decoder.block",
 )
 
-# --- Whisper ------------------------------------------------------------------------------------
+# --- Whisper ---
 
 FRAMES_A_TOKEN = 2
 
 
-def _sound(values: Values) -> dict[str, int]:
+def _sound_sizes(values: Values) -> dict[str, int]:
     return {"bands": values["num_mel_bins"], "frames": FRAMES_A_TOKEN * values["max_source_positions"]}
 
 
-def _written_sound(sound: Any) -> Values:
-    """The fields of what is heard; nothing that a class takes where a model hears nothing."""
+def _sound_fields(sound: Any) -> Values:
+    """The fields of a sound; values that no class accepts where a model hears none."""
     if sound is None:
         return {"num_mel_bins": 0, "max_source_positions": 0}
     return {"num_mel_bins": sound.bands, "max_source_positions": sound.tokens}
@@ -182,7 +182,7 @@ WHISPER = Family(
     patterns=(_stacks("num_hidden_layers", "decoder_layers"),),
     terms=(
         *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
-        Term(("sound",), _sound, _written_sound),
+        Term(("sound",), _sound_sizes, _sound_fields),
         terms.same("max_target_positions", "embedding.learned_positions"),
         *terms.fixed("embedding", positions_each=True),
         terms.same("tie_word_embeddings", "embedding.tied"),
@@ -226,8 +226,7 @@ WHISPER = Family(
 
 ENCODER_DECODERS: Mapping[str, Family] = {"t5": T5, "whisper": WHISPER}
 
-
-# --- Encoders whose tokens see those after them. Defaults ---
+# --- encoders whose tokens see those after them ---
 
 ENCODERS: Mapping[str, Family] = {
     "bert": Family(
@@ -261,5 +260,5 @@ ENCODERS: Mapping[str, Family] = {
         ),
         stack="encoder",
         layers="bert.encoder.layer",
-    ),
+    )
 }

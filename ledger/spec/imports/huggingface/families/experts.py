@@ -1,4 +1,4 @@
-"""Architectures with experts and plain attention. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Architectures with experts, and recurrent ones. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from ledger.spec.imports.huggingface.terms import Values
 
 # What the configurations of Mixtral and Qwen say of the balance of experts: the loss for it is added with the logits.
 ROUTED_UNSHAPED = UNSHAPED | {"router_aux_loss_coef"}
-BALANCE = {
-    **fields.sizes(num_experts_per_tok=8),
-    **fields.flags(output_router_logits=False),
-}
+BALANCE = {**fields.sizes(num_experts_per_tok=8), **fields.flags(output_router_logits=False)}
 BALANCED = terms.same("output_router_logits", "mlp.router.auxiliary_loss")
 QWEN_FIELDS = {
     **BALANCE,
@@ -39,7 +36,6 @@ TEMPERATURE = terms.Term(
     lambda tuned: {"attn_temperature_tuning": tuned},
 )
 LLAMA = (*terms.OUTSIDE, *terms.norms("rms"), *terms.GROUPED)
-
 
 EXPERTS: Mapping[str, Family] = {
     "mixtral": Family(
@@ -174,8 +170,7 @@ EXPERTS: Mapping[str, Family] = {
     ),
 }
 
-
-# --- DeepSeek's architectures ---
+# --- experts with latent attention (DeepSeek) ---
 
 # How experts were spread, losses of routers, 8-bit weights, sums that transformers saves and computes again.
 UNSHAPED_HERE = UNSHAPED | {
@@ -301,11 +296,11 @@ LATENT: Mapping[str, Family] = {
 }
 
 
-# --- Architectures whose layers keep a state of tokens before. Defaults ---
+# --- layers that keep a state of the tokens before ---
 
 
-def _inner(values: Values) -> str:
-    """Mamba-2 states its inner width twice."""
+def _widths_differ(values: Values) -> str:
+    """The clash of Mamba-2's two statements of its inner width, or of heads and groups; empty where there is none."""
     inner, expanded = values["num_heads"] * values["head_dim"], values["expand"] * values["hidden_size"]
     stated = f"{values['num_heads']} heads of {values['head_dim']}"
     if inner != expanded:
@@ -313,8 +308,8 @@ def _inner(values: Values) -> str:
     return f"{stated} do not share {values['n_groups']} groups" if values["num_heads"] % values["n_groups"] else ""
 
 
-def _shared(values: Values) -> str:
-    """Heads of values share those of keys evenly."""
+def _heads_not_shared(values: Values) -> str:
+    """The clash of heads of values that cannot share those of keys evenly; empty where there is none."""
     heads, keys = values["linear_num_value_heads"], values["linear_num_key_heads"]
     return f"{heads} heads of values cannot share {keys} of keys" if heads % keys else ""
 
@@ -350,7 +345,7 @@ RECURRENT: Mapping[str, Family] = {
             time_step_max time_step_min time_step_rank
             """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
         ),
-        clashes={"num_heads": _inner},
+        clashes={"num_heads": _widths_differ},
         follows={"expand": lambda values: values["num_heads"] * values["head_dim"] // values["hidden_size"]},
         layers="backbone.layers",
     ),
@@ -397,7 +392,7 @@ RECURRENT: Mapping[str, Family] = {
             *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
         ),
         patterns=(patterns.EVERY_STEP, patterns.LINEAR),
-        clashes={"linear_num_value_heads": _shared},
+        clashes={"linear_num_value_heads": _heads_not_shared},
         aliases={"num_local_experts": "num_experts"},
         ignored=ROUTED_UNSHAPED | {"max_window_layers", "sliding_window", "use_sliding_window"},
     ),

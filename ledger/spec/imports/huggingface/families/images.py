@@ -14,13 +14,13 @@ LABELS = 2  # of a configuration that says nothing of them (PreTrainedConfig)
 
 
 def classes(values: Values) -> int:
-    """As many as are counted, or named."""
-    named = values["id2label"]
-    return int(values["num_labels"] or (LABELS if named is None else len(named)))
+    """The number of classes: as many as are counted, or named."""
+    names_by_number = values["id2label"]
+    return int(values["num_labels"] or (LABELS if names_by_number is None else len(names_by_number)))
 
 
 def names_differ(values: Values) -> str:
-    """What speaks against a number of classes that have other names."""
+    """The clash of a number of classes with as many names as it has not; empty where there is none."""
     count, names = values["num_labels"], values["id2label"]
     return f"{count} labels, and {len(names)} have names" if count and names and count != len(names) else ""
 
@@ -30,19 +30,19 @@ def side(name: str, index: int) -> Any:
     return lambda values: values[name][index] if isinstance(values[name], list) else values[name]
 
 
-def _image(values: Values) -> dict[str, int]:
+def _image_sizes(values: Values) -> dict[str, int]:
     sizes = [[side(name, index)(values) for index in range(2)] for name in ("image_size", "patch_size")]
     (height, width), (patch, _) = sizes
     return {"height": height, "width": width, "channels": values["num_channels"], "patch": patch}
 
 
 def _tokens(values: Values) -> int:
-    image = _image(values)
+    image = _image_sizes(values)
     return (image["height"] // image["patch"]) * (image["width"] // image["patch"]) + 1
 
 
-def _written(image: Any) -> Values:
-    """The fields of an image; nothing that a class takes where a model reads none."""
+def _image_fields(image: Any) -> Values:
+    """The fields of an image; values that no class accepts where a model reads none."""
     if image is None:
         return {"image_size": 0, "patch_size": 0, "num_channels": 0}
     sides = image.height if image.height == image.width else [image.height, image.width]
@@ -77,7 +77,7 @@ IMAGES: Mapping[str, Family] = {
         },
         terms=(
             terms.same("hidden_size", "d_model"),
-            Term(("image",), _image, _written),
+            Term(("image",), _image_sizes, _image_fields),
             terms.derived("embedding.learned_positions", _tokens),
             terms.same("hidden_dropout_prob", "embedding.dropout", "residual_dropout"),
             *terms.norms("layer", bias=True),
@@ -93,5 +93,5 @@ IMAGES: Mapping[str, Family] = {
         clashes={"num_labels": names_differ},
         stack="encoder",
         layers="vit.layers",
-    ),
+    )
 }

@@ -26,7 +26,7 @@ COHERE_UNSHAPED = UNSHAPED | {"layer_norm_eps", "model_max_length"}
 ROTATES_PAIRS = terms.fixed("attention", rotary=1, rotary_form="wide_pairs")
 
 
-def _norms(values: terms.Values) -> str:
+def _places(values: terms.Values) -> str:
     """One norm for both parts, or one each; in the second of Falcon's architectures one each unless it says so."""
     second = values["new_decoder_architecture"]
     if not (second or values["parallel_attn"]):
@@ -34,7 +34,7 @@ def _norms(values: terms.Values) -> str:
     return "pre" if second and values["num_ln_in_parallel_attn"] in (None, 2) else "shared"
 
 
-def _two_norms(values: terms.Values) -> str:
+def _norms_differ(values: terms.Values) -> str:
     if values["num_ln_in_parallel_attn"] == 2 and values["parallel_attn"] and not values["new_decoder_architecture"]:
         return "`num_ln_in_parallel_attn` is 2 without `new_decoder_architecture`"
     return ""
@@ -47,7 +47,7 @@ def _key_heads(values: terms.Values) -> int:
     return values["num_kv_heads"] or heads
 
 
-def _parallel(values: terms.Values) -> str | None:
+def _residual_form(values: terms.Values) -> str | None:
     return "parallel" if values["new_decoder_architecture"] or values["parallel_attn"] else None
 
 
@@ -121,10 +121,10 @@ PARALLEL: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.fixed("norm", kind="layer", bias=True), terms.HEADS, terms.SPLIT_WIDTH),
-            terms.Term(("norms",), _norms, lambda norms: {"num_ln_in_parallel_attn": 1 if norms == "shared" else 2}),
+            terms.Term(("norms",), _places, lambda norms: {"num_ln_in_parallel_attn": 1 if norms == "shared" else 2}),
             terms.Term(
                 ("residual",),
-                _parallel,
+                _residual_form,
                 lambda residual: dict.fromkeys(("new_decoder_architecture", "parallel_attn"), residual == "parallel"),
             ),
             terms.Term(
@@ -143,7 +143,7 @@ PARALLEL: Mapping[str, Family] = {
             ),
         ),
         aliases={"n_embed": "hidden_size"},
-        clashes={"num_ln_in_parallel_attn": _two_norms},
+        clashes={"num_ln_in_parallel_attn": _norms_differ},
         ignored=frozenset({"apply_residual_connection_post_layernorm", "auto_map", "layer_norm_epsilon", "rope_theta"}),
         layers="transformer.h",
     ),

@@ -47,13 +47,14 @@ class Convolved:
 
     def steps(self, *, active: bool) -> Iterator[Part]:
         """The convolution and its norm; `active`: with a ReLU behind them."""
-        read = " ".join(
-            index(over, tap, self.stride, self.size // 2)
-            for over, tap in zip(self.places, TAPS[self.size], strict=True)
+        indices = " ".join(
+            index(place, tap, self.stride, self.size // 2)
+            for place, tap in zip(self.places, TAPS[self.size], strict=True)
         )
-        einsum = f"batch {self.channels[0]} {read}, {self.filter} -> batch {self.channels[1]} {' '.join(self.places)}"
-        given = {"of": [self.of]} if self.of else {}
-        yield {"name": self.name, **given, "einsum": einsum, "weight": f"{self.name}_filter"}
+        before, after = self.channels
+        einsum = f"batch {before} {indices}, {self.filter} -> batch {after} {' '.join(self.places)}"
+        operands = {"of": [self.of]} if self.of else {}
+        yield {"name": self.name, **operands, "einsum": einsum, "weight": f"{self.name}_filter"}
         factors = {"weight": f"{self.name}_factor", "bias": f"{self.name}_addend"}
         yield {"name": f"{self.name}_norm", "norm": "batch", **factors}
         if active:
@@ -68,24 +69,24 @@ def index(over: str, tap: str, stride: int, padding: int) -> str:
 def written(takes: str, dims: Mapping[str, int], parts: Sequence[Convolved], steps: Sequence[Part]) -> Part:
     """A block or a stem of its steps, with the taps of its filters among its dims."""
     taps = {tap: part.size for part in parts for tap in TAPS[part.size]}
-    weights = {name: of for part in parts for name, of in part.weights.items()}
+    weights = {name: dims_of_weight for part in parts for name, dims_of_weight in part.weights.items()}
     return {"input": takes, "dims": {**dims, **taps}, "weights": weights, "steps": list(steps)}
 
 
-# --- what a configuration says ------------------------------------------------------------------
+# --- configuration to spec ---
 
 
-def stem(values: Values, sides: Sequence[int], made: Sequence[int]) -> Part:
+def stem(values: Values, sides: Sequence[int], stem_places: Sequence[int]) -> Part:
     """A convolution of 7 x 7 with stride 2, and the largest in every second window of 3 x 3."""
     halves = [Window("", "", 2, 1, 3).windows(pixels, 7) for pixels in sides]
     dims = dict(zip(("height", "width", "rows", "columns"), (*sides, *halves), strict=True))
     channels = {"colours": values["num_channels"], "wide": values["embedding_size"]}
-    pooled = dict(zip(("pooled_rows", "pooled_columns"), made, strict=True))
+    pooled = dict(zip(("pooled_rows", "pooled_columns"), stem_places, strict=True))
     first = Convolved("embed", ("colours", "wide"), ("rows", "columns"), 7, 2)
-    read = " ".join(index(over, tap, 2, 1) for over, tap in zip(pooled, TAPS[3], strict=True))
+    indices = " ".join(index(place, tap, 2, 1) for place, tap in zip(pooled, TAPS[3], strict=True))
     steps = [
         *first.steps(active=True),
-        {"name": "pooled", "max": f"batch wide {read} -> batch wide {' '.join(pooled)}"},
+        {"name": "pooled", "max": f"batch wide {indices} -> batch wide {' '.join(pooled)}"},
     ]
     taps = dict.fromkeys(TAPS[3], 3)
     return written("batch colours height width", {**channels, **dims, **pooled, **taps}, [first], steps)
@@ -105,36 +106,37 @@ class Stage:
         return self.read[0] != self.made[0] or self.stride > 1
 
 
-def block(values: Values, at: Stage) -> Part:
+def block(values: Values, stage: Stage) -> Part:
     """A bottleneck, or two convolutions, beside a stream that is projected where its sizes change."""
-    source = ("source", "source_rows", "source_columns") if at.projects else ("wide", "rows", "columns")
-    made, before = ("rows", "columns"), source[1:]
+    source = ("source", "source_rows", "source_columns") if stage.projects else ("wide", "rows", "columns")
+    places, places_before = ("rows", "columns"), source[1:]
     if values["layer_type"] == "bottleneck":
-        first = at.stride if values["downsample_in_bottleneck"] else 1
-        between = made if first > 1 else before
+        first = stage.stride if values["downsample_in_bottleneck"] else 1
+        middle_places = places if first > 1 else places_before
         parts = [
-            Convolved("reduce", (source[0], "reduced"), between, 1, first),
-            Convolved("mix", ("reduced", "mixed"), made, 3, at.stride // first),
-            Convolved("expand", ("mixed", "wide"), made, 1),
+            Convolved("reduce", (source[0], "reduced"), middle_places, 1, first),
+            Convolved("mix", ("reduced", "mixed"), places, 3, stage.stride // first),
+            Convolved("expand", ("mixed", "wide"), places, 1),
         ]
-        inner = dict.fromkeys(("reduced", "mixed"), at.made[0] // REDUCTION)
+        inner = dict.fromkeys(("reduced", "mixed"), stage.made[0] // REDUCTION)
     else:
         parts = [
-            Convolved("mix", (source[0], "mixed"), made, 3, at.stride),
-            Convolved("expand", ("mixed", "wide"), made, 3),
+            Convolved("mix", (source[0], "mixed"), places, 3, stage.stride),
+            Convolved("expand", ("mixed", "wide"), places, 3),
         ]
-        inner = {"mixed": at.made[0]}
+        inner = {"mixed": stage.made[0]}
     steps = [step for part in parts for step in part.steps(active=part is not parts[-1])]
-    around = "x"
-    if at.projects:
-        parts.append(Convolved("project", (source[0], "wide"), made, 1, at.stride, "x"))
+    stream = "x"
+    if stage.projects:
+        parts.append(Convolved("project", (source[0], "wide"), places, 1, stage.stride, "x"))
         steps += parts[-1].steps(active=False)
-        around = "project_norm"
+        stream = "project_norm"
     steps += [
-        {"name": "added", "add": ["expand_norm", around], "in_place": True},
+        {"name": "added", "add": ["expand_norm", stream], "in_place": True},
         {"name": "active", "activation": "relu"},
     ]
-    dims = {**dict(zip(source, at.read, strict=True)), **dict(zip(("wide", *made), at.made, strict=True)), **inner}
+    outer = dict(zip((*source, "wide", *places), (*stage.read, *stage.made), strict=True))
+    dims = {**outer, **inner}
     return written(" ".join(("batch", *source)), dims, parts, steps)
 
 
@@ -143,33 +145,33 @@ def stages(values: Values, stem_sizes: Sequence[int]) -> Iterator[tuple[int, Sta
     sizes = tuple(stem_sizes)
     for number, (width, depth) in enumerate(zip(values["hidden_sizes"], values["depths"], strict=True)):
         stride = 2 if number or values["downsample_in_first_stage"] else 1
-        made = (width, *(Window("", "", stride, 1, 1).windows(places, 3) for places in sizes[1:]))
-        first, further = Stage(sizes, made, stride), Stage(made, made, 1)
+        result = (width, *(Window("", "", stride, 1, 1).windows(places, 3) for places in sizes[1:]))
+        first, further = Stage(sizes, result, stride), Stage(result, result, 1)
         if first == further:
             yield number, further, depth
         else:
             yield number, first, 1
             if depth > 1:
                 yield number, further, depth - 1
-        sizes = made
+        sizes = result
 
 
 def layers(values: Values, stem_sizes: Sequence[int]) -> Iterator[Part]:
     """The groups of layers; one whose steps another has says so, with its own sizes."""
-    known: list[tuple[str, Part]] = []
-    for number, at, repeat in stages(values, stem_sizes):
-        name, part = f"stage_{number + 1}{'_entry' if at.projects else ''}", block(values, at)
-        same = next((of for of, other in known if other["steps"] == part["steps"]), "")
-        known.append((name, part))
-        own = {
+    blocks: list[tuple[str, Part]] = []
+    for number, stage, repeat in stages(values, stem_sizes):
+        name, part = f"stage_{number + 1}{'_entry' if stage.projects else ''}", block(values, stage)
+        template = next((group for group, earlier in blocks if earlier["steps"] == part["steps"]), "")
+        blocks.append((name, part))
+        dims = {
             key: size
             for key, size in part["dims"].items()
             if key not in {tap for taps in TAPS.values() for tap in taps}
         }
-        yield {"group": name, "repeat": repeat, "block": {"like": same, "dims": own} if same else part}
+        yield {"group": name, "repeat": repeat, "block": {"like": template, "dims": dims} if template else part}
 
 
-# --- and what a model is ------------------------------------------------------------------------
+# --- the family ---
 
 
 @dataclass(frozen=True)
@@ -186,13 +188,13 @@ class StagedFamily(Family):
         """The parts of the model spec that these values of all fields describe."""
         sides = [side("image_size", index)(values) for index in range(2)]
         halves = [Window("", "", 2, 1, 3).windows(pixels, 7) for pixels in sides]
-        made = [Window("", "", 2, 1, 1).windows(places, 3) for places in halves]
+        stem_places = [Window("", "", 2, 1, 1).windows(places, 3) for places in halves]
         return {
             "d_model": values["hidden_sizes"][-1],
             "image": {"height": sides[0], "width": sides[1], "channels": values["num_channels"]},
             "head": {"classes": classes(values), "bias": True},
-            "stem": stem(values, sides, made),
-            "layers": list(layers(values, (values["embedding_size"], *made))),
+            "stem": stem(values, sides, stem_places),
+            "layers": list(layers(values, (values["embedding_size"], *stem_places))),
         }
 
     def configuration(self, model: Model) -> Values:
@@ -200,31 +202,31 @@ class StagedFamily(Family):
         image, parts = model.image, [group for group in model.groups if group.block]
         if image is None or model.stem is None or not parts:
             return {"hidden_sizes": []}
-        before = model.stem.sizes_of(model.stem.gives)
-        found = list(_stages(parts))
+        stem_sizes = model.stem.sizes_of(model.stem.gives)
+        stage_sizes = list(_stage_sizes(parts))
         strides = [step.einsum for group in parts if group.block for step in group.block.steps if step.name == "reduce"]
         return {
             "num_channels": image.channels,
             "image_size": [image.height, image.width],
-            "embedding_size": before[0],
-            "hidden_sizes": [sizes[0] for sizes, _ in found],
-            "depths": [depth for _, depth in found],
+            "embedding_size": stem_sizes[0],
+            "hidden_sizes": [sizes[0] for sizes, _ in stage_sizes],
+            "depths": [depth for _, depth in stage_sizes],
             "layer_type": KINDS[0] if strides else KINDS[1],
-            "downsample_in_first_stage": found[0][0][1:] != before[1:],
+            "downsample_in_first_stage": stage_sizes[0][0][1:] != stem_sizes[1:],
             "downsample_in_bottleneck": any("2*" in einsum for einsum in strides),
             "num_labels": model.classes,
         }
 
 
-def _stages(groups: Sequence[Group]) -> Iterator[tuple[tuple[int, ...], int]]:
+def _stage_sizes(groups: Sequence[Group]) -> Iterator[tuple[tuple[int, ...], int]]:
     """The sizes of what the layers of each stage give, and how many they are."""
     sizes, depth = tuple[int, ...](), 0
     for group in groups:
-        made = group.block.sizes_of(group.block.gives) if group.block else ()
-        if depth and made != sizes:
+        result = group.block.sizes_of(group.block.gives) if group.block else ()
+        if depth and result != sizes:
             yield sizes, depth
             depth = 0
-        sizes, depth = made, depth + group.repeat
+        sizes, depth = result, depth + group.repeat
     yield sizes, depth
 
 
@@ -233,7 +235,7 @@ def _depths_differ(values: Values) -> str:
     return f"{depths} depths of {stages_of} stages" if stages_of != depths else ""
 
 
-def _narrow(values: Values) -> str:
+def _bottleneck_too_narrow(values: Values) -> str:
     least = min(values["hidden_sizes"])
     return f"a bottleneck of {least} channels" if values["layer_type"] == KINDS[0] and least < REDUCTION else ""
 
@@ -254,7 +256,7 @@ RESIDUAL: Mapping[str, Family] = {
         },
         terms=(),
         ignored=frozenset({"out_features", "out_indices", "stage_names", "reshape_last_stage"}),
-        clashes={"num_labels": names_differ, "depths": _depths_differ, "hidden_sizes": _narrow},
+        clashes={"num_labels": names_differ, "depths": _depths_differ, "hidden_sizes": _bottleneck_too_narrow},
         stack="stage",
         layers="resnet.encoder.stages",
         assumed={"image_size": f"images of {USUAL_SIDE} pixels, as the file says nothing of them"},
