@@ -48,14 +48,14 @@ def maximum(first: Amount, *others: Amount) -> Amount:
 
 def largest_of(values: Iterable[Amount], default: Amount = 0.0) -> Amount:
     """The largest of any number of values; `default` of none."""
-    found = tuple(values)
-    return maximum(*found) if found else default
+    amounts = tuple(values)
+    return maximum(*amounts) if amounts else default
 
 
 def smallest_of(values: Iterable[Amount], default: Amount = 0) -> Amount:
     """The smallest of any number of values; `default` of none."""
-    found = tuple(values)
-    return minimum(*found) if found else default
+    amounts = tuple(values)
+    return minimum(*amounts) if amounts else default
 
 
 def divide(above: Amount, below: Amount) -> Amount:
@@ -112,13 +112,13 @@ def real(value: Amount) -> Amount:
     return value if isinstance(value, Traced) else float(value)
 
 
-def both(one: Amount, other: Amount) -> Amount:
+def both(left: Amount, right: Amount) -> Amount:
     """Whether both conditions hold."""
-    if isinstance(one, bool):
-        return other if one else False
-    if isinstance(other, bool):
-        return one if other else False
-    return _computed("both", one, other)
+    if isinstance(left, bool):
+        return right if left else False
+    if isinstance(right, bool):
+        return left if right else False
+    return _computed("both", left, right)
 
 
 def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
@@ -143,19 +143,19 @@ def pick(place: Amount, values: Sequence[Amount]) -> Amount:
     """The value at a place that `largest` found."""
     if is_plain(place):
         return values[place]
-    found = values[0]
+    picked = values[0]
     for index in range(1, len(values)):
-        found = where(place == index, values[index], found)
-    return found
+        picked = where(place == index, values[index], picked)
+    return picked
 
 
 def parts_of(place: Amount, items: Sequence[Item], parts: Callable[[Item], Mapping[str, Amount]]) -> dict[str, Amount]:
     """The parts, by name, of the item at a place that `largest` found; one that an item lacks is 0."""
     if is_plain(place):
         return dict(parts(items[place]))
-    each = [parts(item) for item in items]
-    names = dict.fromkeys(name for one in each for name in one)
-    return {name: pick(place, [one.get(name, 0.0) for one in each]) for name in names}
+    all_parts = [parts(item) for item in items]
+    names = dict.fromkeys(name for item_parts in all_parts for name in item_parts)
+    return {name: pick(place, [item_parts.get(name, 0.0) for item_parts in all_parts]) for name in names}
 
 
 def of_item(place: Amount, items: Sequence[Item], value: Callable[[Item], Amount]) -> Amount:

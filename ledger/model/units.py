@@ -40,8 +40,8 @@ def compute_precision(plan: Plan) -> Precision:
     if plan.parallelism.zero < 3:
         return plan.precision
     recipe = plan.precision.matmul
-    made = "gathered" if recipe and recipe.weights in ("only", "gathered") else "anew"
-    precision = replace(plan.precision, matmul=replace(recipe, weights=made) if recipe else None)
+    weights = "gathered" if recipe and recipe.weights in ("only", "gathered") else "anew"
+    precision = replace(plan.precision, matmul=replace(recipe, weights=weights) if recipe else None)
     narrow = plan.precision.compute
     if not precision.autocast:
         return precision
@@ -96,25 +96,25 @@ class Builder:
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         back = backward(written, joined=JOINED[self.stack.projections])
         back = scattered_first(back, written) if self.stack.product_frames else back
-        steps = _kernels(self._adding(back, gradients), gradients, compiled=compiled)
+        steps = _kernels(self._add_to_gradients(back, gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
-            forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
-        held = held_inputs(operations) if self.stack.held_inputs else ()
+            forward, steps = (tuple(map(_buffer_gather, operations)) for operations in (forward, steps))
+        held_tensors = held_inputs(operations) if self.stack.held_inputs else ()
         if self.stack.product_frames:
-            held += held_by_products(operations, steps, JOINED[self.stack.projections])
-        held += (*held_rows(operations), *held_updates(operations))
-        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
+            held_tensors += held_by_products(operations, steps, JOINED[self.stack.projections])
+        held_tensors += (*held_rows(operations), *held_updates(operations))
+        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held_tensors)
 
     def _still(self, group: str) -> Callable[[Tensor], bool]:
         """Whether a weight of a group stays as it is: by the plan, or by the model."""
         left_out = fixed(self.train, group)
         return lambda weight: weight.frozen or left_out(weight)
 
-    def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
+    def _add_to_gradients(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
         names = {gradient.name for gradient in gradients}
 
@@ -141,8 +141,8 @@ class Builder:
             tape = self.tape(side=side)
             stream = components.embedding(tape, self.model).on(self.layout.stream, side.named("stream"))
             return replace(stream, frozen=still)
-        made = before.written[-1].output
-        return replace(made, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
+        result = before.written[-1].output
+        return replace(result, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
 
     def input(self) -> Unit:
         """Tokens to residual stream; of a model that has an encoder, those that it reads."""
@@ -197,32 +197,32 @@ class Builder:
         again = redone(self.recompute, role.layers, self.chunks)
         leave = hosted(self.hosted, role.layers, self.chunks)
         side = ENCODER if self.model.encoder_groups else OWN_SEQUENCE
-        for group, held, count, left in zip(self.model.groups, role.layers, again, leave, strict=True):
+        for group, depth, redone_depth, hosted_depth in zip(self.model.groups, role.layers, again, leave, strict=True):
             if side.is_source and not group.encodes_source:
                 before = self.bridge(before)
                 yield before
                 side = Side(encoded=given(before))
-            found = parts(self.recompute, self.suffix(group), held, count, self.chunks) if held else ()
-            for part in hosting(found, self.suffix(group), left):
-                for unit in self._alike(group, part, side, before):
+            group_parts = parts(self.recompute, self.suffix(group), depth, redone_depth, self.chunks) if depth else ()
+            for part in hosting(group_parts, self.suffix(group), hosted_depth):
+                for unit in self._units_of_part(group, part, side, before):
                     yield unit
                     before = unit
 
-    def _alike(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
+    def _units_of_part(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
         """The layers of a part as one unit; or the first of them apart, where it makes or begins what others get."""
-        all_of_it = self._layer(group, part, side, before)
+        all_of_it = self._layer_unit(group, part, side, before)
         makes = given(all_of_it) is not None
         begins = before is not None and closed(before) and not closed(all_of_it)
         changes = group.block is not None and before is not None and part.held > 1 and _differ(before, all_of_it)
         if not (makes or begins or changes):
             yield all_of_it
             return
-        first = self._layer(group, part.apart(1), side, before)
+        first = self._layer_unit(group, part.apart(1), side, before)
         yield first
         if part.held > 1:
-            yield self._layer(group, part.apart(0), replace(side, bias=given(first)), first)
+            yield self._layer_unit(group, part.apart(0), replace(side, bias=given(first)), first)
 
-    def _layer(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
+    def _layer_unit(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
         suffix = self.suffix(group)
         tape = self.tape(suffix, part.policy, side)
         components.layer(tape, self.entry(before, replace(side, encoded=None)), group, self.model)
@@ -230,7 +230,7 @@ class Builder:
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
 
-def _buffered(operation: Operation) -> Operation:
+def _buffer_gather(operation: Operation) -> Operation:
     """A sequence that is gathered over the devices that share a layer, in a buffer that lasts."""
     if isinstance(operation, Collective) and (operation.collective, operation.axis) == ("all_gather", "tensor"):
         return replace(operation, buffered=True)
@@ -291,15 +291,15 @@ def whole(plan: Plan) -> Builder:
 def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     """The units of one role, in the order of the forward pass."""
     if build.model.bare:
-        return (_bare(build),)
-    found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role, found[0] if found else None))
+        return (_bare_unit(build),)
+    result: list[Unit] = [build.input()] if role.first else []
+    result.extend(build.layers(role, result[0] if result else None))
     if role.last and build.model.predictions:
-        found.append(build.predictions(found[-1] if found else None))
-    return (*found, *build.output(found[-1] if found else None)) if role.last else tuple(found)
+        result.append(build.predictions(result[-1] if result else None))
+    return (*result, *build.output(result[-1] if result else None)) if role.last else tuple(result)
 
 
-def _bare(build: Builder) -> Unit:
+def _bare_unit(build: Builder) -> Unit:
     """A count of parameters as one weight, cut over every axis that cuts a model."""
     split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
     weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights.base, "weight", split)
