@@ -68,7 +68,7 @@ def negative(terms: Sum) -> Sum:
 
 
 def multiplied(left: Product, right: Product) -> Product:
-    """Both products in one."""
+    """The product of two products: powers of a factor add up."""
     powers = dict(left)
     for factor, power in right:
         powers[factor] = powers.get(factor, 0) + power
@@ -109,11 +109,11 @@ class Algebra:
     # --- factors and their values ---
 
     def factor(self, factor: Factor) -> Sum:
-        """A sum of one factor."""
+        """The sum whose one term is this factor."""
         return ((((self.place(factor), 1),), 1),)
 
     def place(self, factor: Factor) -> int:
-        """The place of a factor."""
+        """The place of a factor among `factors`, to which it is added where it is new."""
         place = self.places.get(factor)
         if place is None:
             place = self.places[factor] = len(self.factors)
@@ -236,7 +236,7 @@ class Algebra:
         return self._divide(self.defined(f"{name}_x{times}", above), below)
 
     def defined(self, name: str, terms: Sum) -> Sum:
-        """The name of a sum, in its place."""
+        """The factor that stands for a sum by a name, whose definition is kept."""
         self.definitions[name] = terms
         return self.factor(Factor(NAME, name=name, value=self.value(terms)))
 
@@ -269,11 +269,9 @@ class Algebra:
             return constant(whole(number))
         if number == int(number) and abs(number) < LARGE:
             return constant(int(number))
-        return (
-            self.factor(Factor(NUMBER, number=abs(number), value=abs(number)))
-            if number > 0
-            else negative(self.number(-number))
-        )
+        if number < 0:
+            return negative(self.number(-number))
+        return self.factor(Factor(NUMBER, number=number, value=number))
 
     def _add(self, left: Sum, right: Sum) -> Sum:
         return self._picked(collected((*left, *right)))
@@ -298,7 +296,7 @@ class Algebra:
         return result
 
     def together(self, terms: Sum) -> Sum:
-        """The sum as one factor."""
+        """A sum of one factor, inside which the terms are left together."""
         if len(terms) < 2:
             return terms
         return self.factor(Factor(SUM, (terms,), value=self.value(terms)))
@@ -317,11 +315,9 @@ class Algebra:
     _true_divide = _divide
 
     def _share(self, above: Sum, below: Sum) -> Sum:
-        return (
-            self._divide(above, below)
-            if below and self.never_negative(below)
-            else self._function(above, below, name="share")
-        )
+        if below and self.never_negative(below):
+            return self._divide(above, below)
+        return self._function(above, below, name="share")
 
     def _power(self, base: Sum, exponent: Sum) -> Sum:
         times = self.value(exponent)
@@ -637,8 +633,7 @@ class Algebra:
             current = operands[2]
         if argument is None or (keys := self._keys(argument)) is None:
             return None
-        rest = current
-        return self.pick([self.of(key) for key in keys.values()], [self.of(values.get(at, rest)) for at in keys])
+        return self.pick([self.of(key) for key in keys.values()], [self.of(values.get(at, current)) for at in keys])
 
     def _keys(self, place: int) -> dict[int, int] | None:
         """The keys of which a term is the place of the largest, by their places."""

@@ -58,11 +58,11 @@ class FormulaText:
         return self.summed(terms)[0]
 
     def exactly(self) -> FormulaText:
-        """The same of whole numbers alone."""
+        """This writer for sums of whole numbers, which it divides without a rest."""
         return replace(self, whole=True)
 
     def within(self, terms: Sum, least: int) -> str:
-        """The same in parentheses where it binds less tightly than its surroundings."""
+        """The text of a sum, in parentheses where it binds less tightly than its surroundings."""
         return bracketed(self.summed(terms), least)
 
     def summed(self, terms: Sum) -> Text:
@@ -75,12 +75,10 @@ class FormulaText:
             terms = self.rewrite(terms)
         if not self.whole:
             return self.divided(terms)
-        parts = self.quotients(terms)
-        texts = [self.quotient(above, below) for above, below in parts]
-        return joined(texts)
+        return joined([self.quotient(above, below) for above, below in self.quotients(terms)])
 
     def named(self, name: str) -> Text:
-        """A name, which is used."""
+        """The text of a name, which is noted as used."""
         self.used[name] = None
         return name, ATOM
 
@@ -194,7 +192,7 @@ class FormulaText:
         return kind, self.rank(factor.name) if factor.kind == LETTER else (place, "")
 
     def product(self, product: Product, number: Any, more: Sequence[Text] = ()) -> Text:
-        """A product, what divides it last."""
+        """The text of a product: what multiplies, then what divides."""
         sign = "-" if number < 0 else ""
         number = abs(number)
         above_number, below_number = (
@@ -227,11 +225,9 @@ class FormulaText:
         return text if power == 1 else (f"{bracketed(text, ATOM)}**{power}", ATOM)
 
     def written(self, factor: Factor) -> Text:
-        """A factor."""
+        """The text of a factor, by its kind."""
         match factor.kind:
-            case "letter" | "name":
-                return self.named(factor.name)
-            case "parameter":
+            case "letter" | "name" | "parameter":
                 return self.named(factor.name)
             case "number":
                 return number_text(factor.number), ATOM
@@ -263,7 +259,7 @@ class FormulaText:
         return f"-(-{bracketed(self.factored(above), ATOM)}//{lower})", ADDED
 
     def chosen(self, condition: Condition, yes: Sum, no: Sum) -> Text:
-        """One of two amounts."""
+        """The text of a choice between two amounts."""
         if not self.python:
             return f"choose({self.condition(condition)}, {self.text(yes)}, {self.text(no)})", ATOM
         return f"{self.within(yes, COMPARED)} if {self.condition(condition)} else {self.within(no, COMPARED)}", CHOICE
@@ -299,11 +295,9 @@ class FormulaText:
                 return f"1 << ({self.exactly().within(factor.of[0], ADDED)} - 1).bit_length()", COMPARED
             case "share":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
-                return (
-                    (f"{above}/{below} if {below} else 0.0", CHOICE)
-                    if self.python
-                    else (f"{above}/{below}", MULTIPLIED)
-                )
+                if not self.python:
+                    return f"{above}/{below}", MULTIPLIED
+                return f"{above}/{below} if {below} else 0.0", CHOICE
             case "modulo":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
                 return (f"{above} % {below}", MULTIPLIED) if self.python else (f"mod({of[0]}, {of[1]})", ATOM)
@@ -311,15 +305,13 @@ class FormulaText:
         raise ValueError(message)
 
     def condition(self, condition: Condition, *, truth: bool = True) -> str:
-        """A comparison, or its opposite."""
+        """The text of a comparison, or of its opposite where it is not to be true."""
         name, *parts = condition
         if name == "not":
             return self.condition(parts[0], truth=not truth)
         if not self.python:
-            compared = (
-                f"{name}({', '.join(self.condition(part) if name == 'both' else self.text(part) for part in parts)})"
-            )
-            return compared if truth else f"opposite({compared})"
+            sides = ", ".join(self.condition(part) if name == "both" else self.text(part) for part in parts)
+            return f"{name}({sides})" if truth else f"opposite({name}({sides}))"
         if name == "both":
             word = "and" if truth else "or"
             return f" {word} ".join(f"({self.condition(part, truth=truth)})" for part in parts)

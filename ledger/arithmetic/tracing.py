@@ -27,7 +27,7 @@ class Graph:
     places: dict[Term, int] = field(default_factory=dict)
 
     def place(self, term: Term) -> int:
-        """The place of a term."""
+        """The place of a term among `terms`, to which it is added where it is new."""
         place = self.places.get(term)
         if place is None:
             place = self.places[term] = len(self.terms)
@@ -60,11 +60,11 @@ class Trace:
 
     @property
     def conditions(self) -> tuple[tuple[int, bool], ...]:
-        """The guards so far."""
+        """The guards that were met until now."""
         return tuple(self.guards.items())
 
     def result(self, term: Term) -> Traced:
-        """The value of a term."""
+        """The traced value of a term."""
         value = self.results.get(term)
         if value is None:
             value = self.results[term] = Traced(self, self.graph.place(term))
@@ -90,7 +90,7 @@ class Traced:
 
     @property
     def sample(self) -> Any:
-        """What it is at the setting of its trace."""
+        """The number that this value is at the setting of its trace."""
         return number(self.trace.graph, self.place, self.trace.setting, self.trace.samples)
 
     # --- what Python asks of it: answered at this setting, and guarded ---

@@ -86,7 +86,7 @@ def power(base: Amount, exponent: Amount) -> Amount:
 
 
 def square_root(value: Amount) -> Amount:
-    """The root, a float."""
+    """The square root, a float."""
     return _computed("square_root", value)
 
 
@@ -106,7 +106,7 @@ def floor(value: Amount) -> Amount:
 
 
 def real(value: Amount) -> Amount:
-    """The same as a float: what is a float from here on need not be exact."""
+    """The amount as a float: from here on it need not be exact."""
     if is_array(value):
         return value.astype(float)
     return value if isinstance(value, Traced) else float(value)

@@ -42,16 +42,16 @@ class Contraction(Operation):
     @cached_property
     def _sizes(self) -> Mapping[str, sympy.Expr]:
         first, second, out = self.terms()
-        found: dict[str, sympy.Expr] = {}
+        sizes: dict[str, sympy.Expr] = {}
         for term, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
             for name, dim in zip(term, tensor.dims, strict=True):
                 size = tensor.local(dim)
-                found[name] = size if name not in found else _smaller(found[name], size)
+                sizes[name] = size if name not in sizes else _smaller(sizes[name], size)
         through = [index for index in (*first, *second, *out) if window(index)]
         if through:  # a dim of a window may stand alone in the result only
-            found = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | found
-            found = {name: size for name, size in found.items() if name not in through}
-        return found
+            sizes = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | sizes
+            sizes = {name: size for name, size in sizes.items() if name not in through}
+        return sizes
 
     def points(self) -> sympy.Expr:
         """The size of the product of all dims."""
@@ -117,18 +117,18 @@ class Contraction(Operation):
         first, second, out = (" ".join(names) for names in self.terms())
         left, right = self.inputs[:2]
         upstream = self.output.gradient
-        found: list[Operation] = []
+        products: list[Operation] = []
         if differentiable(left):
-            found.append(self.gradient_product(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
+            products.append(self.gradient_product(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
         if differentiable(right):
-            wanted = "weight" if right.role in ("weight", "cast") else "other"
-            found.append(self.gradient_product(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
-        found.extend(
+            which = "weight" if right.role in ("weight", "cast") else "other"
+            products.append(self.gradient_product(f"{first}, {out} -> {second}", (left, upstream), right, which))
+        products.extend(
             Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
             for bias in self.inputs[2:]
             if differentiable(bias)
         )
-        return tuple(found)
+        return tuple(products)
 
     def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
         """The product that gives the gradient of an operand: of the `input`, of a `weight`, of an `other` tensor."""

@@ -24,31 +24,31 @@ def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Seq
 
     Zeros that stand before a dim alone are written into a copy, since PyTorch pads alike at both ends.
     """
-    found = roles(step.einsum)
-    if found is None:
+    axes = roles(step.einsum)
+    if axes is None:
         raise TypeError(f"{step.einsum} is no convolution")
     (x,), einsum = operands, step.einsum
     read = terms(einsum)[0]
-    names = dict(zip(read, (each.name for each in x.dims), strict=True))
-    order = tuple(names[index] for index in (*found.operand, *filter(window, read)))
+    names = dict(zip(read, (dim_read.name for dim_read in x.dims), strict=True))
+    order = tuple(names[index] for index in (*axes.operand, *filter(window, read)))
     if written.component.pads(step):
-        x, einsum = _padded(tape, written, step, x), unpadded(einsum)
+        x, einsum = _pad_copy(tape, written, step, x), unpadded(einsum)
     elif written.laid[step.of[0]] != order:
         x = tape.pointwise(f"{written.module(step)}.copy", x, kernel=COPY, add=True)
     bias = written.weight(tape, step.bias) if step.bias else None
-    over = tuple(written.dims[one.over] for one in found.windows)
-    written.laid[step.name] = found.result
+    over = tuple(written.dims[window_axis.over] for window_axis in axes.windows)
+    written.laid[step.name] = axes.result
     weight = written.weight(tape, step.weight)
     return tape.contract(written.module(step), einsum, x, weight, bias=bias, sizes=over)
 
 
-def _padded(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> Tensor:
+def _pad_copy(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> Tensor:
     """A copy with zeros at the ends of what is read through windows."""
     pads = iter(written.component.pads(step))
     dims = []
-    for index, each in zip(terms(step.einsum)[0], x.dims, strict=True):
+    for index, dim_read in zip(terms(step.einsum)[0], x.dims, strict=True):
         zeros = sum(next(pads)) if window(index) else 0
-        dims.append(Dim(f"{each.name}_padded", each.symbol + zeros, each.suffix) if zeros else each)
+        dims.append(Dim(f"{dim_read.name}_padded", dim_read.symbol + zeros, dim_read.suffix) if zeros else dim_read)
     return tape.pointwise(f"{written.module(step)}.padded", x, dims=tuple(dims), kernel=COPY, add=True)
 
 
@@ -82,7 +82,7 @@ def batch_norm(tape: Tape, written: Written, step: ComponentStep, operands: Sequ
 def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The largest in each window: what is read is saved, and the place of each result, in int64."""
     (x,), name = operands, str(written.module(step))
-    dims = _reduced(written, step, x, step.max)
+    dims = _reduced_dims(written, step, x, step.max)
     places = Tensor(f"{name}.places", dims, "int64", "statistic", x.split)
     return tape.pointwise(name, x, dims=dims, kernel=REDUCTION, saves=[x], extras=[places])
 
@@ -90,18 +90,18 @@ def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequenc
 def mean(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The mean over dims, which saves nothing, or in each window, which saves what it reads."""
     (x,), through = operands, any(map(window, sides(step.mean)[0]))
-    dims = _reduced(written, step, x, step.mean)
+    dims = _reduced_dims(written, step, x, step.mean)
     return tape.pointwise(str(written.module(step)), x, dims=dims, kernel=REDUCTION, saves=[x] if through else [])
 
 
-def _reduced(written: Written, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
+def _reduced_dims(written: Written, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
     """The dims of the result, which lie as those that were read."""
     read, out = sides(pattern)
-    kept = {index: over.over if (over := window(index)) else index for index in read}
-    names = {each.name: kept[index] for each, index in zip(x.dims, read, strict=True)}
+    result_names = {index: over.over if (over := window(index)) else index for index in read}
+    names = {dim_read.name: result_names[index] for dim_read, index in zip(x.dims, read, strict=True)}
     written.laid[step.name] = tuple(names[name] for name in written.laid[step.of[0]] if names[name] in out)
-    there = {each.name: each for each in x.dims}
-    return tuple(written.dims.get(name) or there[name] for name in out)
+    dims_read = {dim_read.name: dim_read for dim_read in x.dims}
+    return tuple(written.dims.get(name) or dims_read[name] for name in out)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Written:
     def weight(self, tape: Tape, name: str) -> Tensor:
         """One of its weights."""
         parameter = Parameter(Module(self.part, name), kind="")
-        return tape.weight(parameter, tuple(self.dims[each] for each in dict(self.component.weights)[name]))
+        return tape.weight(parameter, tuple(self.dims[dim_name] for dim_name in dict(self.component.weights)[name]))
 
     def module(self, step: ComponentStep) -> Module:
         """What a step is accounted to."""
@@ -143,16 +143,16 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
         inner = tape.inside("core") if pairs else tape
         written.laid[step.name] = shapes[step.name]
         results[step.name] = RUN[step.kind](inner, written, step, [results[name] for name in step.of])
-    return _laid_out(tape, written, component.steps[-1].name, results)
+    return _lay_out(tape, written, component.steps[-1].name, results)
 
 
-def _laid_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
+def _lay_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
     """The result as the residual stream lies, or as the next block reads it."""
-    made = results[name]
+    result = results[name]
     return (
-        made
+        result
         if written.laid[name] == written.component.gives
-        else tape.pointwise(f"{made.name}.copy", made, kernel=COPY, add=True)
+        else tape.pointwise(f"{result.name}.copy", result, kernel=COPY, add=True)
     )
 
 
@@ -173,12 +173,12 @@ def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Te
     shared = tuple(name for name in out if name in first and name in second)
     rows, columns = (tuple(n for n in out if n in term and n not in shared) for term in (first, second))
     summed = tuple(name for name in first if name in second and name not in out)
-    left = _as_read(tape, written, step, 0, operands[0], first, ((*shared, *rows, *summed),))
+    left = _read_operand(tape, written, step, 0, operands[0], first, ((*shared, *rows, *summed),))
     if step.weight:
         right = written.weight(tape, step.weight)
     else:
         orders = (*shared, *columns, *summed), (*shared, *summed, *columns)
-        right = _as_read(tape, written, step, 1, operands[1], second, orders)
+        right = _read_operand(tape, written, step, 1, operands[1], second, orders)
     seen = {"seq", KEY} <= {*first, *second}
     share = (symbol("seq") + 1) / (2 * symbol("seq")) if seen and written.component.causal else ONE
     bias = written.weight(tape, step.bias) if step.bias else None
@@ -186,17 +186,17 @@ def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Te
     return tape.contract(written.module(step), step.einsum, left, right, bias=bias, density=share)
 
 
-def _as_read(  # noqa: PLR0913 - which operand of which step, and how it lies and should
+def _read_operand(  # noqa: PLR0913 - which operand of which step, and how it lies and should
     tape: Tape, written: Written, step: ComponentStep, index: int, x: Tensor, term: Term, orders: tuple[Term, ...]
 ) -> Tensor:
     """An operand under the names that the einsum has for its dims, copied where it lies in another order."""
-    renamed = dict(zip((each.name for each in x.dims), term, strict=True))
+    renamed = dict(zip((dim_read.name for dim_read in x.dims), term, strict=True))
     laid = tuple(renamed[name] for name in written.laid[step.of[index]])
     if laid not in orders:
         x = tape.pointwise(f"{written.module(step)}.copy.{index}", x, kernel=COPY, add=True)
-    if KEY not in term or KEY in (each.name for each in x.dims):
+    if KEY not in term or KEY in (dim_read.name for dim_read in x.dims):
         return x
-    dims = tuple(replace(written.dims[KEY], name=KEY) if each.name == "seq" else each for each in x.dims)
+    dims = tuple(replace(written.dims[KEY], name=KEY) if dim_read.name == "seq" else dim_read for dim_read in x.dims)
     return replace(x, dims=dims, view_of=x.storage)
 
 
@@ -208,34 +208,34 @@ def _activation(tape: Tape, written: Written, step: ComponentStep, operands: lis
 def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """Both are saved; one that lacks dims of the other is seen again along them, and its gradient a sum over them."""
     name, inner = str(written.module(step)), tape.inside("activation")
-    if _alike(written, step, operands):
+    if _have_same_dims(written, step, operands):
         return inner.pointwise(name, *operands, saves=operands)
-    result = _broadcast(inner, written, step, operands)
+    result = _broadcast_result(inner, written, step, operands)
     return inner.record(Weighed(name, ELEMENTWISE, tuple(operands), (result,), tuple(operands)))
 
 
 def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A sum, in a tensor of its own or over the first of both."""
-    if _alike(written, step, operands) and not step.in_place:
+    if _have_same_dims(written, step, operands) and not step.in_place:
         return tape.pointwise(str(written.module(step)), *operands, add=True)
-    result = _broadcast(tape, written, step, operands)
+    result = _broadcast_result(tape, written, step, operands)
     if step.in_place:
         result = replace(result, view_of=operands[0].storage)
     return tape.record(Addition(str(written.module(step)), ELEMENTWISE, tuple(operands), (result,)))
 
 
-def _alike(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
+def _have_same_dims(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
     """Whether both have the same dims, so that the result lies as the first does."""
     written.laid[step.name] = written.laid[step.of[0]]
     return operands[0].dims == operands[1].dims
 
 
-def _broadcast(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _broadcast_result(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """The result of two operands of which each may lack dims of the other."""
     shape = written.component.shapes[step.name]
     full = [of for of, operand in zip(step.of, operands, strict=True) if len(operand.dims) == len(shape)]
     written.laid[step.name] = written.laid[full[0]] if full else shape
-    dims = tuple({each.name: each for operand in operands for each in operand.dims}[name] for name in shape)
+    dims = tuple({dim_of.name: dim_of for operand in operands for dim_of in operand.dims}[name] for name in shape)
     split = tuple(dict.fromkeys(pair for operand in operands for pair in operand.split))
     dtype = dtypes.promote(*[operand.dtype for operand in operands])
     return tape.activation(str(written.module(step)), dims, dtype, split)

@@ -41,8 +41,10 @@ class Dtype:
     @property
     def average(self) -> Fraction:
         """Bytes of an element of a large matrix, with all that stands beside it but what each row or matrix has."""
-        beside = (DTYPES[each.dtype].size * each.count / each.block for each in self.scales if each.block > 0)
-        return sum(beside, self.size)
+        scale_bytes = (
+            DTYPES[scales.dtype].size * scales.count / scales.block for scales in self.scales if scales.block > 0
+        )
+        return sum(scale_bytes, self.size)
 
     @property
     def largest(self) -> float:
@@ -194,6 +196,6 @@ def _scales(name: str) -> Iterator[str]:
     if name in BLOCKS:
         block, scale = BLOCKS[name]
         yield f"and one scale ({scale}, {size(scale) * 8} bits) for each {block} values"
-    for each in DTYPES[name].scales:
-        of = {ROW: "row of a matrix", WHOLE: "matrix"}.get(each.block, f"{each.block} values")
-        yield f"and {each.count if each.count > 1 else 'one'} {each.dtype} for each {of}"
+    for scales in DTYPES[name].scales:
+        of = {ROW: "row of a matrix", WHOLE: "matrix"}.get(scales.block, f"{scales.block} values")
+        yield f"and {scales.count if scales.count > 1 else 'one'} {scales.dtype} for each {of}"

@@ -52,8 +52,8 @@ def stored_dtype(precision: Precision, weight: Tensor) -> str:
 
 def share_dtype(precision: Precision, weight: Tensor) -> str:
     """The format of a device's share of a weight that ZeRO 3 shares out: quantised, where no other copy is kept."""
-    alone = precision.matmul is not None and precision.matmul.weights == "only"
-    return weight.narrow if weight.narrow and alone else stored_dtype(precision, weight)
+    only_quantised = precision.matmul is not None and precision.matmul.weights == "only"
+    return weight.narrow if weight.narrow and only_quantised else stored_dtype(precision, weight)
 
 
 def trained_dtype(plan: Plan) -> str:

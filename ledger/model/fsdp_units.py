@@ -45,11 +45,11 @@ class FsdpUnit:
 
     def over(self, sharding: Sharding) -> Iterator[tuple[str, FsdpUnit]]:
         """The axes over which its weights are shared, each with the set of those that are."""
-        found: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
+        parts_by_axis: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
         for times, weights in self.parts:
             for axis, shared in sharding.shared(weights):
-                found.setdefault(axis, []).append((times, shared))
-        for axis, parts in found.items():
+                parts_by_axis.setdefault(axis, []).append((times, shared))
+        for axis, parts in parts_by_axis.items():
             yield axis, replace(self, parts=tuple(parts))
 
     def trained(self) -> FsdpUnit:
@@ -100,32 +100,32 @@ class FsdpUnit:
         return total(times * sized(dtype, weight.elements()) for times, weights in self.parts for weight in weights)
 
 
-def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+def distinct(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Weights of several units, a shared one once."""
-    return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+    return tuple({weight.name: weight for unit in units for weight in unit.weights}.values())
 
 
-def shared(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+def shared(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Trained weights that both ends of the model have, on a device that holds both."""
-    ends = [{w.name: w for w in unit.weights if not w.frozen} for unit in mine if unit.name in ENDS]
+    ends = [{w.name: w for w in unit.weights if not w.frozen} for unit in units if unit.name in ENDS]
     uses = Counter(name for weights in ends for name in weights)
     return tuple({name: w for weights in ends for name, w in weights.items() if uses[name] > 1}.values())
 
 
-def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
+def wrapped(units: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
     """All weights once: those of each layer with their number, and those of the two ends of the model, the root."""
-    ends = [unit for unit in mine if unit.name in ENDS]
-    for unit in mine:
+    ends = [unit for unit in units if unit.name in ENDS]
+    for unit in units:
         if unit not in ends:
             yield unit.name, unit.count, unit.weights
     if ends:
         yield ROOT, sympy.Integer(1), distinct(ends)
 
 
-def apart(mine: Sequence[Unit]) -> tuple[str, ...]:
+def apart(units: Sequence[Unit]) -> tuple[str, ...]:
     """The ends that can be sets of their own, since no other unit has any of their weights; else none of them."""
-    ends = {unit.name: {weight.name for weight in unit.weights} for unit in mine if unit.name in ENDS and unit.weights}
-    rest = [{weight.name for weight in unit.weights} for unit in mine if unit.name not in ENDS]
+    ends = {unit.name: {weight.name for weight in unit.weights} for unit in units if unit.name in ENDS and unit.weights}
+    rest = [{weight.name for weight in unit.weights} for unit in units if unit.name not in ENDS]
     alone = all(not weights & other for name, weights in ends.items() for other in (*rest, *_but(ends, name)))
     return tuple(ends) if alone and LOSS not in ends else ()
 
@@ -134,20 +134,20 @@ def _but(ends: Mapping[str, set[str]], name: str) -> Iterator[set[str]]:
     return (weights for other, weights in ends.items() if other != name)
 
 
-def wraps(mine: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
+def wraps(units: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root.
 
     The ends `alone` are sets of their own, which leaves none to the root.
     """
     one = sympy.Integer(1)
     if layers == MODEL:
-        return (FsdpUnit(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
-    found: list[FsdpUnit] = []
-    found.extend(FsdpUnit(unit.name, one, ((one, unit.weights),)) for unit in mine if unit.name in alone)
-    for name, count, weights in wrapped(mine):
+        return (FsdpUnit(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(units))),)
+    wrapped_units: list[FsdpUnit] = []
+    wrapped_units.extend(FsdpUnit(unit.name, one, ((one, unit.weights),)) for unit in units if unit.name in alone)
+    for name, count, weights in wrapped(units):
         if alone and name == ROOT:
             continue
-        held = one if name == ROOT else sympy.Integer(layers)
-        passed = name == ROOT or any(unit.backward for unit in mine if unit.name == name)
-        found.append(FsdpUnit(name, count / held, ((held, weights),), passed))
-    return tuple(found)
+        layer_count = one if name == ROOT else sympy.Integer(layers)
+        passed = name == ROOT or any(unit.backward for unit in units if unit.name == name)
+        wrapped_units.append(FsdpUnit(name, count / layer_count, ((layer_count, weights),), passed))
+    return tuple(wrapped_units)

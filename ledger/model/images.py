@@ -48,11 +48,11 @@ def patches(tape: Tape, image: Image) -> Tensor:
     """Tokens of an image without their positions (batch seq d_model), the class token first."""
     cut = _convolved(tape, image)
     batch, width, rows, columns = cut.dims
-    each = Dim("patches", rows.symbol * columns.symbol)
+    places = Dim("patches", rows.symbol * columns.symbol)
     # From channels first to channels last is a view, of whose gradient backward makes a copy.
-    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, each, width)})
-    one = Dim("one", ONE)
-    first = tape.weight(Parameter(CLASS, kind=""), (one, one, width))
+    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, places, width)})
+    single = Dim("one", ONE)
+    first = tape.weight(Parameter(CLASS, kind=""), (single, single, width))
     laid = tape.cast(laid, dtypes.promote(laid.dtype, first.dtype))
     stream = tape.activation("embedding/joined", tape.dims("batch seq d_model"), laid.dtype, laid.split)
     return tape.record(Prefixed(stream.name, COPY, (first, laid), (stream,)))
@@ -109,12 +109,12 @@ def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
     return _scores(tape, first, model, *((x,) if first.dtype == tape.precision.compute else ()))
 
 
-def _scores(tape: Tape, first: Tensor, model: Model, *whole: Tensor) -> Tensor:
-    """What the classifier makes of a row for each image, which is saved as the `whole` tensor that it looks into."""
+def _scores(tape: Tape, first: Tensor, model: Model, *saved: Tensor) -> Tensor:
+    """What the classifier makes of a row for each image, which is saved as the tensor that it looks into."""
     weight = tape.weight(CLASSIFIER, (dim("classes"), dim("d_model")))
     bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
     einsum = "batch d_model, classes d_model -> batch classes"
-    return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=whole)
+    return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=saved)
 
 
 # --- What an encoder of sound reads ---
@@ -128,10 +128,10 @@ ACTIVATION = "gelu"
 def heard(tape: Tape) -> Tensor:
     """Tokens of a spectrogram with their fixed positions (batch seq d_model), as transformers' WhisperEncoder runs."""
     bands, frames, width = dim("bands"), dim("frames"), dim("d_model")
-    tap, each, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
+    tap, steps, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
     narrow = tape.weight(NARROW, (width, bands, tap))
     x = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
-    x = _convolved_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, each)
+    x = _convolved_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, steps)
     wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
     einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
     x = _convolved_sound(tape, einsum, x, wide, tokens)

@@ -33,10 +33,10 @@ class Program:
     sharding: Sharding
 
 
-def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Program:
+def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = None) -> Program:
     """Everything one device of a role runs in a step; `mine`: its units, where they are there already."""
     build = builder(plan)
-    mine = mine or units(build, role)
+    units_of_role = units_of_role or units(build, role)
     degrees = plan.parallelism
     several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
@@ -44,10 +44,10 @@ def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Pro
     rows, flat = frozenset(_by_rows(plan, build)), plan.stack.unshard == "modules"
     sharding = Sharding(degrees.zero, axes, bool(degrees.replicate > 1), scattered, rows, flat)
     if plan.model.bare:
-        return Program(mine, (), (), sharding)
+        return Program(units_of_role, (), (), sharding)
     shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
-    moved = exchanges(plan, sets(plan, mine, sharding), sharding)
-    return Program(mine, (*shared, *moved), tuple(sends(plan, role)), sharding)
+    moved = exchanges(plan, sets(plan, units_of_role, sharding), sharding)
+    return Program(units_of_role, (*shared, *moved), tuple(sends(plan, role)), sharding)
 
 
 def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
@@ -75,19 +75,19 @@ def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
     counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}
-    for name, phase, sent, way in (
+    for name, phase, sent, direction in (
         ("send", "forward", stream, "sends"),
         ("send_gradient", "backward", stream.gradient, "returns"),
     ):
-        if way in counts:
-            yield counts[way], phase, collective(name, "send", "pipeline", sent, sent)
+        if direction in counts:
+            yield counts[direction], phase, collective(name, "send", "pipeline", sent, sent)
     gathered_again = (  # what comes in crosses the same ends of chunks as what goes the other way
         ("gather", "forward", stream, whole_stream, "returns"),
         ("gather_gradient", "backward", stream.gradient, whole_stream.gradient, "sends"),
     )
-    for name, phase, share, together, way in gathered_again if shares else ():
-        if way in counts:
-            yield counts[way], phase, collective(name, "all_gather", "tensor", share, together)
+    for name, phase, share, together, direction in gathered_again if shares else ():
+        if direction in counts:
+            yield counts[direction], phase, collective(name, "all_gather", "tensor", share, together)
 
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:

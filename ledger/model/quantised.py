@@ -55,10 +55,10 @@ class Quantise(Operation):
 
     def traffic(self) -> sympy.Expr:
         """The tensor is read, its copies are written."""
-        turned = [made for made in self.outputs if self.part != ONE and made.scales == COLUMN]
-        own = (made.bytes() for made in self.outputs if made not in turned)
-        quantised = total((product(self.reads, self.inputs[0].bytes()), *own))
-        return total((product(self.part, quantised), *(product(2, made.bytes()) for made in turned)))
+        turned = [copy for copy in self.outputs if self.part != ONE and copy.scales == COLUMN]
+        row_bytes = (copy.bytes() for copy in self.outputs if copy not in turned)
+        quantised = total((product(self.reads, self.inputs[0].bytes()), *row_bytes))
+        return total((product(self.part, quantised), *(product(2, copy.bytes()) for copy in turned)))
 
     def vector(self) -> sympy.Expr:
         """A few operations on each element."""
@@ -83,8 +83,8 @@ class QuantisedGather(Collective):
         """The gradient of the whole is summed, and scattered."""
         if not self.originals or not differentiable(self.originals[0]):
             return ()
-        share, whole = self.originals
-        moved = collective(f"{self.name}.gradient", "reduce_scatter", self.axis, whole.gradient, share.gradient)
+        share, gathered = self.originals
+        moved = collective(f"{self.name}.gradient", "reduce_scatter", self.axis, gathered.gradient, share.gradient)
         return (replace(moved, purpose=Purpose.COLUMN_INPUT_GRADIENT),)
 
 
@@ -134,38 +134,42 @@ class Quantised(Contraction):
 
     def gradients(self) -> tuple[Operation, ...]:
         """The upstream gradient is quantised; the two other products are of copies as well."""
-        return tuple(self._gradients())
+        return tuple(self._gradient_steps())
 
-    def _gradients(self) -> Iterator[Operation]:
+    def _gradient_steps(self) -> Iterator[Operation]:
         if self.recipe is None or not self.originals or not self.narrow:
             return
         (left, right), (inputs, weights), upstream = self.originals, self.narrow, self.output.gradient
         first, second, out = (" ".join(names) for names in self.terms())
-        towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
-        wanted = (differentiable(left), differentiable(right))
-        if not any(wanted):
+        towards = copied(
+            upstream, self.recipe.gradient, self.recipe.activation_block, self._contracted_dims(), self.recipe
+        )
+        needs_gradient = (differentiable(left), differentiable(right))
+        if not any(needs_gradient):
             return
         reads = read(self.recipe, towards.both())
         name = f"{self.name}.quantise_gradient"
         yield Quantise(name, QUANTISE, (upstream,), towards.both(), reads=reads, part=self.parts[1])
-        if wanted[0]:
+        if needs_gradient[0]:
             if self.recipe.turns:
                 yield Quantise(f"{self.name}.turn_weight", QUANTISE, weights.forward[:1], weights.backward)
             elif not self.recipe.lasts:
-                yield self._again("weight", right, weights)
+                yield self._quantise_again("weight", right, weights)
             operands = towards.forward[0], weights.backward[0]
-            yield from self._product(f"{out}, {second} -> {first}", operands, left, "input")
-        if wanted[1]:
+            yield from self._gradient_product(f"{out}, {second} -> {first}", operands, left, "input")
+        if needs_gradient[1]:
             if self.recipe.saves == "original":
-                yield self._again("input", left, inputs, self.parts[0])
+                yield self._quantise_again("input", left, inputs, self.parts[0])
             elif self.share and self.gathered_again == self.inputs[0]:
                 yield Quantise(f"{self.name}.turn_input", QUANTISE, self.inputs[:1], inputs.backward)
             operands = inputs.backward[0], towards.backward[0]
-            yield from self._product(f"{first}, {out} -> {second}", operands, right, "weight")
+            yield from self._gradient_product(f"{first}, {out} -> {second}", operands, right, "weight")
         for bias in self.inputs[2:]:
             yield Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
 
-    def _product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Iterator[Operation]:
+    def _gradient_product(
+        self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str
+    ) -> Iterator[Operation]:
         """The product that gives a gradient, and what scales its result where the product itself does not."""
         product_of = self.gradient_product(einsum, operands, of, which)
         if self.recipe is None or self.recipe.scaled == "matmul":
@@ -175,15 +179,15 @@ class Quantised(Contraction):
         yield replace(product_of, outputs=(unscaled,))
         yield Pointwise(f"{self.name}.{which}_gradient.scale", ELEMENTWISE, (unscaled,), (of.gradient,))
 
-    def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _contracted_dims(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""
         first, second, out = self.terms()
         return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
 
-    def _again(self, which: str, tensor: Tensor, made: Copies, part: sympy.Expr = ONE) -> Quantise:
+    def _quantise_again(self, which: str, tensor: Tensor, copies: Copies, part: sympy.Expr = ONE) -> Quantise:
         """What forward did not leave is made in backward, of the tensor itself."""
-        reads = 0 if part != ONE else read(self.recipe, made.backward) if self.recipe else 1
-        return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), made.backward, reads=reads, part=part)
+        reads = 0 if part != ONE else read(self.recipe, copies.backward) if self.recipe else 1
+        return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), copies.backward, reads=reads, part=part)
 
 
 def replaced(operations: Iterable[Operation]) -> dict[str, str]:
@@ -215,31 +219,35 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
     role: str = PASSING,
 ) -> Copies:
     """The copies of a tensor; `sides` are the dims that the products of forward and of backward contract."""
-    shared = (_scale(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
-    forward = _copy(tensor, ROW, dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
+    shared = (_scale_tensor(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
+    forward = _copy(tensor, ROW, dtype, _scale_count(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
     if recipe.layouts == "one":
         return Copies(tensor.name, (*forward, *shared), (*forward, *shared))
     second = PASSING if recipe.turns else role
-    backward = _copy(tensor, COLUMN, dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, second))
+    backward = _copy(
+        tensor, COLUMN, dtype, _scale_count(tensor, sides[1], block, recipe.padded), (recipe.scale, second)
+    )
     return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 
-def read(recipe: Recipe, made: tuple[Tensor, ...]) -> int:
+def read(recipe: Recipe, copies: tuple[Tensor, ...]) -> int:
     """How often a tensor is read for these copies of it."""
-    return recipe.reads(frozenset(tensor.scales for tensor in made))
+    return recipe.reads(frozenset(tensor.scales for tensor in copies))
 
 
 def _copy(tensor: Tensor, name: str, dtype: str, scales: sympy.Expr, of: tuple[str, str]) -> tuple[Tensor, Tensor]:
     scale, role = of
-    made = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="", scales=name)
-    return made, _scale(tensor, f"{name}.scales", scales, scale, role)
+    copy = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="", scales=name)
+    return copy, _scale_tensor(tensor, f"{name}.scales", scales, scale, role)
 
 
-def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) -> Tensor:
+def _scale_tensor(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) -> Tensor:
     return Tensor(f"{tensor.name}.{name}", (Dim("scales", count),), dtype, role)
 
 
-def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]) -> sympy.Expr:
+def _scale_count(
+    tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]
+) -> sympy.Expr:
     """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
     if block == WHOLE_TENSOR:
         return ONE
@@ -253,7 +261,7 @@ def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int],
 
 def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
     """The fp32 scales of a tensor whose blocks lie along its last dim."""
-    count = _scales(tensor, (tensor.dims[-1].name,), block, (1, 1))
+    count = _scale_count(tensor, (tensor.dims[-1].name,), block, (1, 1))
     return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
 
 

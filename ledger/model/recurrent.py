@@ -65,7 +65,9 @@ class Sizes:
 
     def chunked(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         """The same dims with the sequence in chunks."""
-        return tuple(found for each in dims for found in ((self.chunks, self.chunk) if each == self.seq else (each,)))
+        return tuple(
+            chunk_dim for dim in dims for chunk_dim in ((self.chunks, self.chunk) if dim == self.seq else (dim,))
+        )
 
 
 def sizes(tape: Tape) -> Sizes:
@@ -86,8 +88,8 @@ def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     batch, seq, channels = x.dims
     width = tape.dims("convolution")[0].symbol
     compute = tape.precision.compute if tape.precision.autocast else filters(tape, x, spec)[0].dtype
-    left = tape.cast(tape.cast(x, filters(tape, x, spec)[0].dtype), compute)
-    operands = (left, *(tape.cast(weight, compute) for weight in filters(tape, x, spec)))
+    narrow = tape.cast(tape.cast(x, filters(tape, x, spec)[0].dtype), compute)
+    operands = (narrow, *(tape.cast(weight, compute) for weight in filters(tape, x, spec)))
     further = 0 if is_fused(tape) else 1 if decodes(tape) else width - 1
     rows = Dim("rows", seq.symbol + further) if further != 0 else seq
     result = tape.activation(str(CONVOLUTION), (batch, rows, channels), compute, x.split)
@@ -149,7 +151,7 @@ def is_fused(tape: Tape) -> bool:
 
 def repeated(tape: Tape, x: Tensor, name: str, of: Sizes) -> Tensor:
     """What a group of heads shares, once for each of its heads: a copy."""
-    dims = tuple(of.heads if each == of.groups else each for each in x.dims)
+    dims = tuple(of.heads if dim == of.groups else dim for dim in x.dims)
     return copied(tape, x, name, dims)
 
 

@@ -41,20 +41,20 @@ class Sharding:
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
-        return _devices(self.axes, self._within(weight))
+        return _devices(self.axes, self._subdividing_axes(weight))
 
-    def _within(self, weight: Tensor) -> tuple[str, ...]:
+    def _subdividing_axes(self, weight: Tensor) -> tuple[str, ...]:
         """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
         return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == EXPERT))
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
-        held = tuple(weights)
-        cut = tuple(self.cut(held))
-        whole = tuple(weight for weight in held if weight not in cut)
-        for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
-            if self.axes and found and several:
-                yield axis, found
+        distinct = tuple(weights)
+        cut = tuple(self.cut(distinct))
+        replicated_weights = tuple(weight for weight in distinct if weight not in cut)
+        for axis, group, several in (("data", replicated_weights, True), (EXPERT_DATA, cut, not self.scattered)):
+            if self.axes and group and several:
+                yield axis, group
 
     def cut(self, weights: Iterable[Tensor]) -> Iterator[Tensor]:
         """The weights of which other devices hold other experts."""

@@ -51,7 +51,7 @@ class Strided:
         """Whether its elements lie one behind the other, the last dim fastest; what has no size does not count."""
         due = row_major(self.sizes)
         return all(
-            size == 1 or stride == wanted for size, stride, wanted in zip(self.sizes, self.strides, due, strict=True)
+            size == 1 or stride == ordered for size, stride, ordered in zip(self.sizes, self.strides, due, strict=True)
         )
 
     @property
@@ -103,12 +103,12 @@ def cut(x: Strided, parts: Mapping[str, str]) -> Strided:
     for name, text in parts.items():
         at = x.at(name)
         try:
-            given = [int(part) if part.strip() else None for part in str(text).split(":")]
-            start, end, step = slice(*given).indices(x.sizes[at])
+            bounds = [int(part) if part.strip() else None for part in str(text).split(":")]
+            start, end, step = slice(*bounds).indices(x.sizes[at])
         except (TypeError, ValueError):
             raise MoveError(f"`{text}` is no part of `{name}`", "write `0:2`, `1:` or `::2`") from None
         count = len(range(start, end, step))
-        if step < 1 or not count or len(given) < 2:
+        if step < 1 or not count or len(bounds) < 2:
             raise MoveError(f"`{text}` leaves nothing of the {x.sizes[at]} of `{name}`, or runs backwards", "`0:2`")
         x = replace(x, sizes=_put(x.sizes, at, count), strides=_put(x.strides, at, step * x.strides[at]),
                     offset=x.offset + start * x.strides[at])  # fmt: skip
@@ -121,7 +121,7 @@ def select(x: Strided, index: Mapping[str, int]) -> Strided:
         place = x.at(name)
         if not 0 <= at < x.sizes[place]:
             raise MoveError(f"`{name}` has no index {at}", f"0 to {x.sizes[place] - 1}")
-        keep = [other for other in range(len(x.dims)) if other != place]
+        keep = [index_of_dim for index_of_dim in range(len(x.dims)) if index_of_dim != place]
         x = replace(x, dims=_pick(x.dims, keep), sizes=_pick(x.sizes, keep), strides=_pick(x.strides, keep),
                     offset=x.offset + at * x.strides[place])  # fmt: skip
     return x
@@ -155,12 +155,12 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
         run *= x.sizes[old]
         ends = old == 0 or (x.sizes[old - 1] != 1 and x.strides[old - 1] != run * base)
         if ends:
-            made = 1
-            while at >= 0 and (made < run or sizes[at] == 1):
-                strides[at] = made * base
-                made *= sizes[at]
+            covered = 1
+            while at >= 0 and (covered < run or sizes[at] == 1):
+                strides[at] = covered * base
+                covered *= sizes[at]
                 at -= 1
-            if made != run:
+            if covered != run:
                 return None
             if old:
                 run, base = 1, x.strides[old - 1]
@@ -169,8 +169,8 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
 
 def view(x: Strided, shape: Mapping[str, int]) -> Strided:
     """Other sizes of the same memory; refused where that is not possible."""
-    if found := viewed(x, shape):
-        return found
+    if result := viewed(x, shape):
+        return result
     raise MoveError("these strides allow no view of that shape", "`contiguous` before it, or `reshape`, which copies")
 
 
@@ -218,10 +218,14 @@ def kept_order(x: Strided) -> tuple[int, ...]:
     for start in range(1, len(order)):
         slower = start
         for faster in range(start - 1, -1, -1):
-            here, there = order[faster], order[slower]
-            first, second = x.strides[here], x.strides[there]
-            if first and second and (first > second or (first == second and x.sizes[here] > x.sizes[there])):
-                order[faster], order[slower] = there, here
+            place_faster, place_slower = order[faster], order[slower]
+            first, second = x.strides[place_faster], x.strides[place_slower]
+            if (
+                first
+                and second
+                and (first > second or (first == second and x.sizes[place_faster] > x.sizes[place_slower]))
+            ):
+                order[faster], order[slower] = place_slower, place_faster
                 slower = faster
             elif first and second and first < second:
                 break

@@ -116,8 +116,8 @@ class Tensor:
     def sharded(self, degree: sympy.Expr) -> sympy.Expr:
         """Elements of the largest shard when dimension 0 is cut by rows over `degree` devices, as FSDP2 cuts it."""
         rows = product(*[self.local(dim) for dim in self.dims[: self.lead]])
-        rest = product(*[self.local(dim) for dim in self.dims[self.lead :]])
-        return product(CeilDiv(rows, degree), rest)
+        columns = product(*[self.local(dim) for dim in self.dims[self.lead :]])
+        return product(CeilDiv(rows, degree), columns)
 
     def on(self, split: Split, name: str = "") -> Tensor:
         """The same tensor under another split; a new name makes it another allocation."""
