@@ -295,9 +295,8 @@ class FormulaText:
                 return f"1 << ({self.exactly().within(factor.of[0], ADDED)} - 1).bit_length()", COMPARED
             case "share":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
-                if not self.python:
-                    return f"{above}/{below}", MULTIPLIED
-                return f"{above}/{below} if {below} else 0.0", CHOICE
+                guarded = f"{above}/{below} if {below} else 0.0", CHOICE
+                return guarded if self.python else (f"{above}/{below}", MULTIPLIED)
             case "modulo":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
                 return (f"{above} % {below}", MULTIPLIED) if self.python else (f"mod({of[0]}, {of[1]})", ATOM)

@@ -44,8 +44,11 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
             continue
         first = len(result)
         result.extend(_gather_again(operation, regathered))
-        new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
-        steps = tuple(replace(step, times=operation.times, last_dim=operation.last_dim) for step in new)
+        steps = tuple(
+            replace(step, times=operation.times, last_dim=operation.last_dim)
+            for step in operation.gradients()  # without copies that an operation after this one has needed, and so made
+            if not (isinstance(step, Quantise) and all(written[copy.name] for copy in step.outputs))
+        )
         if (
             is_joined(operation, joined)
             and isinstance(operation, Contraction)
@@ -89,11 +92,6 @@ def _in_region_of(step: Operation, operation: Operation) -> Operation:
     return replace(step, block=block, region=operation.region, forward=operation.name)
 
 
-def _made(copies: Quantise, written: Counter[str]) -> bool:
-    """Whether an operation after this one has needed the same copies, and so made them."""
-    return all(written[tensor.name] for tensor in copies.outputs)
-
-
 def _gather_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
     """Where the shard was saved instead of the gathered input, the weight's gradient needs it whole again."""
     if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.learned()[1]):
@@ -127,7 +125,7 @@ def _apart_gradient_counts(forward: Sequence[Operation]) -> Counter[str]:
 
 
 def _accumulate(step: Operation, operation: Operation) -> Iterator[Operation]:
-    """What runs again and again adds the gradient of each weight to the sum of those before.
+    """The steps by which what runs again and again adds the gradient of each weight to the sum of those before.
 
     Autograd adds the second to the first out of place, since that is a view of the product's result.
     """
@@ -188,7 +186,7 @@ def _is_summed_over(operation: Operation, weight: Tensor, axis: str) -> bool:
     return not isinstance(operation, Collective) and bool(cut - weight_dims) and not bool(cut & weight_dims)
 
 
-# --- Weights that are not trained ---
+# --- weights that are not trained ---
 
 
 def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
@@ -211,7 +209,7 @@ def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
 
 
 def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
-    """The same operations where some weights, and the values that are still when they enter, have no gradient.
+    """The operations where some weights, and the values that are still when they enter, have no gradient.
 
     A result of such values alone has none either, and what only their gradients would read is not saved.
     """
@@ -255,9 +253,8 @@ def _needed_saves(operation: Operation) -> Iterator[Tensor]:
     product = isinstance(operation, Pointwise) and operation.kernel == ELEMENTWISE and len(operation.inputs) == 2
     if (isinstance(operation, Contraction) and not isinstance(operation, Convolution)) or product:
         left, right = operation.inputs[:2]
-        is_needed = {left.storage: differentiable(right), right.storage: differentiable(left)}
-        if left.storage == right.storage:
-            is_needed = {}
+        if left.storage != right.storage:
+            is_needed = {left.storage: differentiable(right), right.storage: differentiable(left)}
     if isinstance(operation, Quantised):
         is_needed = operation.needed()
     for place, tensor in enumerate(operation.saves):
@@ -268,7 +265,7 @@ def _needed_saves(operation: Operation) -> Iterator[Tensor]:
             yield tensor
 
 
-# --- What a compiler of kernels does to a run of elementwise operations ---
+# --- fused elementwise operations ---
 
 # Where a run holds one of these, it is priced like it: reductions set the pace of the kernel they are fused into.
 LEADING = (CROSS_ENTROPY, SOFTMAX, NORM_BACKWARD, NORM_FORWARD, DROPOUT)
@@ -309,9 +306,8 @@ def _fuse_run(run: Sequence[Operation], needed: set[str]) -> Fused:
     outputs = tuple(tensor for name, tensor in written.items() if name in needed) or run[-1].outputs
     kernel = next((kind for kind in LEADING if any(op.kernel == kind for op in run)), ELEMENTWISE)
     saves = {t.storage: t for op in run for t in op.saves}
-    names = {op.name for op in run}
-    name = f"{run[-1].name}.fused" if len(names) > 1 else run[-1].name
     last = run[-1]
+    name = f"{last.name}.fused" if len({op.name for op in run}) > 1 else last.name
     return Fused(
         name,
         kernel,

@@ -121,7 +121,7 @@ class Written:
     def weight(self, tape: Tape, name: str) -> Tensor:
         """One of its weights."""
         parameter = Parameter(Module(self.part, name), kind="")
-        return tape.weight(parameter, tuple(self.dims[dim_name] for dim_name in dict(self.component.weights)[name]))
+        return tape.weight(parameter, tuple(self.dims[name] for name in dict(self.component.weights)[name]))
 
     def module(self, step: ComponentStep) -> Module:
         """What a step is accounted to."""

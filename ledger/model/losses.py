@@ -38,12 +38,12 @@ class SplitLogSoftmax(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """Probabilities are written out before they join the upstream gradient."""
-        logs, upstream = self.output, self.output.gradient
+        logs, gradients = self.output, (self.inputs[0].gradient,)
         shares = replace(logs, name=f"{self.name}.probabilities")
-        wanted = (self.inputs[0].gradient,)
+        reads = (logs, logs.gradient, shares)
         return (
-            Pointwise(f"{shares.name}", ELEMENTWISE, (logs,), (shares,), flops=4),
-            Pointwise(f"{self.name}.gradient", ELEMENTWISE, (logs, upstream, shares), wanted, flops=2),
+            Pointwise(shares.name, ELEMENTWISE, (logs,), (shares,), flops=4),
+            Pointwise(f"{self.name}.gradient", ELEMENTWISE, reads, gradients, flops=2),
         )
 
 
@@ -55,7 +55,7 @@ class Replicated(Collective):
     """
 
     def gradients(self) -> tuple[Operation, ...]:
-        """The part of the upstream gradient."""
+        """A copy of this device's part of the upstream gradient."""
         gradient, upstream = self.inputs[0].gradient, self.output.gradient
         part = replace(gradient, name=f"{upstream.name}.part", view_of=upstream.storage)
         return (Pointwise(f"{self.name}.gradient", COPY, (part,), (gradient,)),)
@@ -70,7 +70,7 @@ class Inner(Pointwise):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None of its own."""
+        """Nothing: the operation that it is inside of has the gradient."""
         return ()
 
 
@@ -180,7 +180,10 @@ def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
     largest, sums, below = (
         _row_statistic(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target")
     )
-    shifted, powers = (_beside(logits, f"cross_entropy/{name}") for name in ("shifted", "exponentials"))
+    shifted, powers = (
+        replace(logits, name=f"cross_entropy/{name}", role="statistic", view_of="")
+        for name in ("shifted", "exponentials")
+    )
     tape.record(Inner(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
     largest = _sum_over_axes(tape, largest, logits)
     tape.record(Inner(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
@@ -191,39 +194,32 @@ def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
     _sum_over_axes(tape, below, logits)
 
 
-def _beside(logits: Tensor, name: str) -> Tensor:
-    """A tensor of the logits' shape that no gradient flows into."""
-    return replace(logits, name=name, role="statistic", view_of="")
-
-
 def _row_statistic(tape: Tape, logits: Tensor, name: str) -> Tensor:
-    """One number for each token."""
+    """A statistic of one number for each token."""
     return Tensor(name, logits.dims[:-1], "fp32", "statistic", tape.layout.inputs, of_loss=True)
 
 
 def _sum_over_axes(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
-    """Put together from every device that has a part of the vocabulary."""
+    """A statistic summed over the devices that each have a part of the vocabulary."""
     for axis in _vocabulary_axes(logits):
         part = moves.all_reduce_over(tape, part, axis)
     return part
 
 
 def _fused_loss(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """One kernel on the logits as the head wrote them."""
+    """One kernel on the logits as the head wrote them, over which it writes their gradient."""
     _write_vocabulary_sums(tape, logits)
-    result = tape.activation("cross_entropy/loss", (), "fp32")
-    inside = replace(logits.gradient, view_of=logits.storage)
-    read = (logits, targets)
-    return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
+    results = tape.activation("cross_entropy/loss", (), "fp32"), replace(logits.gradient, view_of=logits.storage)
+    return tape.record(InPlaceLoss(results[0].name, CROSS_ENTROPY, (logits, targets), results, (logits,), flops=8))
 
 
 def _fused_loss_apart(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """One kernel on the logits as the head wrote them, and a gradient in fp32 of its own."""
     _write_vocabulary_sums(tape, logits)
-    result = tape.activation("cross_entropy/loss", (), "fp32")
     gradient = replace(logits, name="cross_entropy/gradient", dtype="fp32", view_of="")
-    read = (logits, targets)
-    return tape.record(LossWithGradient(result.name, CROSS_ENTROPY, read, (result, gradient), (gradient,), flops=8))
+    results = tape.activation("cross_entropy/loss", (), "fp32"), gradient
+    reads = (logits, targets)
+    return tape.record(LossWithGradient(results[0].name, CROSS_ENTROPY, reads, results, (gradient,), flops=8))
 
 
 def _softmax_in_place(tape: Tape, logits: Tensor, targets: Tensor, *, apart: bool = False) -> Tensor:
@@ -238,7 +234,7 @@ def _softmax_in_place(tape: Tape, logits: Tensor, targets: Tensor, *, apart: boo
 
 
 def _compiled_loss(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """What Inductor makes of it: fp32 inside its kernels alone, so that the head's own logits are what is kept."""
+    """The loss as Inductor compiles it: fp32 inside its kernels alone, so that the head's own logits are saved."""
     _write_vocabulary_sums(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     sums = _row_statistic(tape, logits, "cross_entropy/logsumexp")
@@ -283,7 +279,7 @@ def _write_vocabulary_sums(tape: Tape, logits: Tensor) -> None:
             _sum_over_axes(tape, part, logits)
 
 
-# --- chunked loss ---
+# --- the loss in chunks ---
 
 REGION = "loss_chunk"  # what a chunked loss rebuilds
 LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
@@ -295,7 +291,7 @@ class Cut(Operation):
 
     @property
     def runs(self) -> bool:
-        """A view is no kernel."""
+        """False: a view is no kernel."""
         return False
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -424,7 +420,7 @@ def _write_fused_linear(tape: Tape, chunk_tape: Tape, states: tuple[Tensor, Tens
     tape.record(HandedOn("head/weight.gradient", NO_KERNEL, (weight,), (summed,), (summed,), towards=weight.name))
 
 
-# --- Multi-token prediction ---
+# --- predictions of further tokens ---
 
 UNIT = "multi_token"
 LAYER = "predicting_layer"  # the region of all but norm, head and loss
@@ -452,25 +448,20 @@ def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
 
 
 def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """Checkpointing of whole layers is that of this one; its head and loss are as the model's own."""
-    inside = {
-        "selective": ("core",),
-        "components": recompute.components,
-        "none": (),
-        "every": (),
-        "layers": (),
-    }.get(recompute.policy, (LAYER,))
+    """What predictions save: their layer as the policy says of layers, their head and loss as the model's own."""
+    parts = {"selective": ("core",), "components": recompute.components, "none": (), "every": (), "layers": ()}
+    inside = parts.get(recompute.policy, (LAYER,))
     return POLICIES["components"](operations, replace(recompute, components=(*inside, REGION)))
 
 
 def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
-    """Weights of its own: embedding and head are the model's."""
+    """The weights that predictions have of their own: embedding and head are the model's."""
     shared = (Parameter(components.TOKENS), Parameter(components.table_of(model)))
     return tuple(weight for weight in weights if weight.parameter not in shared)
 
 
 def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
-    """Its backward pass, whose gradients of what it shares are added to those that are there.
+    """The backward pass of the predictions, whose gradients of what the model shares are added to those that are there.
 
     The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first
     here, and the residual stream has one from the final norm.
@@ -481,7 +472,7 @@ def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     for step in unit.backward:
         apart = part_of_head if not step.adds_to else head  # a product that adds its result makes none of its own
         outputs = tuple(
-            apart if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
+            apart if tensor.name == head.name else _in_other_unit(tensor) if tensor.name == tokens.name else tensor
             for tensor in step.outputs
         )
         yield replace(step, outputs=outputs)
@@ -493,6 +484,6 @@ def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (total,))
 
 
-def _held(gradient: Tensor) -> Tensor:
-    """A gradient in the storage of another unit, which has all there is of it so far."""
+def _in_other_unit(gradient: Tensor) -> Tensor:
+    """A gradient in the storage of another unit, which has all that there is of it until then."""
     return replace(gradient, view_of=f"{gradient.name}.held")

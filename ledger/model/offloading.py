@@ -165,13 +165,10 @@ def _paged_states(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: 
     for updated in owned(plan.optimizer, tuple(units)):
         for state in states(updated, sharding, plan.precision, value):
             if state.paged:
-                why = f"{state.name.replace('_', ' ')} of {updated.rule.title}: pages that a full device leaves to the host"
+                title = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
+                why = f"{title}: pages that a full device leaves to the host"
                 yield HostHeld(
-                    Cause(updated.unit, updated.weight.name, state=state.name),
-                    PAGED,
-                    state.bytes(),
-                    updated.count,
-                    why,
+                    Cause(updated.unit, updated.weight.name, state=state.name), PAGED, state.bytes(), updated.count, why
                 )
 
 
@@ -201,19 +198,11 @@ def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, valu
         if precision.master or not weights_on_host(plan):
             copy = "master copy" if precision.master else "the copy of the weights that the update writes"
             yield HostHeld(
-                Cause(updated.unit, updated.weight.name),
-                "master",
-                sized(dtype, elements),
-                updated.count,
-                copy,
+                Cause(updated.unit, updated.weight.name), "master", sized(dtype, elements), updated.count, copy
             )
         why = "gradients where the update reads them, in the dtype of what it updates"
         yield HostHeld(
-            Cause(updated.unit, updated.weight.gradient.name),
-            "gradients",
-            sized(dtype, elements),
-            updated.count,
-            why,
+            Cause(updated.unit, updated.weight.gradient.name), "gradients", sized(dtype, elements), updated.count, why
         )
         for state in states(updated, sharding, precision, value):
             why = f"{state.name.replace('_', ' ')} of {updated.rule.title}"

@@ -48,12 +48,12 @@ class Kept:
 
     @property
     def again(self) -> tuple[Operation, ...]:
-        """All that backward runs a second time."""
+        """The operations that backward runs a second time."""
         return tuple(operation for segment in self.segments for operation in segment.again)
 
     @property
     def rebuilt(self) -> tuple[Tensor, ...]:
-        """All that a second run brings back."""
+        """The tensors that a second run brings back."""
         return tuple(tensor for segment in self.segments for tensor in segment.rebuilt)
 
 
@@ -96,7 +96,7 @@ def discarded(recompute: Recompute) -> frozenset[str]:
     return frozenset(COMPONENTS[name].region for name in recompute.components if COMPONENTS[name].discards)
 
 
-# --- what is saved ------------------------------------------------------------------------------
+# --- what is saved ---
 
 
 def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
@@ -141,7 +141,7 @@ def entry(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> t
     return tuple(entering.values())
 
 
-# --- policies of one layer ----------------------------------------------------------------------
+# --- policies of one layer ---
 
 
 def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
@@ -149,7 +149,7 @@ def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
 
 
 def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """Only what enters is kept."""
+    """What enters a layer is kept, and all else is rebuilt."""
     if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
         return Kept(())
     start = entry(operations)
@@ -180,7 +180,8 @@ def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -
     lost = {t.storage: t for t in saved_by(operations) if t.storage not in saved}
     segments = []
     for component, run in parts:
-        rebuilt = tuple(_own(run, lost, wholly=component.discards))
+        written = {t.storage for op in run for t in (*op.saves, *(op.outputs if component.discards else ()))}
+        rebuilt = tuple(lost.pop(storage) for storage in [*lost] if storage in written)
         again = tuple(run) if component.discards else prefix(run, whole=recompute.whole)
         if rebuilt:
             reentrant = recompute.reentrant and not component.discards
@@ -206,13 +207,6 @@ def _runs_of_components(
         yield component, tuple(run)
 
 
-def _own(run: Sequence[Operation], lost: dict[str, Tensor], *, wholly: bool) -> Iterator[Tensor]:
-    """What of `lost` this stretch brings back: what it saves, and where its result is discarded all that it makes."""
-    mine = {t.storage for op in run for t in (*op.saves, *(op.outputs if wholly else ()))}
-    for storage in [storage for storage in lost if storage in mine]:
-        yield lost.pop(storage)
-
-
 def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
     if not any(map(_saves, operations)):
@@ -222,7 +216,11 @@ def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> 
     def is_kept(operation: Operation) -> bool:
         return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
 
-    results = {t.storage: t for op in operations if is_kept(op) for t in _results(op)}
+    results = {
+        tensor.storage: tensor
+        for operation in filter(is_kept, operations)  # of a transfer that copies its operand before, not the copy
+        for tensor in (operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs)
+    }
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
     again = tuple(_run_again(prefix(operations, whole=recompute.whole), is_kept, compiled=recompute.compiled))
@@ -262,11 +260,6 @@ KINDS: Mapping[str, Callable[[Operation], bool]] = {
 }
 
 
-def _results(operation: Operation) -> tuple[Tensor, ...]:
-    """What an operator gives: of a transfer that copies its operand before, not the copy."""
-    return operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs
-
-
 def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) -> Iterator[str]:
     """Of a layer's projections the second, fourth, ..., and the products of two activations.
 
@@ -294,7 +287,7 @@ POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {
 }
 
 
-# --- What waits for backward in a narrower format than it was computed in ---
+# --- saved activations in a narrower format ---
 
 WIDE = 2  # bytes: statistics and scores, in fp32, stay as they are
 
@@ -331,8 +324,8 @@ def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored])
         Segment(narrow, (Widen(f"{storage}.widen", QUANTISE, narrow, (saved[storage],)),), (saved[storage],))
         for storage, narrow in copies.items()
     )
-    found = replace(kept, saved=tuple(t for each in waiting for t in each), segments=(*segments, *kept.segments))
-    return tuple(forward), found
+    saved_tensors = tuple(tensor for tensors in waiting for tensor in tensors)
+    return tuple(forward), replace(kept, saved=saved_tensors, segments=(*segments, *kept.segments))
 
 
 def _narrowed_activations(
@@ -351,7 +344,7 @@ def _narrow_copies(tensor: Tensor, rule: Stored) -> tuple[Tensor, ...]:
     return (narrow,) if rule.block is None else (narrow, scales_along(tensor, f"{narrow.name}.scales", rule.block))
 
 
-# --- Which layers of a device are recomputed, and how many of them at once ---
+# --- which layers are recomputed ---
 
 WITHIN = "within"
 
@@ -402,7 +395,7 @@ def hosted(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, 
 
 
 def hosting(group_parts: Sequence[Part], suffix: str, leaving: int) -> tuple[Part, ...]:
-    """The same parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
+    """The parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
     if not leaving:
         return tuple(group_parts)
     if len(group_parts) > 1 or leaving == group_parts[0].held:

@@ -55,9 +55,7 @@ def roles(plan: Plan) -> tuple[Role, ...]:
     alike: dict[Role, list[int]] = {}
     for device in range(stages):
         alike.setdefault(described(plan, device, dealt), []).append(device)
-    unnamed = [
-        replace(role, stages=tuple(devices), devices=per_stage * len(devices)) for role, devices in alike.items()
-    ]
+    unnamed = [replace(role, stages=tuple(places), devices=per_stage * len(places)) for role, places in alike.items()]
     return tuple(_named_roles(unnamed))
 
 
@@ -87,11 +85,11 @@ def described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role
 
 
 def _mean_in_flight(in_flight: Sequence[Amount], layers: Sequence[int], otherwise: Amount) -> Amount:
-    """What chunks hold, weighed with their layers."""
+    """Micro-batches that chunks hold, averaged over their layers; `otherwise` where there is none."""
     count = sum(layers)
-    return (
-        divide(sum(many * depth for many, depth in zip(in_flight, layers, strict=True)), count) if count else otherwise
-    )
+    if not count:
+        return otherwise
+    return divide(sum(number * depth for number, depth in zip(in_flight, layers, strict=True)), count)
 
 
 def whole_role(model: Model) -> Role:
@@ -130,7 +128,7 @@ def order(model: Model) -> list[int]:
     return [places[group.name] for group in model.layers]
 
 
-# --- Schedules of a pipeline, a row each ---
+# --- schedules ---
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[
     return tuple(chunk * devices + device for chunk in range(chunks))
 
 
-# --- what is held -------------------------------------------------------------------------------
+# --- micro-batches in flight ---
 
 
 def _gpipe_in_flight(place: Place) -> tuple[Amount, ...]:
@@ -208,7 +206,7 @@ def _gpipe_in_flight(place: Place) -> tuple[Amount, ...]:
 
 
 def _one_f_one_b_in_flight(place: Place) -> tuple[Amount, ...]:
-    """As many as are ahead, plus the one that runs."""
+    """1F1B: one micro-batch for each later stage, and the one that runs."""
     return (minimum(place.count, place.after + 1),)
 
 
@@ -221,7 +219,7 @@ def _micro_batches_per_round(place: Place) -> Amount:
 
 
 def _dealt_in_flight(place: Place, ahead: int) -> tuple[Amount, ...]:
-    """Those of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
+    """Micro-batches of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
     most = _micro_batches_per_round(place)
     started = minimum(place.count * place.chunks, (place.chunks - 1) * most + ahead + 1)
     every = most * place.chunks
@@ -238,7 +236,7 @@ def _zero_bubble_in_flight(place: Place) -> tuple[Amount, ...]:
 
 
 def _zero_bubble_h2_in_flight(place: Place) -> tuple[Amount, ...]:
-    """F goes on until W can fill every wait: as many again as are ahead."""
+    """ZB-H2: F goes on until W can fill every wait: two micro-batches for each later stage, and the one that runs."""
     return (minimum(place.count, 2 * place.after + 1),)
 
 
@@ -261,20 +259,21 @@ def _zero_bubble_waiting(place: Place) -> Amount:
     return minimum(place.device, place.count * place.chunks - sum(_zero_bubble_in_flight(place)))
 
 
-# --- how long a device waits --------------------------------------------------------------------
+# --- idle seconds ---
 
 
-def _device_count(other_devices: Others) -> Amount:
-    return sum(number for number, _ in other_devices)
+def _device_count(peers: Others) -> Amount:
+    """Devices of a pipeline but one, over all paces."""
+    return sum(number for number, _ in peers)
 
 
-def _fill_idle(other_devices: Others, own_pace: Pace, work: Work) -> Amount:
+def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """One micro-batch of every other device, or a chunk of it; of few micro-batches the first is waited for each round.
 
     A chunk begins when the first micro-batch has been through the chunks before it, on all devices.
     """
-    passing = sum(number * pace.seconds for number, pace in other_devices)
-    return _idle_over_rounds(passing, own_pace.seconds, work) / work.chunks
+    passing = sum(number * peer.seconds for number, peer in peers)
+    return _idle_over_rounds(passing, pace.seconds, work) / work.chunks
 
 
 def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amount:
@@ -284,31 +283,30 @@ def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amoun
     return passing + (work.chunks - 1) * maximum(0.0, passing + own_seconds - work.count * own_seconds)
 
 
-def _zero_bubble_idle(other_devices: Others, own_pace: Pace, work: Work) -> Amount:
+def _zero_bubble_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """While F and B of the others pass by, W that was put off is done, but for the last, if not longer than F or B."""
-    passing = sum(number * (pace.forward + pace.inputs) for number, pace in other_devices)
-    filled = minimum(_device_count(other_devices), work.count * work.chunks - 1) * minimum(
-        own_pace.forward, own_pace.inputs, own_pace.weights
-    )
-    return maximum(0.0, _idle_over_rounds(passing, own_pace.forward + own_pace.inputs, work) - filled) / work.chunks
+    passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
+    steps = minimum(_device_count(peers), work.count * work.chunks - 1)
+    filled = steps * minimum(pace.forward, pace.inputs, pace.weights)
+    return maximum(0.0, _idle_over_rounds(passing, pace.forward + pace.inputs, work) - filled) / work.chunks
 
 
-def _zero_bubble_h2_idle(other_devices: Others, own_pace: Pace, work: Work) -> Amount:
+def _zero_bubble_h2_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """Two of W for each other device fill what F and B of it take, as steps follow each other without a wait."""
-    passing = sum(number * (pace.forward + pace.inputs) for number, pace in other_devices)
-    filled = minimum(2 * _device_count(other_devices), work.count - 1) * minimum(own_pace.forward, own_pace.weights)
+    passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
+    filled = minimum(2 * _device_count(peers), work.count - 1) * minimum(pace.forward, pace.weights)
     return maximum(0.0, passing - filled)
 
 
-def _dual_pipe_idle(other_devices: Others, own_pace: Pace, _: Work) -> Amount:
+def _dual_pipe_idle(peers: Others, pace: Pace, _: Work) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
     """
-    count = _device_count(other_devices)
+    count = _device_count(peers)
     share = (count - 1) / maximum(1, count)
-    passing = sum(number * (pace.forward + 2 * pace.inputs) for number, pace in other_devices)
-    return maximum(0.0, share * (passing - count * own_pace.weights) / 4)
+    passing = sum(number * (peer.forward + 2 * peer.inputs) for number, peer in peers)
+    return maximum(0.0, share * (passing - count * pace.weights) / 4)
 
 
 FILL = "sum of F + B + W of a micro-batch of the other devices"

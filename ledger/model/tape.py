@@ -134,25 +134,22 @@ class Tape:
         return operation.output
 
     def inside(self, region: str) -> Tape:
-        """The same tape, marking what is written as part of a region, within the one it is in."""
+        """This tape, which marks what is written as part of a region, within the one it is in."""
         return replace(self, region=(*self.region, region))
 
     def of_block(self, block: str) -> Tape:
-        """The same tape, for a part of a layer."""
+        """This tape, for a part of a layer: attention or mlp."""
         return replace(self, block=block)
 
     def repeated(self, pieces: sympy.Expr) -> Tape:
-        """The same tape, what is written being run in so many equal pieces, a kernel each."""
+        """This tape, whose operations are run in so many equal pieces, a kernel each."""
         return replace(self, pieces=pieces)
 
     # --- the layout ---
 
     @property
     def dtensor(self) -> bool:
-        """Whether PyTorch's DTensor splits layers.
-
-        It copies a sequence that it joins, and makes the gradient of all rows of a split embedding.
-        """
+        """Whether DTensor splits layers: it copies a sequence that it joins, and makes embeddings' gradients whole."""
         return self.stack.tensor_parallel == "dtensor"
 
     @property
@@ -226,10 +223,8 @@ class Tape:
         """
         name, compute = str(module), dtype or self.precision.compute
         first, second, out = terms(einsum)
-        cut = {dim_name: axis for dim_name, axis in self.layout.splits.items() if dim_name in (*first, *second)}
-        sums = (
-            set[str]() if partial else {cut[dim_name] for dim_name in first if dim_name in cut and dim_name not in out}
-        )
+        cut = {index: axis for index, axis in self.layout.splits.items() if index in (*first, *second)}
+        sums = set[str]() if partial else {cut[index] for index in first if index in cut and index not in out}
         as_stored = self.cache is not None and right.role == "weight"
         recipe = None if dtype or result_dtype or as_stored else recipe_of(self, module, left, right)
         shard, (left, narrow) = left, self._gather_operand(left, set(cut.values()), recipe)
@@ -250,7 +245,7 @@ class Tape:
             name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density, copies=copies
         )
         scattered = tuple(pair for pair in self.layout.stream if pair[1] in sums)
-        parts = _sharded_share(left, shard), _sharded_share(result, result.on((*result.split, *scattered)))
+        parts = _shard_share(left, shard), _shard_share(result, result.on((*result.split, *scattered)))
         written = narrowed(self, plain, recipe, parts, shard if narrow else None) if recipe else plain
         as_run = served(plain, self.cache) if self.cache else written
         self.record(dequantised(plain, stored) if stored else as_run)
@@ -333,7 +328,7 @@ class Tape:
         return result
 
     def view(self, tensor: Tensor, names: str, name: str) -> Tensor:
-        """The same bytes under other dims."""
+        """A view of a tensor: its bytes under other dims."""
         table = {d.name: d for d in (*tensor.dims, *self.dims(names))}
         dims = tuple(table[n] for n in listed(names))
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
@@ -351,40 +346,35 @@ class Tape:
         """The split of a part: that of the whole, where a dim of the part stands for another of the whole too."""
         dropped = {name: axis for name, axis in tensor.split if name not in {dim.name for dim in dims}}
         cuts = ((dim.name, self.layout.splits.get(dim.name, "")) for dim in dims)
-        return (
-            *_restricted_split(tensor.split, dims),
-            *((name, axis) for name, axis in cuts if axis in dropped.values()),
-        )
+        return (*_split_over(tensor.split, dims), *((name, axis) for name, axis in cuts if axis in dropped.values()))
 
     def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
         """Tensors copied side by side into one."""
         dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
-        result = self.activation(name, dims, dtype, _restricted_split(tensors[0].split, dims))
+        result = self.activation(name, dims, dtype, _split_over(tensors[0].split, dims))
         return self.record(Joined(name, COPY, tuple(tensors), (result,)))
 
 
-def _restricted_split(split: Split, dims: tuple[Dim, ...]) -> Split:
-    """What of a split concerns these dims."""
+def _split_over(split: Split, dims: tuple[Dim, ...]) -> Split:
+    """The pairs of a split whose dims are among these."""
     names = {dim.name for dim in dims}
     return tuple((name, axis) for name, axis in split if name in names)
 
 
-def _sharded_share(tensor: Tensor, shard: Tensor) -> sympy.Expr:
+def _shard_share(tensor: Tensor, shard: Tensor) -> sympy.Expr:
     """The share of a tensor that a device holds before it is gathered."""
     return shard.elements() / tensor.elements()
 
 
-# --- Transfers ---
+# --- transfers ---
 
 
 def all_gather_along(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
     """The tensor gathered over an axis that cuts its sequence, where one does."""
-    held = tuple(pair for pair in tensor.split if pair[1] == axis)
-    if not held:
+    split = tuple(pair for pair in tensor.split if pair[1] != axis)
+    if split == tensor.split:
         return tensor
-    rest = tuple(pair for pair in tensor.split if pair[1] != axis)
-    result = tensor.on(rest, f"{tensor.name}.gathered")
-    return _transfer(tape, "all_gather", axis, tensor, result)
+    return _transfer(tape, "all_gather", axis, tensor, tensor.on(split, f"{tensor.name}.gathered"))
 
 
 def gather_or_share(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
@@ -395,20 +385,18 @@ def gather_or_share(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
 
 def all_reduce_over(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     """A sum over a mesh axis that every device of the axis keeps."""
-    result = partial.on(partial.split, f"{partial.name}.sum")
-    return _transfer(tape, "all_reduce", axis, partial, result)
+    return _transfer(tape, "all_reduce", axis, partial, partial.on(partial.split, f"{partial.name}.sum"))
 
 
 def reduce_to_stream(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
     scattered = tuple((n, a) for n, a in tape.layout.stream if a == axis)
     kind = "reduce_scatter" if scattered else "all_reduce"
-    result = partial.on((*partial.split, *scattered), f"{partial.name}.sum")
-    return _transfer(tape, kind, axis, partial, result)
+    return _transfer(tape, kind, axis, partial, partial.on((*partial.split, *scattered), f"{partial.name}.sum"))
 
 
 def clashing_splits(tape: Tape, tensor: Tensor, axes: set[str]) -> list[tuple[str, str]]:
-    """What of a held split clashes with axes that the einsum needs for other dims."""
+    """The pairs of a tensor's split whose axes an einsum needs for other dims."""
     return [(n, a) for n, a in tensor.split if a in axes and n not in tape.layout.splits]
 
 
@@ -453,7 +441,7 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
     return tape.record(collective(name, kind, axis, source, result, copied=copied))
 
 
-# --- Writing products of quantised operands down ---
+# --- products of quantised operands ---
 
 
 def gathered_narrow(tape: Tape, recipe: Recipe) -> bool:
@@ -475,7 +463,7 @@ def narrowed(
     parts: tuple[sympy.Expr, sympy.Expr] = ALL,
     shard: Tensor | None = None,
 ) -> Quantised:
-    """The same contraction of quantised operands; the kernels that quantise them are written on the tape.
+    """The contraction of quantised operands; the kernels that quantise them are written on the tape.
 
     `held` is the share of the first operand that is quantised, gathered, and kept for backward to gather it again.
     """
@@ -579,7 +567,7 @@ def _write_quantise(  # noqa: PLR0913 - the arguments are the facts of one kerne
         )
 
 
-# --- Which contractions a precision quantises, and what they keep of their operands ---
+# --- which contractions are quantised ---
 
 
 def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe | None:
@@ -606,7 +594,7 @@ def _is_made_anew(tape: Tape, tensor: Tensor) -> bool:
     return False
 
 
-# --- Products with weights that are only stored quantised ---
+# --- weights that are only stored quantised ---
 
 FLOPS = 2  # of an element: its value looked up, and scaled
 
@@ -634,7 +622,7 @@ class Dequantise(Operation):
         return product(FLOPS, self.outputs[0].elements())
 
     def learned(self) -> tuple[Tensor, ...]:
-        """Nothing: what is only stored quantised is not trained."""
+        """No tensor: what is only stored quantised is not trained."""
         return ()
 
 
@@ -679,7 +667,7 @@ def copy_of(tape: Tape, weight: Tensor, dtype: str) -> Tensor:
 
 
 def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
-    """The same contraction, which keeps the weight as it is stored in the place of the copy that it multiplies."""
+    """The contraction that keeps its weight as it is stored, in the place of the copy that it multiplies."""
     kind = DequantisedGroups if isinstance(plain, Grouped) else Dequantised
     saves = tuple(stored if saved == plain.inputs[1] else saved for saved in plain.saves)
     return kind(
@@ -695,7 +683,7 @@ def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
     )
 
 
-# --- Low-rank adapters beside the weights of contractions ---
+# --- low-rank adapters ---
 
 
 def adapts(lora: Lora | None, module: Module) -> bool:
@@ -741,7 +729,7 @@ def _einsum(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> 
     return f"{' '.join(first)}, {' '.join(second)} -> {' '.join(out)}"
 
 
-# --- Tensors taken apart and put together ---
+# --- tensors taken apart and put together ---
 
 
 @dataclass(frozen=True)
@@ -777,7 +765,7 @@ class Joined(Pointwise):
         return tuple(Pointwise(name, REDUCTION, (upstream,), (weight.gradient,)) for weight in weights)
 
 
-# --- Convolutions: contractions one of whose operands is read through windows over its dims ---
+# --- convolutions ---
 
 
 @dataclass(frozen=True)
