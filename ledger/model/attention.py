@@ -70,7 +70,7 @@ EXCHANGES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tens
 }
 
 
-# --- Multi-head latent attention ---
+# --- multi-head latent attention ---
 
 # From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
 # qkv_up_proj_and_rope_apply).
@@ -186,7 +186,7 @@ class RotatedHeads(Pointwise):
     """A rotation of a part of each head in place, forward and backward, which reads tables alone."""
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """The gradient is rotated where it is."""
+        """The gradient of the heads is rotated in the storage of the upstream gradient."""
         return handed_on(self, self.inputs[0])
 
 
@@ -195,14 +195,14 @@ class KeysAndValues(Pointwise):
     """Keys and values of what both are projected to and of the rotated part, which all heads share."""
 
     def gradients(self) -> tuple[Operation, ...]:
-        """One kernel, of both gradients."""
+        """One kernel, which reads the gradients of keys and values."""
         upstream = tuple(tensor.gradient for tensor in self.outputs)
         gradients = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         return (Pointwise(f"{self.name}.gradient", ROTARY, upstream, gradients, flops=3),)
 
 
 def _rotated_key_and_value(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tensor, Tensor]:
-    """The same, as megatron/core/fusions/fused_mla_yarn_rope_apply.py rotates it (fused_apply_mla_rope_for_kv).
+    """Keys and values by one kernel (megatron/core/fusions/fused_mla_yarn_rope_apply.py, fused_apply_mla_rope_for_kv).
 
     The norm reads a copy of the latent without the rotated part (transformer_engine/pytorch/module/base.py,
     prepare_forward: `inp.contiguous()`).
@@ -230,7 +230,7 @@ def _rotated_key_and_value(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tens
     return key, value
 
 
-# --- Multi-head latent attention over a cache of latents ---
+# --- latent attention over a cache ---
 
 KEY_VALUE = Module("attention", "kv")
 LATENT_SCORES = "batch seq heads width, batch key width -> batch heads seq key"
@@ -298,6 +298,9 @@ def _absorbed_core(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
     return tape.contract(Module("attention", "v_expanded"), einsum, context, of_values)
 
 
+# --- attention by its kinds ---
+
+
 def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """The mixing of tokens, of the kind that the model names; result (batch seq d_model)."""
     kinds = {**ATTENTIONS, **OVER_A_CACHE} if tape.cache else ATTENTIONS
@@ -317,7 +320,10 @@ def crossed(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
-    query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    if spec.fused_qkv:
+        query, key, value = _fused_projection(tape, x, spec)
+    else:
+        query, (key, value) = _project(tape, x, spec, "q", "heads"), _key_and_value(tape, x, spec)
     query = _scale_query(tape, query) if spec.scaled == "queries" else query
     if spec.fused_qkv and spec.rotary and tape.stack.split_values:
         value = tape.pointwise("attention/v.copy", value, kernel=COPY, add=True)
@@ -330,7 +336,7 @@ def _scale_query(tape: Tape, query: Tensor) -> Tensor:
 
 
 def _gated_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
-    """The same with a gate for each element of its result (Qwen3-Next; Qiu et al. 2025, arXiv 2505.06708, section 2.2).
+    """Attention, each element of whose result has a gate (Qwen3-Next; Qiu et al. 2025, arXiv 2505.06708, section 2.2).
 
     transformers, Qwen3NextAttention: queries and gates are the halves of one projection's heads, and gates are copied.
     """
@@ -366,15 +372,10 @@ def _attention_core(  # noqa: PLR0913 - what attention is made of
     if spec.qk_norm == "unweighted":
         query, key = unweighted(tape, "attention/q_norm", query), unweighted(tape, "attention/k_norm", key)
     if spec.temperature:
-        query = _tempered(tape, query)
+        # Llama 4: queries times a factor that grows with their position, in fp32.
+        factor = Tensor("attention/temperature.factor", tape.dims("seq"), "fp32", "statistic", tape.layout.inputs)
+        query = tape.cast(tape.pointwise("attention/temperature", query, factor, saves=[factor]), query.dtype)
     return mixed(tape, query, key, value, spec)
-
-
-def _tempered(tape: Tape, query: Tensor) -> Tensor:
-    """Queries times a factor that grows with their position, in fp32 (Llama 4)."""
-    factor = Tensor("attention/temperature.factor", tape.dims("seq"), "fp32", "statistic", tape.layout.inputs)
-    warm = tape.pointwise("attention/temperature", query, factor, saves=[factor])
-    return tape.cast(warm, query.dtype)
 
 
 def _norm_dims(tensor: Tensor, spec: Attention) -> tuple[str, int]:
@@ -382,10 +383,6 @@ def _norm_dims(tensor: Tensor, spec: Attention) -> tuple[str, int]:
     if spec.qk_norm == "head":
         return "head_dim", 1
     return f"{tensor.dims[2].name} head_dim", 1 if spec.qk_norm == "heads" else 2
-
-
-def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
-    return _project(tape, x, spec, "q", "heads"), *_key_and_value(tape, x, spec)
 
 
 def _key_and_value(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor]:
@@ -410,7 +407,7 @@ def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, T
 
 
 def _shared_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
-    """The same where several query heads share keys and values: each of its heads is one of a query, key or value."""
+    """One matrix where query heads share keys and values: each of its heads is one of a query, key or value."""
     query_dims, key_dims = tape.dims("batch seq heads head_dim"), tape.dims("batch seq kv_heads head_dim")
     heads = (Dim("qkv_heads", query_dims[2].symbol + 2 * key_dims[2].symbol),)
     einsum = "batch seq d_model, qkv_heads head_dim d_model -> batch seq qkv_heads head_dim"

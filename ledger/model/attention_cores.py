@@ -54,11 +54,11 @@ def _distance_bias(tape: Tape, scores: Tensor) -> Tensor:
     return shared(tape, first, symbol("layers", tape.suffix))
 
 
-# --- Attention sinks ---
+# --- attention sinks ---
 
 
 def sinks(tape: Tape) -> Tensor:
-    """The logits, one a head."""
+    """The logits of the sinks, one for each head (heads)."""
     return tape.weight(Parameter(Module("attention", "sinks"), kind=""), "heads")
 
 
@@ -71,11 +71,11 @@ def shares_beside_sinks(tape: Tape, scores: Tensor) -> Tensor:
     largest = tape.pointwise("attention/largest", joint, dims=tuple(rows), kernel=REDUCTION, extras=[place])
     shifted = tape.pointwise("attention/shift", joint, largest, add=True)
     shares = tape.pointwise("attention/softmax", shifted, kernel=SOFTMAX, flops=5, saves=["out"])
-    (scores_shares,) = tape.taken(shares, {"attention/shares": scores.dims})
-    return scores_shares
+    (shares_of_keys,) = tape.taken(shares, {"attention/shares": scores.dims})
+    return shares_of_keys
 
 
-# --- Attention in one kernel each way ---
+# --- fused attention ---
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FusedAttention(Operation):
     packed: bool = False
 
     def spent(self) -> sympy.Expr:
-        """What the busiest device runs, for which the others wait."""
+        """FLOPs of the busiest device, for which the others wait."""
         return product(self.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
@@ -103,11 +103,11 @@ class FusedAttention(Operation):
         return total(part.useful() for part in self.parts)
 
     def masked(self) -> sympy.Expr:
-        """Nothing where masked blocks are skipped."""
+        """FLOPs on scores that the mask throws away; none where masked blocks are skipped."""
         return ZERO if self.skips else total(part.masked() for part in self.parts)
 
     def counted(self) -> sympy.Expr:
-        """Both contractions over the full square."""
+        """FLOPs of both contractions over the full square of scores."""
         return total(part.counted() for part in self.parts)
 
     def shape(self) -> Matmul:
@@ -118,7 +118,7 @@ class FusedAttention(Operation):
         return replace(square, batch=square.batch * square.m / square.n, m=square.n)
 
     def gradients(self) -> tuple[Operation, ...]:
-        """One kernel of five contractions."""
+        """One kernel of five contractions, which gives the gradients of queries, keys and values."""
         reads = (*self.saves, self.output.gradient)
         writes = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         name = f"{self.name}.gradient"
@@ -132,7 +132,7 @@ class AttentionBackward(Operation):
     of: FusedAttention = field(kw_only=True)
 
     def spent(self) -> sympy.Expr:
-        """What the busiest device runs."""
+        """FLOPs of the busiest device, for which the others wait."""
         return product(self.of.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
@@ -144,13 +144,11 @@ class AttentionBackward(Operation):
         return self.of.parts[0].useful()
 
     def masked(self) -> sympy.Expr:
-        """Nothing where masked blocks are skipped."""
-        if self.of.skips:
-            return ZERO
-        return total((product(2, self.of.masked()), self.of.parts[0].masked()))
+        """FLOPs on scores that the mask throws away, in five contractions; none where masked blocks are skipped."""
+        return ZERO if self.of.skips else total((product(2, self.of.masked()), self.of.parts[0].masked()))
 
     def counted(self) -> sympy.Expr:
-        """Five contractions over the full square."""
+        """FLOPs of five contractions over the full square of scores."""
         return total((product(2, self.of.counted()), self.of.parts[0].counted()))
 
     def shape(self) -> Matmul:
@@ -158,7 +156,7 @@ class AttentionBackward(Operation):
         return self.of.shape()
 
 
-# --- Attention around a ring ---
+# --- attention around a ring ---
 
 AXIS = "context"
 
@@ -170,7 +168,7 @@ class Pass(Collective):
     rounds: sympy.Expr = ONE
 
     def payload(self) -> sympy.Expr:
-        """What one round sends."""
+        """Bytes that one round sends."""
         return total(tensor.bytes() for tensor in self.inputs)
 
 
@@ -232,12 +230,12 @@ class Merge(Addition):
     """Results of blocks, put together by the sums of their rows: an fp32 result is read and written for each."""
 
     def traffic(self) -> sympy.Expr:
-        """For all blocks but the first."""
+        """Bytes, for each block but the first: its result read, an fp32 result read and written."""
         block = self.inputs[0]
         return product(self.pieces, total((block.bytes(), product(8, block.elements()))))
 
     def vector(self) -> sympy.Expr:
-        """For all blocks but the first."""
+        """FLOPs of the merge, for each block but the first."""
         return product(self.pieces, super().vector())
 
 
@@ -257,12 +255,12 @@ def around(tape: Tape, attention: FusedAttention) -> Tensor:
 
 
 def _received(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
-    """What arrives from the device before."""
+    """The tensors that arrive from the device before."""
     return tuple(replace(t, name=f"{t.name}.{how}", role="statistic", view_of="") for t in tensors)
 
 
 def _send_on(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> Pass:
-    """No gradient flows along: what is sent are bytes."""
+    """The transfer of tensors to the next device: no gradient flows along, what is sent are bytes."""
     sent = tuple(replace(tensor, role="statistic") for tensor in tensors)
     return Pass(name, KernelClass("send"), sent, got, collective="send", axis=AXIS, rounds=rounds)
 
@@ -369,7 +367,10 @@ def _fused_core(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tenso
         out = around(tape, attention) if ringing else tape.record(attention)
         if padded:
             return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel=COPY)
-        return _copy(tape, out) if (kernel.follows and spec.joined) or (ringing and _joins_halves(tape)) else out
+        # On all devices of a balanced ring but the last, DTensor joins results of half the queries with the others,
+        # which leaves heads before the sequence (torch.distributed.tensor.experimental, `_partial_update`).
+        joins_halves = ringing and tape.dtensor and tape.layout.balanced
+        return _copy(tape, out) if (kernel.follows and spec.joined) or joins_halves else out
 
     return core
 
@@ -412,7 +413,7 @@ def _eager_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Att
 
 
 def _mask_scores(tape: Tape, scores: Tensor) -> Tensor:
-    """Scores with one mask for all layers, which a checkpoint holds as any other input."""
+    """Scores with the one mask of all layers added, which a checkpoint holds as any other input."""
     square, name = scores.named("batch", "seq", "key"), f"{tape.side.named(tape.side.attention)}/mask.table"
     mask = Tensor(name, square, tape.matmul_result, "table", tape.layout.inputs)
     return tape.pointwise(f"{tape.side.attention}/mask", scores, mask, dtype=scores.dtype, add=True)
@@ -469,20 +470,12 @@ def _contiguous_operands(
     return query, _as_keys(key), _as_keys(value)
 
 
-def _joins_halves(tape: Tape) -> bool:
-    """Whether results of half the queries are joined with the others, which leaves heads before the sequence.
-
-    torch.distributed.tensor.experimental, `_partial_update`: on all devices of a balanced ring but the last.
-    """
-    return tape.dtensor and tape.layout.balanced
-
-
 def _copy(tape: Tape, x: Tensor) -> Tensor:
     return tape.pointwise(f"{x.name}.copy", x, kernel=COPY, add=True)
 
 
 def _as_keys(x: Tensor) -> Tensor:
-    """The sequence dimension of keys and values runs on its own."""
+    """Keys or values whose sequence is a dim of its own (`key`), apart from that of the queries."""
     dims = tuple(Dim("key", d.symbol) if d.name == "seq" else d for d in x.dims)
     return replace(x, dims=dims, view_of=x.storage)
 
@@ -508,7 +501,7 @@ CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]]
 }
 
 
-# --- Results that layers of other units read ---
+# --- results that other units read ---
 
 
 @dataclass(frozen=True)
@@ -517,11 +510,11 @@ class Shared(Operation):
 
     @property
     def runs(self) -> bool:
-        """Nothing runs until backward."""
+        """False: nothing runs until backward."""
         return False
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """The sum is the gradient of the result."""
+        """The gradient of the result is the sum, in its storage."""
         return handed_on(self, *filter(differentiable, self.inputs))
 
     def gradients(self) -> tuple[Operation, ...]:

@@ -63,7 +63,7 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
             result[first:] = (_in_region_of(step, operation) for step in result[first:])
             continue
         for step in steps:
-            numbered = step.outputs if step.joined else tuple(_numbered(t, written, apart) for t in step.outputs)
+            numbered = step.outputs if step.joined else tuple(_number_gradient(t, written, apart) for t in step.outputs)
             result.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
         for step in steps:  # autograd adds up when all gradients of an operation are there
             if not step.joined:
@@ -140,7 +140,7 @@ def _accumulate(step: Operation, operation: Operation) -> Iterator[Operation]:
             yield Pointwise(name, ELEMENTWISE, (earlier, part), (gradient,), **often)
 
 
-def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
+def _number_gradient(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
     """A second gradient of the same value is a tensor of its own until it is added."""
     written[tensor.name] += 1
     count = written[tensor.name]
