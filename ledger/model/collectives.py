@@ -47,7 +47,7 @@ class Collective(Operation):
 
     @property
     def runs(self) -> bool:
-        """A mark is no transfer."""
+        """Whether anything is sent: a mark is no transfer."""
         return self.collective != "none"
 
     def payload(self) -> sympy.Expr:
@@ -61,7 +61,7 @@ class Collective(Operation):
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
 
     def passing(self) -> tuple[Tensor, ...]:
-        """The copy of the whole."""
+        """The copy of the whole tensor, where there is one."""
         return self.outputs[1:] if self.copied else ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
@@ -94,7 +94,7 @@ def executed(operations: Iterable[Operation]) -> Iterator[Operation]:
     return (operation for operation in operations if operation.runs)
 
 
-# --- What a transfer of a sequence brings along where the sequence is not the outermost dim in memory ---
+# --- copies beside transfers of a sequence that is not the outermost dim in memory ---
 
 
 def along(moved: Collective, operations: Sequence[Operation], unit: str, plan: Plan) -> Iterator[Operation]:

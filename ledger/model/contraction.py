@@ -46,7 +46,8 @@ class Contraction(Operation):
         for term, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
             for name, dim in zip(term, tensor.dims, strict=True):
                 size = tensor.local(dim)
-                sizes[name] = size if name not in sizes else _smaller(sizes[name], size)
+                if name not in sizes or len(size.free_symbols) > len(sizes[name].free_symbols):
+                    sizes[name] = size  # where one operand is split and the other not, the split size
         through = [index for index in (*first, *second, *out) if window(index)]
         if through:  # a dim of a window may stand alone in the result only
             sizes = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | sizes
@@ -75,11 +76,11 @@ class Contraction(Operation):
         return every / self._degree() if self.copies else every
 
     def masked(self) -> sympy.Expr:
-        """What the mask throws away."""
+        """Matmul FLOPs on points that the mask throws away."""
         return product(2, self.points(), 1 - self.density) if self.density != ONE else ZERO
 
     def repeated(self) -> sympy.Expr:
-        """What is left of the work where one device would do."""
+        """Matmul FLOPs that the other devices of `copies` spend on the same result."""
         return product(2, self.points(), self.density, 1 - 1 / self._degree()) if self.copies else ZERO
 
     def _degree(self) -> sympy.Expr:
@@ -150,10 +151,5 @@ class Grouped(Contraction):
     """Many products of equal shape in one kernel, each of the rows (`slots`) of one expert with its own matrix."""
 
     def shape(self) -> Matmul:
-        """As a batched product; how many rows a group has sets its speed."""
+        """The shape of a batched product; how many rows a group has sets its speed."""
         return replace(super().shape(), group=self.sizes()["slots"])
-
-
-def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:
-    """Where one operand is split and the other not, the product runs over the split size."""
-    return second if len(second.free_symbols) > len(first.free_symbols) else first

@@ -29,7 +29,7 @@ def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Seq
         raise TypeError(f"{step.einsum} is no convolution")
     (x,), einsum = operands, step.einsum
     read = terms(einsum)[0]
-    names = dict(zip(read, (dim_read.name for dim_read in x.dims), strict=True))
+    names = dict(zip(read, (read_dim.name for read_dim in x.dims), strict=True))
     order = tuple(names[index] for index in (*axes.operand, *filter(window, read)))
     if written.component.pads(step):
         x, einsum = _pad_copy(tape, written, step, x), unpadded(einsum)
@@ -46,9 +46,9 @@ def _pad_copy(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> T
     """A copy with zeros at the ends of what is read through windows."""
     pads = iter(written.component.pads(step))
     dims = []
-    for index, dim_read in zip(terms(step.einsum)[0], x.dims, strict=True):
+    for index, read_dim in zip(terms(step.einsum)[0], x.dims, strict=True):
         zeros = sum(next(pads)) if window(index) else 0
-        dims.append(Dim(f"{dim_read.name}_padded", dim_read.symbol + zeros, dim_read.suffix) if zeros else dim_read)
+        dims.append(Dim(f"{read_dim.name}_padded", read_dim.symbol + zeros, read_dim.suffix) if zeros else read_dim)
     return tape.pointwise(f"{written.module(step)}.padded", x, dims=tuple(dims), kernel=COPY, add=True)
 
 
@@ -98,19 +98,18 @@ def _reduced_dims(written: Written, step: ComponentStep, x: Tensor, pattern: str
     """The dims of the result, which lie as those that were read."""
     read, out = sides(pattern)
     result_names = {index: over.over if (over := window(index)) else index for index in read}
-    names = {dim_read.name: result_names[index] for dim_read, index in zip(x.dims, read, strict=True)}
+    names = {read_dim.name: result_names[index] for read_dim, index in zip(x.dims, read, strict=True)}
     written.laid[step.name] = tuple(names[name] for name in written.laid[step.of[0]] if names[name] in out)
-    dims_read = {dim_read.name: dim_read for dim_read in x.dims}
-    return tuple(written.dims.get(name) or dims_read[name] for name in out)
+    read_dims = {read_dim.name: read_dim for read_dim in x.dims}
+    return tuple(written.dims.get(name) or read_dims[name] for name in out)
 
 
 @dataclass(frozen=True)
 class Written:
     """A component in a place of its layer (`attention`, `mlp`, `block`), or of the model (`embedding`).
 
-    `laid` says how results lie.
-
-    PyTorch's products lay the dims that both operands have outermost, then those of the left one, then the right one's.
+    `laid` says how results lie: PyTorch's products lay the dims that both operands have outermost, then those of the
+    left one, then the right one's.
     """
 
     component: Custom
@@ -119,12 +118,12 @@ class Written:
     laid: dict[str, Term]
 
     def weight(self, tape: Tape, name: str) -> Tensor:
-        """One of its weights."""
+        """A weight of the component, by the name that its author gives it."""
         parameter = Parameter(Module(self.part, name), kind="")
-        return tape.weight(parameter, tuple(self.dims[name] for name in dict(self.component.weights)[name]))
+        return tape.weight(parameter, tuple(self.dims[index] for index in dict(self.component.weights)[name]))
 
     def module(self, step: ComponentStep) -> Module:
-        """What a step is accounted to."""
+        """The module that a step is accounted to."""
         return Module(self.part, step.name)
 
 
@@ -133,7 +132,8 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
     if component is None:
         raise TypeError("a custom component has steps")
     dims = {name: dim(name) for name in (*GIVEN, KEY)} | {name: own(name, tape.suffix) for name, _ in component.dims}
-    tape = _split(tape, component)
+    cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
+    tape = replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))  # as its author says
     if component.takes != GIVEN:
         x = replace(x, dims=tuple(dims[name] for name in component.takes))
     shapes, results = component.shapes, {"x": x}
@@ -149,20 +149,12 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
 def _lay_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
     """The result as the residual stream lies, or as the next block reads it."""
     result = results[name]
-    return (
-        result
-        if written.laid[name] == written.component.gives
-        else tape.pointwise(f"{result.name}.copy", result, kernel=COPY, add=True)
-    )
+    if written.laid[name] == written.component.gives:
+        return result
+    return tape.pointwise(f"{result.name}.copy", result, kernel=COPY, add=True)
 
 
-def _split(tape: Tape, component: Custom) -> Tape:
-    """The tape with the component's dims cut over the axes that its author says, where those are there at all."""
-    cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
-    return replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))
-
-
-# --- steps --------------------------------------------------------------------------------------
+# --- steps ---
 
 
 def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
@@ -190,13 +182,13 @@ def _read_operand(  # noqa: PLR0913 - which operand of which step, and how it li
     tape: Tape, written: Written, step: ComponentStep, index: int, x: Tensor, term: Term, orders: tuple[Term, ...]
 ) -> Tensor:
     """An operand under the names that the einsum has for its dims, copied where it lies in another order."""
-    renamed = dict(zip((dim_read.name for dim_read in x.dims), term, strict=True))
+    renamed = dict(zip((read_dim.name for read_dim in x.dims), term, strict=True))
     laid = tuple(renamed[name] for name in written.laid[step.of[index]])
     if laid not in orders:
         x = tape.pointwise(f"{written.module(step)}.copy.{index}", x, kernel=COPY, add=True)
-    if KEY not in term or KEY in (dim_read.name for dim_read in x.dims):
+    if KEY not in term or KEY in (read_dim.name for read_dim in x.dims):
         return x
-    dims = tuple(replace(written.dims[KEY], name=KEY) if dim_read.name == "seq" else dim_read for dim_read in x.dims)
+    dims = tuple(replace(written.dims[KEY], name=KEY) if read_dim.name == "seq" else read_dim for read_dim in x.dims)
     return replace(x, dims=dims, view_of=x.storage)
 
 
@@ -206,7 +198,7 @@ def _activation(tape: Tape, written: Written, step: ComponentStep, operands: lis
 
 
 def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
-    """Both are saved; one that lacks dims of the other is seen again along them, and its gradient a sum over them."""
+    """A product of two results, both saved; the gradient of one that lacks dims of the other is a sum over those."""
     name, inner = str(written.module(step)), tape.inside("activation")
     if _have_same_dims(written, step, operands):
         return inner.pointwise(name, *operands, saves=operands)
@@ -242,7 +234,7 @@ def _broadcast_result(tape: Tape, written: Written, step: ComponentStep, operand
 
 
 def _softmax(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
-    """The mask is added first, where there is one; the result is saved."""
+    """Softmax of scores, after the mask is added where there is one; the result is saved."""
     name, (scores,) = str(written.module(step)), operands
     if step.mask == "causal":
         square = scores.named("seq", KEY)

@@ -199,7 +199,7 @@ def _decode_step(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
     return gated_norm(tape, scanned, inputs.gate)
 
 
-# --- The gated delta rule operator by operator, as transformers runs it without other kernels ---
+# --- the gated delta rule operator by operator, as transformers runs it without other kernels ---
 
 NORM = Module("attention", "gated_norm")
 WIDE = "fp32"
@@ -333,7 +333,7 @@ class TriangularSolve(Pointwise):
 
 
 def _solve(scan: DeltaScan, name: str, system: Tensor, right: Tensor) -> Tensor:
-    """The solution for a right side; both it and the system are saved."""
+    """The solution of a triangular system for a right side; solution and system are saved."""
     result = scan.tape.activation(name, right.dims, WIDE, right.split)
     solve = TriangularSolve(name, ELEMENTWISE, (right, system), (result,), (system, result))
     return scan.tape.record(solve)
@@ -365,12 +365,12 @@ class LoopProduct(Contraction):
         plain = super().gradient_product(einsum, operands, of, which)
         if of.name not in self.but_one:
             return plain
-        fewer = tuple(replace(tensor, dims=tuple(map(_but_one, tensor.dims))) for tensor in plain.inputs)
-        return ButOneChunk(plain.name, plain.kernel, fewer, plain.outputs, einsum=einsum, whole=plain)
-
-
-def _but_one(dim: Dim) -> Dim:
-    return Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim
+        fewer = [
+            tuple(Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim for dim in tensor.dims)
+            for tensor in plain.inputs
+        ]
+        inputs = tuple(replace(tensor, dims=dims) for tensor, dims in zip(plain.inputs, fewer, strict=True))
+        return ButOneChunk(plain.name, plain.kernel, inputs, plain.outputs, einsum=einsum, whole=plain)
 
 
 def _loop_product(scan: DeltaScan, name: str, einsum: str, operands: tuple[Tensor, Tensor], *but_one: Tensor) -> Tensor:
@@ -420,10 +420,10 @@ def gated_norm(tape: Tape, x: Tensor, gate: Tensor) -> Tensor:
 
 
 def norm_weight(tape: Tape, head_dim: Dim) -> Tensor:
-    """What the norm of the gated result multiplies each head by."""
+    """The weight by which the norm of the gated result multiplies each head."""
     return tape.weight(Parameter(NORM, elementwise=True), (head_dim,))
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, Tensor]:
-    """What is learned of each head: the bias of its steps of time, and its decay."""
+    """Learned tensors of each head: the bias of its steps of time, and its decay."""
     return learned(tape, "dt_bias", of.heads), learned(tape, "a_log", of.heads)
