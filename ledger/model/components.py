@@ -31,7 +31,7 @@ from ledger.spec.plan import MLP, Group, Model
 TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
 TYPES = Module("embedding", "types")
 
-# --- the layer ----------------------------------------------------------------------------------
+# --- the layer ---
 
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
@@ -73,7 +73,7 @@ def _cross_attend(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
 
 
 def _norm_stream(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
-    """A stream that is wider than the model is read in the dtype of the norm's weight."""
+    """The stream, normed; one that is wider than the model is read in the dtype of the norm's weight."""
     inner, module = tape.inside("norm"), Module(component, "norm", of_layer=True)
     if model.residual_dtype == "fp32":
         x = inner.cast(x, inner.weight(Parameter(module, elementwise=True), "d_model").dtype)
@@ -89,16 +89,12 @@ def _add_update(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Grou
     x, update = parts
     if group.norms in ("sandwich", "post"):
         update = _norm_stream(tape, f"{part}_post_norm", update, model)
-    if model.residual_dropout and tape.kernels.residual == "fused":
-        return _fused_residual(tape, f"{part}_residual/add", x, update)
-    return _add(tape, f"{part}_residual/add", x, _update(tape, part, update, model))
-
-
-def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
-    """Dropout of the update and its addition in one kernel, which saves the mask."""
-    mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
-    result = tape.activation(name, x.dims, x.dtype, x.split)
-    return tape.record(DroppedAddition(name, DROPOUT, (x, update), (result, mask), (mask,), flops=3))
+    name = f"{part}_residual/add"
+    if model.residual_dropout and tape.kernels.residual == "fused":  # one kernel, which saves the mask
+        mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
+        result = tape.activation(name, x.dims, x.dtype, x.split)
+        return tape.record(DroppedAddition(name, DROPOUT, (x, update), (result, mask), (mask,), flops=3))
+    return _add(tape, name, x, _update(tape, part, update, model))
 
 
 def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
@@ -106,12 +102,12 @@ def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
-    """What a part gives, dropped out and multiplied where the model does so."""
+    """The result of a part of a layer, dropped out and multiplied where the model does so."""
     x = dropout(tape, f"{part}_residual/dropout", x) if model.residual_dropout else x
     return tape.inside(UPDATE).pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
-# --- both ends ----------------------------------------------------------------------------------
+# --- both ends of a model ---
 
 
 def token_rows(tape: Tape) -> Tensor:
@@ -129,25 +125,21 @@ def embedding(tape: Tape, model: Model) -> Tensor:
     """
     if model.stem:
         return images.stemmed(tape, model.stem)
-    x = _entering(tape, model)
+    if model.sound and tape.side.is_source:
+        x = heard(tape)
+    else:
+        x = images.placed(tape, model) if model.image else _token_stream(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
     x = dropout(tape, f"{tape.side.named('embedding')}/dropout", x) if model.embedding_dropout else x
     return tape.cast(x, "fp32") if model.residual_dtype == "fp32" else x
 
 
-def _entering(tape: Tape, model: Model) -> Tensor:
-    if model.sound and tape.side.is_source:
-        return heard(tape)
-    return images.placed(tape, model) if model.image else _token_stream(tape, model)
-
-
 def _token_stream(tape: Tape, model: Model) -> Tensor:
     x = token_rows(tape)
     if model.scale_embedding:
-        factor = Tensor(
-            f"{tape.side.named('embedding')}/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic"
-        )
-        x = tape.pointwise(f"{tape.side.named('embedding')}/scale", x, factor, saves=[factor])
+        name = f"{tape.side.named('embedding')}/scale"
+        factor = Tensor(f"{name}.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
+        x = tape.pointwise(name, x, factor, saves=[factor])
     if model.embedding_multiplier:
         x = tape.pointwise("embedding/multiplier", x)
     if model.token_types:
@@ -187,7 +179,7 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 
 def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
-    """What the head multiplies: the stream after the final norm and the transform, where the model has them."""
+    """The input of the head: the stream after the final norm and the transform, where the model has them."""
     x = final_norm(tape, x, model) if model.norm.final else x
     x = dropout(tape, "final_norm/dropout", x) if model.norm.final_dropout else x
     x = tape.pointwise("head/scale_input", x) if model.head_input_scale else x
@@ -208,7 +200,7 @@ def encoded(tape: Tape, x: Tensor, model: Model, readers: sympy.Expr) -> Tensor:
 
 
 def table_of(model: Model) -> Module:
-    """Whose weight the head multiplies with: its own, or the embedding's."""
+    """The module whose weight the head multiplies with: the head, or the embedding."""
     return TOKENS if model.tied else LOGITS
 
 
@@ -229,7 +221,7 @@ def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
     return tape.pointwise("head/scale", scores) if model.head_scale else scores
 
 
-# --- The feed-forward part of a layer, of the kinds a model can name ---
+# --- the feed-forward part of a layer ---
 
 
 def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
@@ -261,7 +253,7 @@ def _gated_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def dropped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    """What the last projection reads, dropped out where the model does so."""
+    """The input of the last projection, dropped out where the model does so."""
     return dropout(tape, "mlp/dropout", x) if spec.dropout else x
 
 

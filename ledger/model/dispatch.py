@@ -65,7 +65,7 @@ def splits_experts(tape: Tape) -> bool:
 
 def in_order(tape: Tape, routed: Routed, spec: MLP) -> Sorted:
     """The choices of all tokens sorted by expert: one sort, and index arithmetic."""
-    dims, split = slots(tape, spec, received=False), _cut(routed.index)
+    dims, split = slots(tape, spec, received=False), tuple(("slots", axis) for _, axis in routed.index.split)
     owner, order, source = (
         Tensor(f"mlp/{name}.index", dims, "int64", "index", split) for name in ("owner", "order", "source")
     )
@@ -100,7 +100,7 @@ def ends(order: Sorted, rows: Tensor) -> Tensor:
 
 
 def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
-    """The weight of every row where the rows are."""
+    """The weight of every row, on the device that has the row."""
     if not splits_experts(tape):
         return weights
     received = tape.activation("mlp/row_weights.received", rows.dims[:2], weights.dtype, rows.split)
@@ -124,7 +124,7 @@ def restored(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
 
 
 def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
-    """The weight of every row."""
+    """The weight of every row, by expert."""
     return _place_rows(tape, "mlp/row_weights", weights, order.order, order.order.dims)
 
 
@@ -151,7 +151,7 @@ def summed(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
 
 
 def _arrival(rows: Tensor) -> Tensor:
-    """Rows arrive device by device; this says where each belongs among those of its expert."""
+    """The place of each row, which arrive device by device, among those of its expert."""
     return Tensor("mlp/arrival.index", rows.dims[:2], "int64", "index", rows.split)
 
 
@@ -173,8 +173,3 @@ def _exchange(tape: Tape, name: str, source: Tensor, result: Tensor) -> None:
 def _record(tape: Tape, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     """Work on indices, which has no gradient."""
     tape.record(Pointwise(name, REDUCTION, inputs, outputs, flops=0))
-
-
-def _cut(index: Tensor) -> Split:
-    """Rows are cut as the tokens are from which they come."""
-    return tuple(("slots", axis) for _, axis in index.split)

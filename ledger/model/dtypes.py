@@ -159,7 +159,7 @@ def rate(name: str) -> str:
     return RATES.get(name, name)
 
 
-# --- The bits of one value of a number format, and the scales that stand beside a block of values ---
+# --- bits of a value, and scales of a block ---
 
 # Formats whose bytes hold the scale of a block: values in a block, and the format of its scale.
 BLOCKS: Mapping[str, tuple[int, str]] = {"mxfp8": (32, "e8m0"), "mxfp4": (32, "e8m0"), "nvfp4": (16, "fp8_e4m3")}
@@ -192,7 +192,7 @@ def bits(name: str) -> Bits:
 
 
 def _scales(name: str) -> Iterator[str]:
-    """What stands beside the values of a block, a row or a matrix."""
+    """The scales beside the values of a block, a row or a matrix, in words."""
     if name in BLOCKS:
         block, scale = BLOCKS[name]
         yield f"and one scale ({scale}, {size(scale) * 8} bits) for each {block} values"

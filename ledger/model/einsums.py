@@ -115,7 +115,7 @@ def rest_of(sizes: Sizes) -> str:
     return str(sizes.get(REST, ""))
 
 
-# --- order of contraction -----------------------------------------------------------------------
+# --- order of contraction ---
 
 Pair = tuple[int, int]
 Order = tuple[Pair, ...]  # which two are joined, of those that are left; the result goes to the end
@@ -153,5 +153,5 @@ def best_order(einsum: Einsum, sizes: Mapping[str, int]) -> Order:
 
 
 def written(names: Sequence[str]) -> str:
-    """Dims as an einsum has them."""
+    """Names of dims as an einsum has them, with spaces between."""
     return " ".join(names)

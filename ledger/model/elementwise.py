@@ -54,7 +54,7 @@ class Addition(Pointwise):
         return tensor.dtype == self.output.dtype and tensor.elements() == self.output.elements()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """The gradients that need no kernel."""
+        """The gradients of operands of the same shape and dtype, which need no kernel."""
         return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._alike(t)])
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -81,7 +81,7 @@ class DroppedAddition(Addition):
         return handed_on(self, *filter(differentiable, self.inputs[:1]))
 
     def gradients(self) -> tuple[Operation, ...]:
-        """The mask is read again."""
+        """One kernel, which reads the mask and writes the gradient of the update."""
         if not differentiable(self.inputs[1]):
             return ()
         reads, update = (*self.saves, self.output.gradient), self.inputs[1].gradient

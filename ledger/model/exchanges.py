@@ -83,7 +83,7 @@ def tied(weight: Tensor, dtype: str) -> Exchanged:
 
 
 def sets(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
-    """What moves as one on this device: sets of layers where weights are held split, else layer by layer."""
+    """The sets of weights that move as one on a device: of several layers where they are held split, else of each."""
     if not sharding.splits("weights"):
         return wraps(units, 1)
     return wraps(units, plan.parallelism.wrap, ends_apart(plan, units))
@@ -95,7 +95,7 @@ def ends_apart(plan: Plan, units: Sequence[Unit]) -> tuple[str, ...]:
     return apart(units) if apart_ends else ()
 
 
-# --- Where gradients are kept between the matmul that makes them and the update that uses them ---
+# --- where gradients are kept ---
 
 
 def stays(plan: Plan) -> bool:

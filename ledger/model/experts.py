@@ -46,7 +46,7 @@ def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def _add_shared(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
-    """What both give together; all experts on all tokens are added into the shared one's result."""
+    """The sum of routed and shared experts; all experts on all tokens are added into the shared one's result."""
     if tape.kernels.experts != "dense":
         return tape.pointwise("mlp/both", routed_result, shared, add=True)
     result = replace(shared, name="mlp/both", view_of=shared.storage)
@@ -67,7 +67,7 @@ def _bias(tape: Tape, projection: str) -> Tensor:
     return reached(bias_weight) if tape.cache else bias_weight
 
 
-# --- one kernel over groups of rows -------------------------------------------------------------
+# --- one kernel over groups of rows ---
 
 
 def _grouped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
@@ -131,7 +131,7 @@ def _add_bias(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
     return tape.record(Addition(inside.name, ELEMENTWISE, (result, biases), (inside,)))
 
 
-# --- a copy of its expert for every row ---------------------------------------------------------
+# --- a copy of its expert for every row ---
 
 
 def _batched_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
@@ -175,7 +175,7 @@ def _copy_weights(tape: Tape, weight: Tensor, index: Tensor, previous: Tensor | 
     return tape.record(Copied(copies.name, COPY, (weight, index, *earlier), (copies,), (index,)))
 
 
-# --- a loop over experts ------------------------------------------------------------------------
+# --- a loop over experts ---
 
 
 def _looped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
@@ -209,7 +209,7 @@ def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
     return tape.pointwise(f"mlp/{name}.biased", result, _bias(tape, name), add=True) if spec.bias else result
 
 
-# --- all experts on all tokens ------------------------------------------------------------------
+# --- all experts on all tokens ---
 
 
 def _dense_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
@@ -223,7 +223,7 @@ def _dense_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
 
 
 def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:
-    """Of the rows that run, the result needs `top_k` for each token."""
+    """All rows times the matrices of all experts; of the rows that run, the result needs `top_k` for each token."""
     before, after = PROJECTIONS[name]
     experts, top_k = tape.dims("experts top_k")
     einsum = f"experts batch seq {before}, experts {after} {before} -> experts batch seq {after}"
@@ -240,16 +240,16 @@ KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
 
 
 def _weigh_inputs(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
-    """What experts read of rows: their product with the weights where scores multiply inputs."""
+    """The rows that experts read: their product with the weights where scores multiply inputs."""
     return tape.cast(weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
 
 
 def _weigh_results(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
-    """What counts of what experts give: its product with the weights, but where these multiplied the inputs."""
+    """The results of experts times the weights, unless these multiplied the inputs."""
     return rows if spec.router.scales == "input" else weighed(tape, rows, weights)
 
 
-# --- Inside an expert ---
+# --- inside an expert ---
 
 TWO = Dim("two", sympy.Integer(2))  # gate and up
 ONE = Dim("one", sympy.Integer(1))

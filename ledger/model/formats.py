@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.causes import BIAS, Parameter
+from ledger.model.causes import BIAS
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
@@ -26,23 +26,14 @@ def part_of(weight: Tensor) -> str:
         return "base"
     if of.module.adapter:
         return ADAPTERS
-    if _is_no_matrix(of, weight):
+    if of.kind == BIAS or of.elementwise or len(weight.dims) == 1:  # bitsandbytes quantises weights of nn.Linear alone
         return "norms"
     if of.module.component in EMBEDDINGS:
         return "embedding"
     if of.module.component == "head":
         return "head"
-    return EXPERTS if _is_of_an_expert(weight) else "base"
-
-
-def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
-    """bitsandbytes replaces modules that are nn.Linear, and of those quantises the weight, not the bias."""
-    return of.kind == BIAS or of.elementwise or len(weight.dims) == 1
-
-
-def _is_of_an_expert(weight: Tensor) -> bool:
-    """A matrix for each expert; the router has a row for each, and is one matrix."""
-    return len(weight.dims) > 2 and any(dim.name == "experts" for dim in weight.dims)
+    per_expert = len(weight.dims) > 2 and any(dim.name == "experts" for dim in weight.dims)
+    return EXPERTS if per_expert else "base"  # the router has a row for each expert, and is one matrix
 
 
 def stored_dtype(precision: Precision, weight: Tensor) -> str:
@@ -70,10 +61,9 @@ def trained_dtype(plan: Plan) -> str:
 def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
     """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
 
-    None where it has whole quantised copies alone, which are counted by themselves.
-
-    What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
-    keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
+    0 where it has whole quantised copies alone, which are counted by themselves. What is quantised is cut with the
+    weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes keeps its QuantState in Python,
+    which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
     """
     split = sharding.splits("weights")
     if weight.narrow and not split:

@@ -1,4 +1,4 @@
-"""What encoders of images and of sound begin with."""
+"""The first and last operations of encoders of images and of sound: patches, stems, spectrograms, classifiers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def placed(tape: Tape, model: Model) -> Tensor:
 
 
 def stemmed(tape: Tape, stem: Custom) -> Tensor:
-    """What the steps of a stem make of pixels."""
+    """The result of a stem's steps on pixels, where the layers begin."""
     tape = replace(tape, suffix=STEM)
     dims = tuple(dim(name) if name == "batch" else own(name, STEM) for name in stem.takes)
     pixels = Tensor(PIXELS, dims, "fp32", "index", tape.layout.inputs)
@@ -117,7 +117,7 @@ def _scores(tape: Tape, first: Tensor, model: Model, *saved: Tensor) -> Tensor:
     return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=saved)
 
 
-# --- What an encoder of sound reads ---
+# --- what an encoder of sound reads ---
 
 PART = "source_embedding"
 FRAMES = f"{PART}/frames.index"  # which, like indices of tokens, no gradient flows into

@@ -150,7 +150,7 @@ def _decode_step(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tenso
     return tape.pointwise(str(NORM), scanned, inputs.gate, weight, dtype=joint.dtype, kernel=NORM_FORWARD, flops=12)
 
 
-# --- The scan of Mamba-2 operator by operator, as transformers runs it without other kernels ---
+# --- the scan operator by operator, as transformers runs it without other kernels ---
 
 NORM = Module("attention", "gated_norm")
 WIDE = "fp32"
@@ -178,7 +178,7 @@ def inputs_of(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Inputs:
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, ...]:
-    """What is learned of each head: the bias of its steps of time, its decay, and what goes around the scan."""
+    """Learned tensors of each head: the bias of its steps of time, its decay, and what goes around the scan."""
     return tuple(learned(tape, name, of.heads) for name in ("dt_bias", "a_log", "d"))
 
 
@@ -319,5 +319,5 @@ def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor
 
 
 def norm_weight(tape: Tape, of: Sizes) -> Tensor:
-    """What the norm of the gated result multiplies all heads by."""
+    """The weight by which the norm of the gated result multiplies all heads."""
     return tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)

@@ -1,4 +1,4 @@
-"""What lives in host memory instead of the device's, and what then moves over the link to the host."""
+"""Weights, optimizer states and activations in host memory, and the copies of them between host and device."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class HostCopy:
 
     @property
     def name(self) -> str:
-        """What moves and where."""
+        """The kind of thing that moves and its direction: `weights.up`."""
         return f"{self.of}.{self.direction}"
 
     @property
     def transfer(self) -> HostTransfer:
-        """What is copied, and which way."""
+        """The transfer over the link between host and device that this copy is."""
         return HostTransfer(self.of, self.direction)
 
 
@@ -91,7 +91,7 @@ def leaving(unit: Unit) -> tuple[Tensor, ...]:
 
 
 def copies_of_weights(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
-    """Weights and gradients that move over the link."""
+    """The copies of weights and gradients over the link between host and device."""
     if weights_on_host(plan):
         yield from _unit_copies(plan, units, sharding)
     elif updates_on_host(plan):
@@ -132,7 +132,7 @@ def _unit_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Itera
 
 
 def weights_held_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
-    """What host memory holds for a device of weights, and of what updates them."""
+    """The stocks in host memory for a device: weights, and what updates them."""
     if weights_on_host(plan):
         for unit, count, weights in wrapped(tuple(units)):
             for weight in weights:
@@ -178,7 +178,7 @@ def keeps_on_host(plan: Plan) -> bool:
 
 
 def activations_held_on_host(units: Sequence[Unit]) -> Iterator[HostHeld]:
-    """What host memory holds for a device of activations when it is fullest."""
+    """The stocks of activations in host memory for a device when it is fullest."""
     for unit in units:
         for tensor in leaving(unit):
             flying = unit.count * symbol("in_flight", unit.suffix)
@@ -187,7 +187,7 @@ def activations_held_on_host(units: Sequence[Unit]) -> Iterator[HostHeld]:
 
 
 def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
-    """What the update reads and writes in host memory: a copy of the weights, their gradients in its dtype, states.
+    """The stocks that the update reads and writes in host memory: weights, their gradients in its dtype, states.
 
     The copy is the master weights where there are any; a gradient is kept in the dtype of what it updates.
     """

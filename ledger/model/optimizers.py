@@ -84,7 +84,7 @@ def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
     return name, rule.update.get(name, Implementation())
 
 
-# --- shapes -------------------------------------------------------------------------------------
+# --- shapes ---
 
 
 def matrix(weight: Tensor) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
@@ -149,7 +149,7 @@ def dtype_of(written: str, precision: Precision) -> str:
 
 
 def temporary(updated: Owned, what: Temporary, sharding: Sharding, precision: Precision, value: Value) -> sympy.Expr:
-    """Bytes of a temporary of one weight."""
+    """Bytes of a temporary that the update of one weight needs."""
     dtype = dtype_of(what.dtype, precision)
     if what.copies and dtype == precision.gradients:
         return ZERO
@@ -161,7 +161,7 @@ def temporary(updated: Owned, what: Temporary, sharding: Sharding, precision: Pr
     return sized(dtype, elements(what.shape, updated.weight, held_as))
 
 
-# --- per parameter ------------------------------------------------------------------------------
+# --- bytes of a parameter ---
 
 
 def per_parameter(optimizer: Optimizer, precision: Precision) -> dict[str, Fraction]:

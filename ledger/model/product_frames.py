@@ -74,7 +74,8 @@ def _weight_gradient_frames(
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """All that the gradients of one matrix are computed of is there until that of the weight is."""
     matrices = {op.name: matrix(op, joined) for op in forward if is_projection(op)}
-    gathered = {op.output.storage for op in backward if isinstance(op, Collective)} - _gathered_storages(backward)
+    again = {op.output.storage for op in backward if op.purpose is Purpose.GATHERED_AGAIN}
+    gathered = {op.output.storage for op in backward if isinstance(op, Collective)} - again
     steps = defaultdict[str, list[Operation]](list)
     for step in backward:
         if step.forward in matrices and not isinstance(step, Collective):
@@ -87,10 +88,6 @@ def _weight_gradient_frames(
         results = {s.output.storage for s in matrix_steps if s.purpose is Purpose.RESULT and isinstance(s, Contraction)}
         storages = {t.storage for step in matrix_steps for t in (*step.inputs, *step.outputs) if t.role != "weight"}
         yield from ((storage, until) for storage in sorted(storages - results - gathered))
-
-
-def _gathered_storages(backward: Sequence[Operation]) -> set[str]:
-    return {step.output.storage for step in backward if step.purpose is Purpose.GATHERED_AGAIN}
 
 
 def _scatter_frames(
@@ -127,7 +124,7 @@ def _late_steps(steps: Sequence[Operation]) -> set[int]:
     return late
 
 
-# --- What callers hold while a part of a layer runs forward, though nothing saves it ---
+# --- what callers hold while a part of a layer runs forward ---
 
 UPDATE = "update"  # the region of what joins parts of a layer, or multiplies one, before the stream
 Held = tuple[tuple[str, frozenset[str]], ...]  # a storage, and those that it is not freed before
@@ -143,7 +140,7 @@ def held_inputs(operations: Sequence[Operation]) -> Held:
 
 
 def held_updates(operations: Sequence[Operation]) -> Held:
-    """What a part gives is a name in the frame of its layer, beside its product with a factor until that is added."""
+    """The result of a part has a name in its layer's frame, beside its product with a factor until that is added."""
     joining = (op for op in operations if UPDATE in op.region)
     return tuple((tensor.storage, frozenset({op.output.storage})) for op in joining for tensor in op.inputs)
 

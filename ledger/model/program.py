@@ -34,7 +34,7 @@ class Program:
 
 
 def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = None) -> Program:
-    """Everything one device of a role runs in a step; `mine`: its units, where they are there already."""
+    """The program of one device of a role; `units_of_role`: its units, where they are there already."""
     build = builder(plan)
     units_of_role = units_of_role or units(build, role)
     degrees = plan.parallelism

@@ -38,7 +38,7 @@ class Copies:
     backward: tuple[Tensor, ...]
 
     def both(self) -> tuple[Tensor, ...]:
-        """All of it, each tensor once."""
+        """The copies for forward and for backward, each tensor once."""
         return tuple({tensor.name: tensor for tensor in (*self.forward, *self.backward)}.values())
 
 
@@ -76,7 +76,7 @@ class QuantisedGather(Collective):
     originals: tuple[Tensor, Tensor] | tuple[()] = ()
 
     def learned(self) -> tuple[Tensor, ...]:
-        """The share, as it was before it was quantised."""
+        """The share as it was before it was quantised, into which the gradient flows."""
         return self.originals[:1]
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -114,13 +114,13 @@ class Quantised(Contraction):
 
     @property
     def gathered_again(self) -> Tensor:
-        """What backward gathers where a share was kept: rows, or the columns that it multiplies."""
+        """The operand that backward gathers where a share was kept: rows, or the columns that it multiplies."""
         if not self.share or not self.narrow:
             return self.inputs[0]
         return next(tensor for tensor in self.narrow[0].both() if tensor.scales == self.share[0].scales)
 
     def of(self, originals: tuple[Tensor, ...]) -> Quantised:
-        """The same product of other originals."""
+        """The product with other originals of its copies."""
         left, right = originals
         return replace(self, originals=(left, right))
 
@@ -185,7 +185,7 @@ class Quantised(Contraction):
         return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
 
     def _quantise_again(self, which: str, tensor: Tensor, copies: Copies, part: sympy.Expr = ONE) -> Quantise:
-        """What forward did not leave is made in backward, of the tensor itself."""
+        """The kernel by which backward makes copies that forward did not leave, of the tensor itself."""
         reads = 0 if part != ONE else read(self.recipe, copies.backward) if self.recipe else 1
         return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), copies.backward, reads=reads, part=part)
 
@@ -207,7 +207,7 @@ class QuantisedGroups(Quantised, Grouped):
     """Groups of rows, each with a matrix of its own, in one kernel."""
 
 
-# --- copies -------------------------------------------------------------------------------------
+# --- copies ---
 
 
 def copied(  # noqa: PLR0913 - what a copy is of, and as what
@@ -248,7 +248,7 @@ def _scale_tensor(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role
 def _scale_count(
     tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]
 ) -> sympy.Expr:
-    """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
+    """The number of scales: blocks beside what is contracted, by blocks along it; a last short one is one too."""
     if block == WHOLE_TENSOR:
         return ONE
     sides = (
@@ -265,7 +265,7 @@ def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
     return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
 
 
-# --- Projections of one input whose weights are one matrix ---
+# --- projections of one input whose weights are one matrix ---
 
 # `projections` of a stack -> the parts of a layer in which what multiplies one input is one matrix.
 JOINED: Mapping[str, tuple[str, ...]] = {"apart": (), "attention": ("attention",), "joined": ("attention", "mlp")}
@@ -280,7 +280,7 @@ def is_projection(operation: Operation) -> bool:
 
 
 def matrix(operation: Operation, joined: Collection[str]) -> str:
-    """What names the matrix that a projection multiplies by: its input where all weights that read it are one."""
+    """The name of the matrix that a projection multiplies by: its input where all weights that read it are one."""
     return operation.inputs[0].storage if is_joined(operation, joined) else operation.name
 
 

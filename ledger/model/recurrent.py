@@ -1,4 +1,4 @@
-"""What recurrences along a sequence have in common: dims of their states, the convolution before, heads that share."""
+"""Recurrences along a sequence: dims of their states, the convolution before them, and kernels made for their scans."""
 
 from __future__ import annotations
 
@@ -42,29 +42,27 @@ class Sizes:
 
     @property
     def values(self) -> tuple[Dim, ...]:
-        """What each head writes into its state."""
+        """The dims of what each head writes into its state."""
         return (self.batch, self.seq, self.heads, self.head_dim)
 
     @property
     def shared(self) -> tuple[Dim, ...]:
-        """Where a group of heads writes it to, or reads it from."""
+        """The dims of where a group of heads writes values to, or reads them from."""
         return (self.batch, self.seq, self.groups, self.state)
 
     @property
     def of_heads(self) -> tuple[Dim, ...]:
-        """A number for each head of a token."""
+        """The dims of a number for each head of a token."""
         return (self.batch, self.seq, self.heads)
 
     @property
     def channels(self) -> Dim:
         """What is convolved: the values of all heads, and two vectors as wide as a state of each group."""
-        return Dim("channels", self._wide() + 2 * self.groups.symbol * self.state.symbol)
-
-    def _wide(self) -> sympy.Expr:
-        return self.heads.symbol * self.head_dim.symbol
+        width = self.heads.symbol * self.head_dim.symbol
+        return Dim("channels", width + 2 * self.groups.symbol * self.state.symbol)
 
     def chunked(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The same dims with the sequence in chunks."""
+        """Dims with the sequence in chunks."""
         return tuple(
             chunk_dim for dim in dims for chunk_dim in ((self.chunks, self.chunk) if dim == self.seq else (dim,))
         )
@@ -172,7 +170,7 @@ def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:
 
 
 def viewed(x: Tensor, dims: tuple[Dim, ...]) -> Tensor:
-    """The same bytes, and the same gradient, under other dims."""
+    """A view under other dims, whose bytes and gradient are the tensor's own."""
     return replace(x, dims=dims, view_of=x.storage)
 
 
@@ -181,7 +179,7 @@ def lower(size: sympy.Expr) -> sympy.Expr:
     return (size + 1) / (2 * size)
 
 
-# --- A scan in kernels made for it ---
+# --- a scan in kernels made for it ---
 
 
 @dataclass(frozen=True)
@@ -201,11 +199,11 @@ class FusedScan(Operation):
         return total(part.useful() for part in self.parts)
 
     def masked(self) -> sympy.Expr:
-        """What tokens of a chunk would read of those after them."""
+        """FLOPs of what tokens of a chunk would read of those after them."""
         return total(part.masked() for part in self.parts)
 
     def counted(self) -> sympy.Expr:
-        """All of its products, masked or not."""
+        """FLOPs of all its products, masked or not."""
         return total(part.counted() for part in self.parts)
 
     def traffic(self) -> sympy.Expr:
@@ -234,11 +232,11 @@ class ScanBackward(Operation):
         return total(part.useful() for part in self.of.rebuilt)
 
     def masked(self) -> sympy.Expr:
-        """The same of what masks throw away."""
+        """FLOPs of forward that masks throw away, twice, and of what is rebuilt."""
         return total((product(2, self.of.masked()), *(part.masked() for part in self.of.rebuilt)))
 
     def counted(self) -> sympy.Expr:
-        """The same of all products."""
+        """FLOPs of all products of forward, twice, and of what is rebuilt."""
         return total((product(2, self.of.counted()), *(part.counted() for part in self.of.rebuilt)))
 
     def traffic(self) -> sympy.Expr:

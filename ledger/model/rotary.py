@@ -55,13 +55,13 @@ def _halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tenso
 
 
 def _wide_halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
-    """The same in fp32 (OLMo 2)."""
+    """x cos + rotate_half(x) sin in fp32 (OLMo 2)."""
     tables = [replace(table, dtype="fp32") for table in _tables(tape, x.dims[-1], spec)]
     return tape.cast(_rotate_spelt_out(tape, rotation, x, tables), x.dtype)
 
 
 def _rotate_spelt_out(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scratch: int = 0) -> Tensor:
-    """`scratch`: gradients as large as `x` that putting them together from those of its parts takes."""
+    """x cos + rotated x sin; `scratch`: gradients as large as `x` that backward puts together from parts."""
     name = rotation.name
     even = tape.pointwise(f"{name}.cos", x, tables[0], saves=[tables[0]])
     swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY, scratch=scratch)
@@ -140,18 +140,15 @@ def _rows_of_positions(tape: Tape, table: Tensor) -> Tensor:
 def _tables(tape: Tape, width: Dim, spec: Attention) -> list[Tensor]:
     """Cosines and sines of every position; layers of one base share them."""
     dims = (*tape.dims("seq"), width)
+    dtype = tape.precision.weights.embedding if tape.precision.autocast else tape.precision.activations
     return [
-        Tensor(f"rotary/{name}{_base_suffix(spec)}.table", dims, _table_dtype(tape), "table", tape.layout.inputs)
+        Tensor(f"rotary/{name}{_base_suffix(spec)}.table", dims, dtype, "table", tape.layout.inputs)
         for name in ("cos", "sin")
     ]
 
 
 def _base_suffix(spec: Attention) -> str:
     return f"_{spec.rotary_base}" if spec.rotary_base else ""
-
-
-def _table_dtype(tape: Tape) -> str:
-    return tape.precision.weights.embedding if tape.precision.autocast else tape.precision.activations
 
 
 FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {

@@ -46,25 +46,21 @@ def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
 
 
 def mapped(tape: Tape, x: Tensor, spec: MLP) -> Routed:
-    """The same as Megatron-Core computes it: scores have the dtype of the logits, and add up where they are chosen.
+    """The routing of Megatron-Core: scores have the dtype of the logits, and add up where they are chosen.
 
     megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function: scores that are normalised are a
     softmax of the chosen logits.
     """
     logits = _logits(tape, x, spec.router)
     if spec.router.scores == "sigmoid":
-        return _divided(tape, _sigmoid(tape, logits, spec))
+        chosen = _sigmoid(tape, logits, spec)
+        total = tape.pointwise("mlp/weights.sum", chosen.weights, dims=chosen.weights.dims[:2], kernel=REDUCTION)
+        shares = tape.pointwise("mlp/weights.divide", chosen.weights, total, saves=[chosen.weights, total])
+        return replace(chosen, weights=shares)
     if spec.router.scores == "softmax" and not spec.router.normalize:
         return _softmax(tape, logits, spec, logits.dtype)
     chosen = _softmax_of_chosen(tape, logits, spec, "fp32")
     return replace(chosen, weights=tape.cast(chosen.weights, logits.dtype))
-
-
-def _divided(tape: Tape, chosen: Routed) -> Routed:
-    """Scores divided by their sum."""
-    total = tape.pointwise("mlp/weights.sum", chosen.weights, dims=chosen.weights.dims[:2], kernel=REDUCTION)
-    shares = tape.pointwise("mlp/weights.divide", chosen.weights, total, saves=[chosen.weights, total])
-    return replace(chosen, weights=shares)
 
 
 def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
@@ -91,7 +87,7 @@ def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
     return moves.gather_or_share(tape, weight, axis) if axis and not tape.routes_own else weight
 
 
-# --- scores, each as the real code orders them ----------------------------------------------------
+# --- scores, each as the real code orders them ---
 
 
 def _softmax(tape: Tape, logits: Tensor, spec: MLP, dtype: str = "") -> Routed:
@@ -151,7 +147,7 @@ def _largest(tape: Tape, scores: Tensor) -> Routed:
 
 
 def _normalized(tape: Tape, weights: Tensor) -> Tensor:
-    """Divided by their sum, which autocast takes in fp32 as well."""
+    """Weights divided by their sum, which autocast takes in fp32 as well."""
     total = tape.pointwise("mlp/weights.sum", weights, dims=weights.dims[:2], dtype="fp32", kernel=REDUCTION)
     return tape.pointwise("mlp/weights.divide", weights, total, dtype=weights.dtype, saves=[weights, total])
 
@@ -164,7 +160,7 @@ def _best_groups(tape: Tape, scores: Tensor) -> Tensor:
 
 
 def _detached(scores: Tensor) -> Tensor:
-    """For a choice, through which no gradient flows."""
+    """Scores for a choice, through which no gradient flows."""
     return replace(scores, role="statistic", view_of=scores.storage)
 
 
@@ -173,11 +169,11 @@ def _index(tape: Tape) -> Tensor:
     return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", split)
 
 
-# --- The loss that keeps experts evenly used ---
+# --- the loss that keeps experts evenly used ---
 
 
 def balance(tape: Tape, group: Group) -> None:
-    """Of all layers of a group: the softmax of the logits, how often each expert was chosen, and the loss of both."""
+    """Writes, of all layers of a group, the softmax of the logits, how often each expert was chosen, and their loss."""
     router = group.mlp.router
     wide = router.dtype == "fp32" and not tape.precision.autocast
     layers = Dim("layers", symbol("layers", tape.suffix))

@@ -45,7 +45,7 @@ class Rows:
 
     @property
     def both(self) -> tuple[Tensor, Tensor]:
-        """What moves together."""
+        """Rows and scores, which move together."""
         return self.rows, self.scores
 
 
@@ -159,7 +159,7 @@ def _is_alone(tape: Tape, spec: MLP) -> bool:
 
 
 def _chunk_map(tape: Tape, name: str, rows: Tensor) -> Tensor:
-    """Where each row goes, an int32: make_chunk_sort_map of the same file."""
+    """The place that each row goes to, an int32 (Transformer Engine, permutation.py, make_chunk_sort_map)."""
     result = Tensor(name, rows.dims[:2], "int32", "index", rows.split)
     tape.record(Pointwise(name, REDUCTION, (), (result,), flops=0))
     return result

@@ -112,7 +112,7 @@ def _sample(tape: Tape, logits: Tensor) -> None:
 
 
 def without_dropout(model: Model) -> Model:
-    """The model as it answers: nothing is dropped out."""
+    """The model without dropout, as it answers."""
     zero = Fraction(0)
     groups = tuple(replace(group, attention=replace(group.attention, dropout=zero)) for group in model.groups)
     return replace(model, groups=groups, residual_dropout=zero, embedding_dropout=zero)

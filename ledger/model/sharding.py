@@ -41,11 +41,8 @@ class Sharding:
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
-        return _devices(self.axes, self._subdividing_axes(weight))
-
-    def _subdividing_axes(self, weight: Tensor) -> tuple[str, ...]:
-        """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
-        return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == EXPERT))
+        subdividing = [axis for _, axis in weight.split if axis == EXPERT]
+        return _devices(self.axes, (*(("replicate",) if self.replicated else ()), *subdividing))
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
@@ -103,7 +100,7 @@ class Exchange(Operation):
 
     @property
     def transfer(self) -> Transfer:
-        """What is sent: weights or gradients."""
+        """The transfer that this is: of weights or gradients, over a data axis."""
         return Transfer(self.collective, self.axis, cargo="data")
 
     def payload(self) -> sympy.Expr:
@@ -116,7 +113,7 @@ class Exchange(Operation):
 
 
 def part_of(axis: str) -> str:
-    """What lies in copies or shares over an axis."""
+    """The weights that lie in copies or shares over an axis: `experts`, or the other `weights`."""
     return "experts" if axis == EXPERT_DATA else "weights"
 
 

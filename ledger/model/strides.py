@@ -81,11 +81,11 @@ def fresh(shape: Mapping[str, int], dtype: str) -> Strided:
     return Strided(tuple(shape), (sizes := tuple(shape.values())), row_major(sizes), dtype, extent=math.prod(sizes))
 
 
-# --- views --------------------------------------------------------------------------------------
+# --- views ---
 
 
 def permute(x: Strided, names: Sequence[str]) -> Strided:
-    """The dims in another order."""
+    """The tensor with its dims in another order."""
     if sorted(names) != sorted(x.dims):
         raise MoveError(f"`{' '.join(names)}` is no order of {', '.join(x.dims)}", "name each dim once")
     places = [x.at(name) for name in names]
@@ -93,13 +93,13 @@ def permute(x: Strided, names: Sequence[str]) -> Strided:
 
 
 def transpose(x: Strided, names: Sequence[str]) -> Strided:
-    """Two dims change places."""
+    """The tensor with two of its dims exchanged."""
     first, second = (x.dims[x.at(name)] for name in names)
     return permute(x, [{first: second, second: first}.get(name, name) for name in x.dims])
 
 
 def cut(x: Strided, parts: Mapping[str, str]) -> Strided:
-    """`start:end` or `start:end:step` of some dims."""
+    """A part of some dims, each as `start:end` or `start:end:step`."""
     for name, text in parts.items():
         at = x.at(name)
         try:
@@ -141,7 +141,7 @@ def expand(x: Strided, sizes: Mapping[str, int]) -> Strided:
 
 
 def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
-    """The same elements in other sizes without a copy; None where the strides do not allow it.
+    """The elements in other sizes without a copy; None where the strides do not allow it.
 
     Dims that lie one behind the other are taken together, and each such run is cut anew (ATen, computeStride).
     """
@@ -168,17 +168,17 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
 
 
 def view(x: Strided, shape: Mapping[str, int]) -> Strided:
-    """Other sizes of the same memory; refused where that is not possible."""
+    """The elements in other sizes without a copy; raises MoveError where the strides do not allow it."""
     if result := viewed(x, shape):
         return result
     raise MoveError("these strides allow no view of that shape", "`contiguous` before it, or `reshape`, which copies")
 
 
-# --- copies -------------------------------------------------------------------------------------
+# --- copies ---
 
 
 def copied(x: Strided, strides: Sequence[int], dtype: str = "") -> Strided:
-    """The elements in memory of their own."""
+    """A copy of the elements, in storage of its own."""
     return replace(
         x, strides=tuple(strides), dtype=dtype or x.dtype, offset=0, storage=x.storage + 1, extent=x.elements
     )
@@ -201,7 +201,7 @@ def clone(x: Strided, _: object) -> Strided:
 
 
 def to(x: Strided, target: str) -> Strided:
-    """On another device, or in another dtype: a copy, unless the dtype is the same."""
+    """The tensor on another device or in another dtype: a copy, unless the dtype is the same."""
     if target not in dtypes.DTYPES and target != DEVICE:
         raise MoveError(f"`{target}` is neither a dtype nor `{DEVICE}`", f"`{DEVICE}` or {', '.join(dtypes.DTYPES)}")
     return x if target == x.dtype else copied(x, kept_order(x), "" if target == DEVICE else target)

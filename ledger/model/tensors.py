@@ -120,7 +120,7 @@ class Tensor:
         return product(CeilDiv(rows, degree), columns)
 
     def on(self, split: Split, name: str = "") -> Tensor:
-        """The same tensor under another split; a new name makes it another allocation."""
+        """The tensor under another split; a new name makes it another allocation."""
         return replace(self, split=split, name=name or self.name, view_of="" if name else self.view_of)
 
     def named(self, *names: str) -> tuple[Dim, ...]:
@@ -129,7 +129,7 @@ class Tensor:
         return tuple(table[name] for name in names)
 
 
-# --- The two sides of a model that has an encoder before its decoder ---
+# --- the two sides of a model that has an encoder before its decoder ---
 
 SOURCE, SOURCE_LENGTH, CROSS = "source", "source_seq", "cross_attention"
 

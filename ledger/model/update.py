@@ -150,7 +150,7 @@ def _owned_elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
     return total(updated.count * sharding.held("optimizer", updated.weight) for updated in weights)
 
 
-# --- Newton-Schulz iterations: an update of a matrix that is made of products of matrices ---
+# --- Newton-Schulz iterations ---
 
 
 def products(updated: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
@@ -197,15 +197,13 @@ def orthogonal_exchanges(
     for unit, count in dict.fromkeys((updated.unit, updated.count) for updated in updated_weights):
         matrices = [(updated.weight, updated.rule.newton_schulz) for updated in updated_weights if updated.unit == unit]
         sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in matrices if s is not None)
+        kernel = KernelClass("all_to_all")
         for direction in ("together", "back") if sent != 0 else ():
-            yield unit, count, "optimizer", _to_all(f"update/{direction}", sent)
+            step = Exchange(f"update/{direction}", kernel, (), (), collective="all_to_all", amount=sent, per_step=True)
+            yield unit, count, "optimizer", step
 
 
-def _to_all(name: str, amount: sympy.Expr) -> Exchange:
-    return Exchange(name, KernelClass("all_to_all"), (), (), collective="all_to_all", amount=amount, per_step=True)
-
-
-# --- What a device copies beside the transfers of ZeRO 3 ---
+# --- copies beside the transfers of ZeRO 3 ---
 
 Copied = tuple[str, sympy.Expr, str, bool, Streaming]  # set of weights, how many of them, phase, once a step, what
 
