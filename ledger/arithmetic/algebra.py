@@ -33,7 +33,7 @@ NOT_NEGATIVE |= {"ceil", "floor", "modulo", "square_root", "absolute", "next_pow
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product is made of: a `kind`, its sums (`of`), a `name` or a number, and its value at the setting.
+    """A part of a product: a `kind`, its sums (`of`), a `name` or a number, and its value at the setting.
 
     Kinds are `letter`, `name` (of a definition), `number` (that is not whole), `parameter` (a number with a name),
     `call` (of a form by its name), `sum` (a sum that is left together), `ceil` and `floor` of a quotient, `maximum`,

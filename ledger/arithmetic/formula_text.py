@@ -100,7 +100,7 @@ class FormulaText:
         return joined([*texts, *(self.factored(collected(members)) for members in groups.values())])
 
     def lessened(self, terms: Sum, product: Product, number: Any) -> tuple[Product, Text] | None:
-        """What is left of an amount of which a part is taken away: `x*(n - 1)/n` of `x - x/n`."""
+        """The text of an amount less a part of itself: `x*(n - 1)/n` of `x - x/n`."""
         for larger, times in terms:
             ratio = multiplied(larger, inverted(product))
             if times == -number and len(ratio) == 1 and ratio[0][1] == 1:

@@ -1,4 +1,4 @@
-"""The operations of the arithmetic, a row each: what one does to numbers, to arrays, and how JavaScript writes it."""
+"""The cause of its entries, in a unit."""
 
 from __future__ import annotations
 

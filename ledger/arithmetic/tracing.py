@@ -305,7 +305,7 @@ def holds(graph: Graph, place: int, inputs: Mapping[str, Number]) -> bool:
 
 
 def number(graph: Graph, place: int, inputs: Mapping[str, Number], values: dict[int, Any]) -> Any:
-    """What a term is at numbers of its inputs; `known` keeps what was evaluated for it."""
+    """The number of a term at numbers of its inputs; `values` keeps what was evaluated for it."""
     waiting = [place]
     while waiting:
         name, *operands = graph.terms[waiting[-1]]

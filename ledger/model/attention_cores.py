@@ -278,7 +278,7 @@ def context_einsum(value: Tensor) -> str:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """What sets one fused attention kernel apart from the others."""
+    """The properties by which fused attention kernels differ."""
 
     repeats: bool  # needs keys and values repeated for every query head
     skips: bool  # leaves out masked blocks

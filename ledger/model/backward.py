@@ -93,7 +93,7 @@ def _in_region_of(step: Operation, operation: Operation) -> Operation:
 
 
 def _gather_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
-    """Where the shard was saved instead of the gathered input, the weight's gradient needs it whole again."""
+    """The gather for a weight's gradient of an input of which the shard was saved instead of the gathered tensor."""
     if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.learned()[1]):
         return
     used, shard = operation.gathered_again, operation.saves[0]
@@ -106,7 +106,7 @@ def _gather_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
 
 
 def _apart_gradient_counts(forward: Sequence[Operation]) -> Counter[str]:
-    """How many gradients are summed for each value that tensor-parallel devices use whole, where more than one is.
+    """The number of gradients that are summed for each value that tensor-parallel devices use whole, if several.
 
     Autograd adds in place but for tensor subclasses (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and
     what DTensor gathered is one.
@@ -246,7 +246,7 @@ def _replace_tensors(
 
 
 def _needed_saves(operation: Operation) -> Iterator[Tensor]:
-    """What autograd really saves: an operand of a product is kept for the gradient of the other one alone."""
+    """The tensors that autograd saves: an operand of a product is kept for the gradient of the other one alone."""
     if not any(map(differentiable, operation.learned())):
         return
     is_needed: dict[str, bool] = {}

@@ -13,7 +13,7 @@ from ledger.spec.kernel_classes import HOST_LINK, KernelClass
 
 
 class Purpose(Enum):
-    """What an operation is there for, as far as a rule asks."""
+    """The purpose of an operation, as far as a rule asks."""
 
     RESULT = auto()  # what the pass computes
     WEIGHT_GRADIENT = auto()  # the contraction that gives the gradient of a weight
@@ -59,7 +59,7 @@ class HostTransfer:
 
 @dataclass(frozen=True)
 class HostWork:
-    """What a host does for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
+    """Work of a host for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
 
     of: str
 
@@ -80,7 +80,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Cause:
-    """What an amount is spent on or held for: `name` is `component/operation` within a `unit` of the model.
+    """The cause of an amount that is spent or held: `name` is `component/operation` within a `unit` of the model.
 
     A unit may also be what belongs to no layer: the `pipeline`, the `optimizer`. `block` is the part of a layer that an
     operation belongs to, attention or mlp, each with the norm before it; `region` its parts that policies can name. Of

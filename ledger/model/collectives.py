@@ -42,7 +42,7 @@ class Collective(Operation):
 
     @property
     def transfer(self) -> Transfer:
-        """What is sent: activations, by the axis."""
+        """The transfer that this is: of activations, by the axis."""
         return Transfer(self.collective, self.axis, cargo=self.axis)
 
     @property

@@ -193,7 +193,7 @@ def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 
 def encoded(tape: Tape, x: Tensor, model: Model, readers: sympy.Expr) -> Tensor:
-    """What an encoder gives to so many layers: its stream after a norm, and what is dropped out of that."""
+    """The result of an encoder for so many layers: its stream after a norm, and after dropout."""
     x = norm(tape, Module("encoder_norm", "norm"), x, model.norm) if model.norm.final else x
     x = dropout(tape, "encoder_norm/dropout", x) if model.norm.final_dropout else x
     return shared(tape, x, readers)

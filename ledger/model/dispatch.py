@@ -21,7 +21,7 @@ AXIS = "expert"
 
 @dataclass(frozen=True)
 class Sorted:
-    """Where each row of the tokens sorted by expert comes from, as int64 indices (experts slots).
+    """The origin of each row of the tokens sorted by expert, as int64 indices (experts slots).
 
     `owner` is its expert, `source` its token, `order` its place among all choices; `offsets` says where experts begin.
     """
@@ -94,7 +94,7 @@ def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
 
 
 def ends(order: Sorted, rows: Tensor) -> Tensor:
-    """Where the experts of one device end among the rows that it has."""
+    """The ends of the experts of one device among the rows that it has."""
     expert_split = tuple(pair for pair in rows.split if pair[0] == "experts")
     return order.offsets.on(expert_split, "mlp/offsets.received.index") if expert_split else order.offsets
 

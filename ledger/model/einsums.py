@@ -33,7 +33,7 @@ class Term:
 
     @property
     def names(self) -> Names:
-        """All names, those of merged dims apart."""
+        """The names of all dims, those of merged dims apart."""
         return tuple(name for dim in self.dims for name in dim)
 
 

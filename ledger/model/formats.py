@@ -91,11 +91,11 @@ def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:
 
 
 def matrices(weight: Tensor) -> sympy.Expr:
-    """How many matrices a weight is on one device: one for each of its experts, or one."""
+    """The number of matrices that a weight is on one device: one for each of its experts, or one."""
     return product(*[weight.local(dim) for dim in weight.dims if dim.name == "experts"])
 
 
 def first_scales(dtype: str, weight: Tensor) -> sympy.Expr:
-    """How many scales of the innermost blocks a weight has; 1 where there are none."""
+    """The number of scales of a weight's innermost blocks; 1 where there are none."""
     blocks = [scales.block for scales in dtypes.DTYPES[dtype].scales if scales.block > 0]
     return CeilDiv(weight.elements(), blocks[0]) if blocks else ONE

@@ -113,7 +113,7 @@ def shared(units: Sequence[Unit]) -> tuple[Tensor, ...]:
 
 
 def wrapped(units: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
-    """All weights once: those of each layer with their number, and those of the two ends of the model, the root."""
+    """Each weight once: those of each layer with their number, and those of the two ends of the model, the root."""
     ends = [unit for unit in units if unit.name in ENDS]
     for unit in units:
         if unit not in ends:

@@ -181,7 +181,7 @@ def _scan_products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
 
 
 def _decode_step(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
-    """Of the next token of each sequence: its state decays, is read by the key, corrected, and read by the query.
+    """The scan of one token a sequence: a state decays, is read by the key, corrected, and read by the query.
 
     flash-linear-attention, ops/gated_delta_rule/fused_recurrent.py; a state is read and written once for all of this.
     transformers writes both products out as sums of elements, of which a counter of FLOPs knows none.
@@ -285,7 +285,7 @@ def _unit_length(tape: Tape, name: str, x: Tensor) -> Tensor:
 
 
 def _within_chunks(scan: DeltaScan) -> tuple[Tensor, Tensor, Tensor]:
-    """What each token would write and where, as if its chunk began with no state; and how tokens of a chunk see others.
+    """Values and keys that tokens write as if their chunk began with no state; and how tokens of a chunk see others.
 
     A triangular system has the writes of a chunk that correct each other (the UT transform: Yang et al. 2024,
     arXiv 2406.06484, section 3).

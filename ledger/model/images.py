@@ -110,7 +110,7 @@ def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 
 def _scores(tape: Tape, first: Tensor, model: Model, *saved: Tensor) -> Tensor:
-    """What the classifier makes of a row for each image, which is saved as the tensor that it looks into."""
+    """Scores of classes by the classifier, from a row for each image, saved as the tensor that the row looks into."""
     weight = tape.weight(CLASSIFIER, (dim("classes"), dim("d_model")))
     bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
     einsum = "batch d_model, classes d_model -> batch classes"

@@ -70,7 +70,7 @@ class Inner(Pointwise):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing: the operation that it is inside of has the gradient."""
+        """No operation: the operation that it is inside of has the gradient."""
         return ()
 
 
@@ -82,7 +82,7 @@ class InPlaceLoss(Pointwise):
     """
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None: forward has left the gradient where the logits were."""
+        """No operation: forward has left the gradient where the logits were."""
         return ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
@@ -315,7 +315,7 @@ class Done(Contraction):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing: forward has run its contractions already."""
+        """No operation: forward has run its contractions already."""
         return ()
 
 
@@ -328,7 +328,7 @@ class DoneLoss(InPlaceLoss):
         return ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """Nothing is left for backward."""
+        """No gradient is left for backward."""
         return ()
 
 
@@ -337,7 +337,7 @@ class Buffer(Pointwise):
     """Zeros, to which a gradient is added part by part; nothing asks for a gradient of it."""
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing: backward does not go through it."""
+        """No operation: backward does not go through it."""
         return ()
 
 
@@ -448,7 +448,7 @@ def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
 
 
 def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """What predictions save: their layer as the policy says of layers, their head and loss as the model's own."""
+    """The tensors that predictions save: of their layer by the policy, of their head and loss as of the model's own."""
     parts = {"selective": ("core",), "components": recompute.components, "none": (), "every": (), "layers": ()}
     inside = parts.get(recompute.policy, (LAYER,))
     return POLICIES["components"](operations, replace(recompute, components=(*inside, REGION)))

@@ -131,7 +131,7 @@ def _scan_products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
 
 
 def _decode_step(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
-    """Of the next token of each sequence: its state decays, takes the token up, and is read by it.
+    """The scan of one token a sequence: a state decays, takes the token up, and is read by it.
 
     mamba_ssm, ops/triton/selective_state_update.py; a state is read and written once for all of this.
     """
@@ -158,7 +158,7 @@ WIDE = "fp32"
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a scan is made of: the gate and the steps of time, and what was convolved."""
+    """The inputs of a scan: the gate and the steps of time, and what was convolved."""
 
     gate: Tensor
     step: Tensor
@@ -271,7 +271,7 @@ def _within_chunks(scan: Scan) -> Tensor:
 
 
 def _chunk_states(scan: Scan) -> Tensor:
-    """What each chunk adds to the state, and the state that each begins with (batch passes heads head_dim state)."""
+    """The state that each chunk begins with, from what each adds to it (batch passes heads head_dim state)."""
     tape, of = scan.tape, scan.of
     decay_to_end = tape.pointwise("attention/decay.left", scan.so_far, add=True)
     decay_to_end = tape.pointwise("attention/decay.to_end", decay_to_end, flops=4, saves=["out"])
@@ -295,7 +295,7 @@ def _chunk_states(scan: Scan) -> Tensor:
 
 
 def _read_states(scan: Scan, states: Tensor) -> Tensor:
-    """What tokens read of the state that their chunk begins with, decayed until them (batch chunks heads chunk ...)."""
+    """Readings of the state that a chunk begins with, decayed until each token (batch chunks heads chunk head_dim)."""
     tape, of = scan.tape, scan.of
     rows = (of.batch, of.chunks, of.heads)
     until = tape.pointwise("attention/decay.until", scan.so_far, flops=4, saves=["out"])

@@ -86,7 +86,7 @@ def sums_on_host(plan: Plan) -> bool:
 
 
 def leaving(unit: Unit) -> tuple[Tensor, ...]:
-    """What waits for backward in host memory, each storage once; nothing of a unit that stays on the device."""
+    """The tensors that wait for backward in host memory, each storage once; none of a unit that stays on the device."""
     return tuple(tensor for tensor in unit.kept.saved if tensor.role not in STAY) if unit.hosted else ()
 
 
@@ -99,7 +99,7 @@ def copies_of_weights(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> 
 
 
 def copies_of_activations(units: Sequence[Unit]) -> Iterator[Copied]:
-    """What layers save for backward, on its way down after forward and up before backward."""
+    """The copies of what layers save for backward: down after forward, up before backward."""
     for unit in units:
         amount = total(tensor.bytes() for tensor in leaving(unit))
         yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, DOWN, "forward", amount, per_step=False)

@@ -88,7 +88,7 @@ def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
 
 
 def matrix(weight: Tensor) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
-    """How many matrices a weight is on one device, and their rows and columns as torch has them."""
+    """The number of matrices that a weight is on one device, and their rows and columns as torch has them."""
     stacked = [dim for dim in weight.dims if dim.name in STACKED]
     inner = [dim for dim in weight.dims if dim.name not in STACKED]
     lead = max(1, weight.lead - len(stacked))
@@ -127,7 +127,7 @@ def shape_of(state: State, unit: str, weight: Tensor) -> str:
 
 
 def states(updated: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
-    """What is kept beside a weight: each state, and the scales of its blocks. `value` says what is too small to cut."""
+    """The tensors kept beside a weight: states, and scales of their blocks. `value` says what is too small to cut."""
     for name, state in updated.rule.states.items():
         shape = shape_of(state, updated.unit, updated.weight)
         if not shape:

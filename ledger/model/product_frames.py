@@ -31,7 +31,7 @@ def scattered_first(steps: Sequence[Operation], forward: Sequence[Operation]) ->
 
 
 def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]) -> Held:
-    """What frames of products hold, forward and backward; `joined` as in `projections.matrix`."""
+    """The storages that frames of products hold, forward and backward; `joined` as in `quantised.matrix`."""
     pairs = [*_forward_frames(forward), *_weight_gradient_frames(forward, backward, joined)]
     copied = {copy.storage: op.inputs[0] for op in forward if isinstance(op, Quantise) for copy in op.outputs}
     pairs += [pair for step in backward if _scatters(step) for pair in _scatter_frames(step, backward, copied)]
@@ -42,7 +42,7 @@ def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation]
 
 
 def _forward_frames(forward: Sequence[Operation]) -> Iterator[tuple[str, frozenset[str]]]:
-    """What a product reads, and its quantised copy, are there until its result is, put together over its devices.
+    """Operands of a product, and their quantised copies, which are there until its result is put together over devices.
 
     So are the share that it gathers, and the statistics of the norm before it. Products of experts put nothing together
     (transformer_engine/pytorch/module/grouped_linear.py).
@@ -72,7 +72,7 @@ def _operands_in_frame(product: Operation, makers: Mapping[str, Operation]) -> I
 def _weight_gradient_frames(
     forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """All that the gradients of one matrix are computed of is there until that of the weight is."""
+    """Operands of the gradients of one matrix, all of which are there until the weight's gradient is."""
     matrices = {op.name: matrix(op, joined) for op in forward if is_projection(op)}
     again = {op.output.storage for op in backward if op.purpose is Purpose.GATHERED_AGAIN}
     gathered = {op.output.storage for op in backward if isinstance(op, Collective)} - again
@@ -131,7 +131,7 @@ Held = tuple[tuple[str, frozenset[str]], ...]  # a storage, and those that it is
 
 
 def held_inputs(operations: Sequence[Operation]) -> Held:
-    """What the first products of a part read, gathered or not, is there until its last one has its result.
+    """The inputs of a part's first products, gathered or not, which are there until its last one has its result.
 
     What that one reads is there while devices put its result together.
     """

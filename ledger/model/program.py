@@ -22,7 +22,7 @@ from ledger.spec.plan import Plan
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what.
+    """The program of one device. `exchanges` move weights and gradients: unit, how many, phase, what.
 
     `sends` move activations between stages: how many a micro-batch, the phase, and what.
     """

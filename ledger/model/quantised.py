@@ -28,7 +28,7 @@ ALL = (ONE, ONE)  # parts of an operand and of a result's gradient that are quan
 
 @dataclass(frozen=True)
 class Copies:
-    """What quantising a tensor gives: what forward multiplies and what backward does, each with its scales.
+    """The copies of a quantised tensor: what forward multiplies and what backward does, each with its scales.
 
     `of` is the name of the tensor.
     """
@@ -104,7 +104,7 @@ class Quantised(Contraction):
     share: tuple[Tensor, ...] = ()
 
     def traffic(self) -> sympy.Expr:
-        """Both operands with their scales, the bias, and the result."""
+        """Bytes: both operands with their scales, the bias, and the result."""
         scales = (scale.bytes() for copies in self.narrow for scale in copies.forward[1:])
         return total((super().traffic(), *scales))
 
@@ -231,7 +231,7 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
 
 
 def read(recipe: Recipe, copies: tuple[Tensor, ...]) -> int:
-    """How often a tensor is read for these copies of it."""
+    """The number of passes over a tensor that these copies of it take."""
     return recipe.reads(frozenset(tensor.scales for tensor in copies))
 
 

@@ -58,7 +58,7 @@ class Kept:
 
 
 def read(kept: Kept, backward: Sequence[Operation]) -> Kept:
-    """What backward reads of what is kept: a compiler of both passes drops the rest, checkpointing's cache does not."""
+    """Saved tensors that backward reads: a compiler of both passes drops the others, checkpointing's cache does not."""
     reads = {t.storage for op in (*backward, *kept.again) for t in op.inputs}
     reads |= {t.storage for segment in kept.segments for t in segment.entry}
     return replace(kept, saved=tuple(tensor for tensor in kept.saved if tensor.storage in reads))
@@ -100,7 +100,7 @@ def discarded(recompute: Recompute) -> frozenset[str]:
 
 
 def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
-    """What autograd keeps: each storage once, views as the tensor they look into, weights excluded, casts included.
+    """The tensors that autograd keeps: each storage once, views as what they look into, no weights, casts included.
 
     `among`: where the tensors behind views are looked for, if not in `operations`.
     """
@@ -114,7 +114,7 @@ def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -
 
 
 def prefix(operations: Sequence[Operation], *, whole: bool = False) -> tuple[Operation, ...]:
-    """What rebuilding runs: all up to the last operation that saves something, and it too if it saves a result.
+    """The operations that rebuilding runs: up to the last that saves something, and it too if it saves a result.
 
     PyTorch's checkpointing stops as soon as the last saved tensor is back (torch.utils.checkpoint, early stop); a
     reentrant one runs the `whole` stretch.
@@ -149,7 +149,7 @@ def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
 
 
 def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """What enters a layer is kept, and all else is rebuilt."""
+    """A layer of which only what enters is kept; all else is rebuilt."""
     if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
         return Kept(())
     start = entry(operations)
@@ -261,7 +261,7 @@ KINDS: Mapping[str, Callable[[Operation], bool]] = {
 
 
 def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) -> Iterator[str]:
-    """Of a layer's projections the second, fourth, ..., and the products of two activations.
+    """The second, fourth, ... of a layer's projections, and the products of two activations.
 
     torchtitan (distributed/activation_checkpoint.py, 2025) counts aten.mm from 1, and keeps odd ones; aten.bmm is not
     in its list. Products with one matrix count as one.
@@ -388,7 +388,7 @@ def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: i
 
 
 def hosted(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
-    """Of each group's layers on a device, those whose activations leave: none, all (0), or the first of each chunk."""
+    """The layers of each group on a device whose activations leave: none, all (0), or the first of each chunk."""
     if asked is None:
         return (0,) * len(layers)
     return among_first(asked * chunks, layers) if asked else tuple(layers)
@@ -438,12 +438,12 @@ def segment(recompute: Recompute, layers: int, chunks: int) -> int:
 
 
 def redone(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
-    """Of each group's layers on a device, those among the first n of its stage (`--recompute-method block`)."""
+    """The layers of each group on a device that are among the first n of its stage (`--recompute-method block`)."""
     return among_first(recompute.layers * chunks, layers)
 
 
 def among_first(first: int, layers: Sequence[int]) -> tuple[int, ...]:
-    """Of each group's layers on a device, how many are among so many `first` ones."""
+    """The number of each group's layers on a device that are among so many `first` ones."""
     remaining, counts = first, []
     for depth in layers:
         counts.append(min(remaining, depth))

@@ -57,7 +57,7 @@ class Sizes:
 
     @property
     def channels(self) -> Dim:
-        """What is convolved: the values of all heads, and two vectors as wide as a state of each group."""
+        """The channels that are convolved: values of all heads, and two vectors as wide as a state of each group."""
         width = self.heads.symbol * self.head_dim.symbol
         return Dim("channels", width + 2 * self.groups.symbol * self.state.symbol)
 
@@ -125,7 +125,7 @@ def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> Co
 
 
 def window(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What a sequence keeps of its last tokens for the convolution, as it is read and as it is written."""
+    """The last tokens that a sequence keeps for the convolution, as they are read and as they are written."""
     (width,) = tape.dims("convolution")
     dims = (x.dims[0], Dim("tap", width.symbol), x.dims[-1])
     return tuple(Tensor(f"{WINDOW}{suffix}", dims, x.dtype, BUFFER) for suffix in (".read", ""))  # type: ignore[return-value]
@@ -148,7 +148,7 @@ def is_fused(tape: Tape) -> bool:
 
 
 def repeated(tape: Tape, x: Tensor, name: str, of: Sizes) -> Tensor:
-    """What a group of heads shares, once for each of its heads: a copy."""
+    """A copy of what a group of heads shares, once for each of its heads."""
     dims = tuple(of.heads if dim == of.groups else dim for dim in x.dims)
     return copied(tape, x, name, dims)
 

@@ -50,7 +50,7 @@ class Rows:
 
 
 def held_rows(operations: Sequence[Operation]) -> Held:
-    """What frames of Python hold while experts run, though nothing reads it any more.
+    """The storages that frames of Python hold while experts run, though nothing reads them any more.
 
     Until rows are back: the layer's input, rows as they were sent and as they arrived (megatron/core/transformer/moe/
     moe_layer.py, custom_forward); until parts of rows are put together: what experts give (routed_experts_compute);
@@ -87,7 +87,7 @@ def score_map(tape: Tape, weights: Tensor, index: Tensor) -> tuple[Tensor, Tenso
 
 
 def row_map(tape: Tape, chosen: Tensor) -> Tensor:
-    """Of each token, where its rows go and which experts they are of: twice as many int32 as experts, and one.
+    """The places of each token's rows and their experts: twice as many int32 as experts, and one.
 
     transformer_engine/pytorch/triton/permutation.py, make_row_id_map; the dispatcher keeps it until its next pass.
     """
@@ -186,7 +186,7 @@ def _sharing_axes(tape: Tape, rows: Tensor) -> list[str]:
 
 
 def _gather_counts(tape: Tape, rows: Rows) -> None:
-    """How many rows each device sends to each expert: all devices that hold experts gather it (`preprocess`)."""
+    """Writes the gather of how many rows each device sends to each expert, by all that hold experts (`preprocess`)."""
     (routes,) = tape.dims("routes")
     axes = [*([AXIS] if dispatch.splits_experts(tape) else ()), *_sharing_axes(tape, rows.rows)]
     if not axes:

@@ -60,7 +60,7 @@ def roles(plan: Plan) -> tuple[Role, ...]:
 
 
 def described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
-    """What one device holds and sends, without its name and place; `dealt`: the layers of every chunk."""
+    """The layers and sends of one device, a role without name and place; `dealt`: the layers of every chunk."""
     mesh, rule = plan.parallelism, schedule(plan.parallelism)
     final = slots(mesh) - 1
     own_chunks = placed(rule, device, mesh.pipeline, mesh.interleave)
@@ -165,7 +165,7 @@ Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
 
 @dataclass(frozen=True)
 class Work:
-    """What each device has to do in a step: so many micro-batches, each in so many chunks of layers."""
+    """The work of each device in a step: so many micro-batches, each in so many chunks of layers."""
 
     count: Amount
     chunks: Amount = 1
@@ -277,7 +277,7 @@ def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
 
 
 def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amount:
-    """What passes by on the other devices, and for each further chunk how much longer a round takes than its work."""
+    """Seconds that pass by on the peers, and for each further chunk those by which a round takes longer than its work."""
     if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
         return passing
     return passing + (work.chunks - 1) * maximum(0.0, passing + own_seconds - work.count * own_seconds)

@@ -28,7 +28,7 @@ from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recom
 
 
 def served_units(plan: Plan, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
-    """What one device of a role runs in a pass: of prompts, or of sequences that are decoded."""
+    """The units of one device of a role in a pass: of prompts, or of sequences that are decoded."""
     crowded = plan.assumptions.expert_imbalance > 1
     build = served_builder(plan.model, plan.precision, plan.kernels, plan.stack, plan.parallelism, crowded=crowded)
     return units_of(build, role, decodes=decodes)

@@ -24,7 +24,7 @@ EXPERT, EXPERT_DATA = "expert", "expert_data"  # the axis that splits experts, a
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well.
+    """The state that is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients too, 3 weights too.
 
     `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
     `scattered`: the experts are split over all devices of a group, so that each of them is held once. `by_rows`: the
@@ -108,7 +108,7 @@ class Exchange(Operation):
         return self.amount
 
     def traffic(self) -> sympy.Expr:
-        """What the transfer reads and writes in memory is part of its price."""
+        """0: the price of a transfer includes what it reads and writes in memory."""
         return ZERO
 
 

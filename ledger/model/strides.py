@@ -38,7 +38,7 @@ class Strided:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements: the product of the sizes."""
         return math.prod(self.sizes)
 
     @property

@@ -424,7 +424,7 @@ def share_across(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
 
 
 def saved_operand(tape: Tape, used: Tensor, shard: Tensor) -> Tensor:
-    """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
+    """The input that a contraction saves: the tensor it read, or the shard it can gather it from again."""
     return shard if tape.layout.regather and shard.split != used.split and used.dtype == shard.dtype else used
 
 
@@ -571,7 +571,7 @@ def _write_quantise(  # noqa: PLR0913 - the arguments are the facts of one kerne
 
 
 def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe | None:
-    """How the operands of a contraction are quantised, where they are: those of activations alone never.
+    """The recipe by which a contraction's operands are quantised, if they are: those of activations alone never.
 
     Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
     """

@@ -101,7 +101,7 @@ class Tensor:
 
     @cached_property
     def gradient(self) -> Tensor:
-        """Its gradient, in its own dtype: same dims and split."""
+        """The gradient of this tensor, in its dtype, with its dims and split."""
         name = f"{self.name}.gradient"
         return replace(self, name=name, role="gradient", view_of="", frozen=False, kept_before=False)
 

@@ -33,7 +33,7 @@ ENCODER = Side(length=SOURCE_LENGTH)
 
 
 def compute_precision(plan: Plan) -> Precision:
-    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
+    """The precision of operations: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
 
     Of a weight that is gathered for each pass, no quantised copy stays; what is quantised alone is gathered so.
     """
@@ -150,7 +150,7 @@ class Builder:
         return self.unit(INPUT, ONE, tape)
 
     def bridge(self, before: Unit | None) -> Unit:
-        """What an encoder gives to the layers that attend to it, and the tokens of the decoder to its stream."""
+        """The unit that hands an encoder's result to the layers that attend to it, and embeds the decoder's tokens."""
         tape, groups = self.tape(), [group for group in self.model.groups if group.cross_attention]
         readers = total(symbol("layers", self.suffix(group)) for group in groups)
         components.encoded(replace(tape, side=ENCODER), self.entry(before, ENCODER), self.model, readers)
@@ -237,7 +237,7 @@ def _buffer_gather(operation: Operation) -> Operation:
 
 
 def given(unit: Unit) -> Tensor | None:
-    """What a unit makes for layers of others, if anything."""
+    """The tensor that a unit makes for layers of other units, if any."""
     return next((operation.output for operation in unit.written if isinstance(operation, Shared)), None)
 
 

@@ -188,7 +188,7 @@ def products(updated: Owned, sharding: Sharding, value: Value) -> Iterator[tuple
 def orthogonal_exchanges(
     updated_weights: tuple[Owned, ...], sharding: Sharding
 ) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
-    """What is held split is brought together on the device that a matrix is dealt to, and its update brought back.
+    """Transfers of shares to the device that a matrix is dealt to, and of its update back.
 
     Ahn et al. 2025, Dion, arXiv 2504.05295 (microsoft/dion, dion/muon.py): every device sends its part of each matrix.
     """
