@@ -31,7 +31,7 @@ def exchanges(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Itera
 
 
 def _gathers(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
-    """Gathers of weights held split, before each pass that does not find them gathered; else once, of what was updated."""
+    """Gathers of weights held split, before each pass that does not find them gathered; else of updated ones, once."""
     if sharding.stage == 0:
         return
     amount = fsdp_unit.whole(sharding, sent(plan))

@@ -77,7 +77,7 @@ class Operation:
         return True
 
     def occurrences(self) -> tuple[tuple[sympy.Expr, Operation], ...]:
-        """How often it runs in a pass, on tensors of which sizes: alike but for the last, whose may be smaller."""
+        """The runs of a pass: how often, and on tensors of which sizes, of which those of the last run may be smaller."""
         if self.last_dim is None:
             return ((self.times, self),)
         inputs, outputs, saves = (
@@ -91,7 +91,7 @@ class Operation:
         return total(times * amount(run) for times, run in self.occurrences())
 
     def cause(self, unit: str) -> Cause:
-        """What its entries are caused by, in a unit."""
+        """The cause of this operation's entries, in a unit."""
         return Cause(unit, self.name, self.block, self.region, self.purpose)
 
     def useful(self) -> sympy.Expr:

@@ -79,7 +79,7 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
 
 
 def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
-    """A weight of the router, shared by devices that cut experts within: each weighs parts of results, so gradients add up.
+    """A weight of the router; where experts are cut within, each device weighs parts of results: gradients add up.
 
     Where rows are moved by maps, each routes tokens of its own.
     """

@@ -277,7 +277,7 @@ def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
 
 
 def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amount:
-    """Seconds that pass by on the peers, and for each further chunk those by which a round takes longer than its work."""
+    """Seconds that pass by on the peers, and those by which a round of each further chunk exceeds its work."""
     if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
         return passing
     return passing + (work.chunks - 1) * maximum(0.0, passing + own_seconds - work.count * own_seconds)
