@@ -166,24 +166,19 @@ def _sum_partial_gradients(operation: Operation) -> Iterator[Operation]:
 
     Over the axes that cut the batch and its tokens, a unit's gradients are summed together, later.
     """
+    if isinstance(operation, Collective):
+        return
     operands = (*operation.inputs, *operation.outputs)
-    axes = sorted({axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split})
+    axes = {axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split}
     for weight in operation.learned():
         if weight.role not in ("weight", "cast") or not differentiable(weight):
             continue
-        weight_axes = {axis for _, axis in weight.split}
-        for axis in axes:
-            if axis not in ("data", "context", *weight_axes) and _is_summed_over(operation, weight, axis):
-                part = weight.gradient
+        weight_dims, part = {dim.name for dim in weight.dims}, weight.gradient
+        for axis in sorted(axes - {"data", "context", *(axis for _, axis in weight.split)}):
+            cut = {name for tensor in operands for name, cut_over in tensor.split if cut_over == axis}
+            if cut and not cut & weight_dims:  # the gradient sums over a dim that the axis cuts
                 summed = collective(f"{weight.name}.gradient_sum", "all_reduce", axis, part, part)
                 yield replace(summed, purpose=Purpose.GRADIENT_SUM)
-
-
-def _is_summed_over(operation: Operation, weight: Tensor, axis: str) -> bool:
-    """Whether the gradient of this weight sums over a dim that the axis cuts."""
-    weight_dims = {dim.name for dim in weight.dims}
-    cut = {name for tensor in (*operation.inputs, *operation.outputs) for name, a in tensor.split if a == axis}
-    return not isinstance(operation, Collective) and bool(cut - weight_dims) and not bool(cut & weight_dims)
 
 
 # --- weights that are not trained ---

@@ -31,8 +31,6 @@ from ledger.spec.plan import MLP, Group, Model
 TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
 TYPES = Module("embedding", "types")
 
-# --- the layer ---
-
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both.
@@ -54,22 +52,16 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     normed = _norm_stream(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _add_part(mixing, "attention", (x, inner), group, model)
-    x = _cross_attend(mixing, x, group, model) if group.cross_attention else x
+    if group.cross_attention:
+        normed = _norm_stream(mixing, f"{CROSS}_norm", x, model)
+        x = _add_part(mixing, CROSS, (x, crossed(mixing.inside("attention"), normed, group.crossing)), group, model)
     if group.mlp.kind == "none":
         return x
     inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
-    normed = (
-        _norm_stream(inside, "mlp_norm", x, model) if before else x
-    )  # of one function with the product that reads it
+    # The norm is in one function with the product that reads it.
+    normed = _norm_stream(inside, "mlp_norm", x, model) if before else x
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
     return _add_part(feeding, "mlp", (x, outer), group, model)
-
-
-def _cross_attend(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
-    """Attention to what an encoder gives, normed before and added as that of the layer to itself is."""
-    normed = _norm_stream(tape, f"{CROSS}_norm", x, model)
-    inner = crossed(tape.inside("attention"), normed, group.crossing)
-    return _add_part(tape, CROSS, (x, inner), group, model)
 
 
 def _norm_stream(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:

@@ -77,7 +77,7 @@ class Operation:
         return True
 
     def occurrences(self) -> tuple[tuple[sympy.Expr, Operation], ...]:
-        """The runs of a pass: how often, and on tensors of which sizes, of which those of the last run may be smaller."""
+        """The runs of a pass: how often, and on tensors of which sizes; those of the last run may be smaller."""
         if self.last_dim is None:
             return ((self.times, self),)
         inputs, outputs, saves = (
@@ -165,11 +165,9 @@ class Operation:
         return ()
 
 
-def _replace_dim(tensors: tuple[Tensor, ...], dim: Dim, replacement: Dim) -> tuple[Tensor, ...]:
+def _replace_dim(tensors: tuple[Tensor, ...], old: Dim, new: Dim) -> tuple[Tensor, ...]:
     """Tensors with another dim in place of one of theirs."""
-    return tuple(
-        replace(tensor, dims=tuple(replacement if size == dim else size for size in tensor.dims)) for tensor in tensors
-    )
+    return tuple(replace(tensor, dims=tuple(new if dim == old else dim for dim in tensor.dims)) for tensor in tensors)
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

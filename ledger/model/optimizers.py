@@ -73,9 +73,8 @@ def owned(optimizer: Optimizer, units: tuple[Unit, ...]) -> Iterator[Owned]:
     """Every weight of a device that is trained, once, with its rule."""
     for unit, count, weights in wrapped(units):
         for weight in weights:
-            if weight.frozen:
-                continue
-            yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
+            if not weight.frozen:
+                yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
 
 
 def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
@@ -159,9 +158,6 @@ def temporary(updated: Owned, what: Temporary, sharding: Sharding, precision: Pr
         side = min((rows, columns), key=value)
         return sized(dtype, side * side)
     return sized(dtype, elements(what.shape, updated.weight, held_as))
-
-
-# --- bytes of a parameter ---
 
 
 def per_parameter(optimizer: Optimizer, precision: Precision) -> dict[str, Fraction]:

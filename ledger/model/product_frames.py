@@ -136,20 +136,14 @@ def held_inputs(operations: Sequence[Operation]) -> Held:
     What that one reads is there while devices put its result together.
     """
     moved = {op.output.storage: op for op in operations if isinstance(op, Collective)}
-    return tuple(pair for part in _parts(operations) for pair in _part_frames(part, moved))
+    parts = groupby(filter(is_projection, operations), key=lambda operation: operation.block)
+    return tuple(pair for block, part in parts if block for pair in _part_frames(tuple(part), moved))
 
 
 def held_updates(operations: Sequence[Operation]) -> Held:
     """The result of a part has a name in its layer's frame, beside its product with a factor until that is added."""
     joining = (op for op in operations if UPDATE in op.region)
     return tuple((tensor.storage, frozenset({op.output.storage})) for op in joining for tensor in op.inputs)
-
-
-def _parts(operations: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
-    """The products of each part of a layer."""
-    for block, part in groupby(filter(is_projection, operations), key=lambda operation: operation.block):
-        if block:
-            yield tuple(part)
 
 
 def _part_frames(part: Sequence[Operation], moved: Mapping[str, Operation]) -> Iterator[tuple[str, frozenset[str]]]:

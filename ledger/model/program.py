@@ -14,7 +14,6 @@ from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
-from ledger.model.tensors import Tensor
 from ledger.model.unit import Unit
 from ledger.model.units import Builder, builder, units, whole
 from ledger.spec.plan import Plan
@@ -45,7 +44,11 @@ def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = Non
     sharding = Sharding(degrees.zero, axes, bool(degrees.replicate > 1), scattered, rows, flat)
     if plan.model.bare:
         return Program(units_of_role, (), (), sharding)
-    shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
+    shared: list[Exchanged] = []
+    if (plan.model.tied or plan.model.predictions) and role.first != role.last:
+        shared = [
+            tied(build.input().weights[0], plan.precision.gradients)
+        ]  # the embedding, which another stage uses too
     moved = exchanges(plan, sets(plan, units_of_role, sharding), sharding)
     return Program(units_of_role, (*shared, *moved), tuple(sends(plan, role)), sharding)
 
@@ -57,12 +60,6 @@ def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
     for group in plan.model.groups:
         if group.mlp.experts // degrees.expert % shards:
             yield symbol("experts", build.suffix(group))
-
-
-def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
-    """The embedding, where another stage uses it too: as its head, or to predict further tokens."""
-    if (plan.model.tied or plan.model.predictions) and role.first != role.last:
-        yield builder(plan).input().weights[0]
 
 
 def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]]:

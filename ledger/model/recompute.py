@@ -317,8 +317,11 @@ def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored])
         forward.append(operation)
         for storage, rule in _narrowed_activations(operation, rules, saved):
             if storage not in copies:
-                copies[storage] = _narrow_copies(saved[storage], rule)
-                forward.append(Quantise(f"{storage}.narrow", QUANTISE, (saved[storage],), copies[storage]))
+                tensor = saved[storage]
+                copies[storage] = (replace(tensor, name=f"{tensor.name}.narrow", dtype=rule.format, view_of=""),)
+                if rule.block is not None:
+                    copies[storage] += (scales_along(tensor, f"{tensor.name}.narrow.scales", rule.block),)
+                forward.append(Quantise(f"{storage}.narrow", QUANTISE, (tensor,), copies[storage]))
     waiting = (copies.get(storage, (tensor,)) for storage, tensor in saved.items())
     segments = tuple(
         Segment(narrow, (Widen(f"{storage}.widen", QUANTISE, narrow, (saved[storage],)),), (saved[storage],))
@@ -337,11 +340,6 @@ def _narrowed_activations(
         for owner in (saved.get(tensor.storage) for tensor in operation.saves if inside):
             if owner is not None and owner.role == "activation" and dtypes.size(owner.dtype) == WIDE:
                 yield owner.storage, rule
-
-
-def _narrow_copies(tensor: Tensor, rule: Stored) -> tuple[Tensor, ...]:
-    narrow = replace(tensor, name=f"{tensor.name}.narrow", dtype=rule.format, view_of="")
-    return (narrow,) if rule.block is None else (narrow, scales_along(tensor, f"{narrow.name}.scales", rule.block))
 
 
 # --- which layers are recomputed ---

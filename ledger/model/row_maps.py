@@ -117,7 +117,7 @@ def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
     if dispatch.splits_experts(tape):
         dims = dispatch.slots(tape, spec, received=True)
         split = (("experts", AXIS), *rows.rows.split)
-        moved = tuple(_exchange(tape, "dispatch", tensor, dims, split) for tensor in moved)
+        moved = tuple(_dispatch(tape, tensor, (*dims, *tensor.dims[2:]), split) for tensor in moved)
     for axis in _sharing_axes(tape, rows.rows):
         moved = tuple(_gather_rows(tape, tensor, axis) for tensor in moved)
     return Rows(*moved) if _is_alone(tape, spec) else _sort_by_expert(tape, Rows(*moved))
@@ -125,7 +125,10 @@ def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
 
 def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
-    result = rows if _is_alone(tape, spec) else _sort_by_device(tape, rows)
+    result = rows
+    if not _is_alone(tape, spec):
+        result = replace(rows, name="mlp/ready", view_of="")
+        _move_rows(tape, result.name, (rows,), (result,), _chunk_map(tape, "mlp/ready.map", rows))
     for axis in _sharing_axes(tape, like):
         scattered = result.on((*result.split, ("slots", axis)), f"{result.name}.sum")
         result = tape.record(collective(f"{result.name}.reduce_scatter", "reduce_scatter", axis, result, scattered))
@@ -148,11 +151,6 @@ def _sort_by_expert(tape: Tape, arrived: Rows) -> Rows:
     return _move_rows(tape, rows.name, arrived.both, (rows, scores), _chunk_map(tape, "mlp/grouped.map", arrived.rows))
 
 
-def _sort_by_device(tape: Tape, rows: Tensor) -> Tensor:
-    ready = replace(rows, name="mlp/ready", view_of="")
-    return _move_rows(tape, ready.name, (rows,), (ready,), _chunk_map(tape, "mlp/ready.map", rows)).rows
-
-
 def _is_alone(tape: Tape, spec: MLP) -> bool:
     """Whether each device holds one expert of a layer, so that nothing is to be sorted."""
     return tape.layout.expert_degree == spec.experts
@@ -170,9 +168,9 @@ def _move_rows(tape: Tape, name: str, inputs: Sequence[Tensor], outputs: Sequenc
     return Rows(outputs[0], outputs[-1])
 
 
-def _exchange(tape: Tape, name: str, source: Tensor, dims: tuple[Dim, ...], split: Split) -> Tensor:
-    result = tape.activation(f"{source.name}.received", (*dims, *source.dims[2:]), source.dtype, split)
-    return tape.record(collective(f"{source.name}.{name}", "all_to_all", AXIS, source, result))
+def _dispatch(tape: Tape, source: Tensor, dims: tuple[Dim, ...], split: Split) -> Tensor:
+    result = tape.activation(f"{source.name}.received", dims, source.dtype, split)
+    return tape.record(collective(f"{source.name}.dispatch", "all_to_all", AXIS, source, result))
 
 
 def _gather_rows(tape: Tape, tensor: Tensor, axis: str) -> Tensor:

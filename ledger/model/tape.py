@@ -77,12 +77,9 @@ class Tape:
 
     def dims(self, names: str) -> tuple[Dim, ...]:
         """The dims of these names in this group."""
-        return tuple(self._dim(name) for name in listed(names))
-
-    def _dim(self, name: str) -> Dim:
-        """A dim of the table of symbols; a sequence is as long as its side of the model says."""
-        listed_dim = dim(name, self.suffix)
-        return replace(listed_dim, symbol=symbol(self.side.length)) if name in ("seq", "key") else listed_dim
+        length = symbol(self.side.length)  # of a sequence of its side of the model
+        rows = (dim(name, self.suffix) for name in listed(names))
+        return tuple(replace(row, symbol=length) if row.name in ("seq", "key") else row for row in rows)
 
     def weight(
         self, of: Module | Parameter, names: str | tuple[Dim, ...], lead: int = 1, *, fixed: bool = False
