@@ -75,6 +75,7 @@ EXCHANGES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tens
 # From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
 # qkv_up_proj_and_rope_apply).
 EXPANDED = "up_projection"
+KEY_VALUE = Module("attention", "kv")
 
 
 def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
@@ -105,34 +106,23 @@ def query_of(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     if _rotates_in_place(tape):
         result = replace(query, name="attention/rotary_q", view_of=query.storage)
         return up.record(RotatedHeads(result.name, ROTARY, (query, *_rotary_tables(tape)), (result,), flops=3))
-    straight, turning = up.taken(
-        query,
-        {
-            "attention/q.straight": tape.dims("batch seq heads nope_head_dim"),
-            "attention/q.turning": tape.dims("batch seq heads rope_head_dim"),
-        },
-    )
+    without, with_positions = tape.dims("batch seq heads nope_head_dim"), tape.dims("batch seq heads rope_head_dim")
+    parts = {"attention/q.straight": without, "attention/q.turning": with_positions}
+    straight, turning = up.taken(query, parts)
     return up.joined("attention/q.joined", [straight, turned(up, "attention/rotary_q", turning, spec)], query.dims)
 
 
 def _latent_key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
     """Keys and values of every head from the latent; the part of the keys that is turned is one for all heads."""
-    rope, nope, wide = tape.dims("rope_head_dim nope_head_dim v_head_dim")
+    rope, nope = tape.dims("rope_head_dim nope_head_dim")
     joint = joint_latent(tape, x, spec)
     if _rotates_in_place(tape):
         return _rotated_key_and_value(tape, joint, norms)
     narrow, turning = normed_latent(tape, joint, spec, norms)
     up = tape.inside(EXPANDED)
-    expanded = Dim("key_value", nope.symbol + wide.symbol)
-    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
-    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
-    key, value = up.taken(
-        pair,
-        {
-            "attention/k.straight": tape.dims("batch seq heads nope_head_dim"),
-            "attention/v": tape.dims("batch seq heads v_head_dim"),
-        },
-    )
+    pair = _expanded_latent(up, narrow)
+    straight, values = tape.dims("batch seq heads nope_head_dim"), tape.dims("batch seq heads v_head_dim")
+    key, value = up.taken(pair, {"attention/k.straight": straight, "attention/v": values})
     together = Dim("head_dim", nope.symbol + rope.symbol)
     like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
@@ -150,16 +140,23 @@ def joint_latent(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 
 def normed_latent(tape: Tape, joint: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
     """The latent, normed, and the part of the keys that all heads share, turned."""
-    narrow, turning = tape.taken(
-        joint,
-        {
-            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
-            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
-        },
-    )
+    narrow, turning = _latent_parts(tape, joint)
     up = tape.inside(EXPANDED)
     narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
     return narrow, turned(up, "attention/rotary_k", turning, spec)
+
+
+def _latent_parts(tape: Tape, joint: Tensor) -> tuple[Tensor, ...]:
+    """Views of a joint latent: that of keys and values, and the part of the keys that all heads share."""
+    straight, turning = tape.dims("batch seq kv_rank"), tape.dims("batch seq rope_head_dim")
+    return tape.taken(joint, {"attention/kv_latent.straight": straight, "attention/kv_latent.turning": turning})
+
+
+def _expanded_latent(tape: Tape, narrow: Tensor) -> Tensor:
+    """Keys without positions and values of every head, from their latent (batch seq heads key_value)."""
+    nope, wide = tape.dims("nope_head_dim v_head_dim")
+    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
+    return tape.linear(KEY_VALUE, einsum, narrow, lead=2, sizes=(Dim("key_value", nope.symbol + wide.symbol),))
 
 
 def _rotates_in_place(tape: Tape) -> bool:
@@ -209,20 +206,12 @@ def _rotated_key_and_value(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tens
     """
     up = tape.inside(EXPANDED)
     nope, rope, wide = tape.dims("nope_head_dim rope_head_dim v_head_dim")
-    narrow, turning = tape.taken(
-        joint,
-        {
-            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
-            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
-        },
-    )
+    narrow, turning = _latent_parts(tape, joint)
     narrow = up.pointwise("attention/kv_latent.copy", narrow, kernel=COPY, add=True)
     narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
     for axis in [axis for _, axis in joint.split if axis == tape.layout.splits.get("heads")]:
         turning = moves.gather_or_share(tape, turning, axis)
-    expanded = Dim("key_value", nope.symbol + wide.symbol)
-    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
-    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
+    pair = _expanded_latent(up, narrow)
     together, heads = Dim("head_dim", nope.symbol + rope.symbol), pair.dims[:-1]
     key = up.activation("attention/k", (*heads, together), pair.dtype, pair.split)
     value = up.activation("attention/v", (*heads, wide), pair.dtype, pair.split)
@@ -232,7 +221,6 @@ def _rotated_key_and_value(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tens
 
 # --- latent attention over a cache ---
 
-KEY_VALUE = Module("attention", "kv")
 LATENT_SCORES = "batch seq heads width, batch key width -> batch heads seq key"
 LATENT_CONTEXT = "batch heads seq key, batch key values -> batch seq heads values"
 

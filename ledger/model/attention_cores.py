@@ -389,9 +389,7 @@ def _repeat_heads(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 def _eager_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
     query, key, value = _contiguous_operands(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
-    )
+    scores = _scores(tape, query, key, spec, tape.matmul_result)
     scores = tape.pointwise(f"{tape.side.attention}/scale", scores)
     if spec.relative_buckets:
         scores = biased(tape, scores)
@@ -412,6 +410,11 @@ def _eager_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Att
     return _context(tape, shares, value, spec)
 
 
+def _scores(tape: Tape, query: Tensor, key: Tensor, spec: Attention, dtype: str) -> Tensor:
+    module = Module(tape.side.attention, "scores")
+    return tape.contract(module, SCORES, query, key, density=density(tape, spec), dtype=dtype)
+
+
 def _mask_scores(tape: Tape, scores: Tensor) -> Tensor:
     """Scores with the one mask of all layers added, which a checkpoint holds as any other input."""
     square, name = scores.named("batch", "seq", "key"), f"{tape.side.named(tape.side.attention)}/mask.table"
@@ -424,9 +427,7 @@ def _math_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Atte
     query, key, value = _contiguous_operands(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise(f"{tape.side.attention}/scale_q", query)
     key = tape.pointwise(f"{tape.side.attention}/scale_k", key)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32"
-    )
+    scores = _scores(tape, query, key, spec, "fp32")
     scores = tape.pointwise(f"{tape.side.attention}/mask", scores, add=True)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
@@ -435,9 +436,7 @@ def _math_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Atte
 def _fused_softmax_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
     query, key, value = _contiguous_operands(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
-    )
+    scores = _scores(tape, query, key, spec, tape.matmul_result)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
 
@@ -448,14 +447,8 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
         mask = Tensor(f"{tape.side.attention}/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise(f"{tape.side.attention}/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
     shares = tape.cast(shares, value.dtype)
-    context = tape.contract(
-        Module(tape.side.attention, "context"),
-        context_einsum(value),
-        shares,
-        value,
-        density=density(tape, spec),
-        dtype=shares.dtype,
-    )
+    module, share = Module(tape.side.attention, "context"), density(tape, spec)
+    context = tape.contract(module, context_einsum(value), shares, value, density=share, dtype=shares.dtype)
     return tape.pointwise(f"{tape.side.attention}/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
 
 

@@ -228,19 +228,18 @@ def _plain_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def _gated_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    inner = tape.inside("activation")
     if spec.fused_gate_up:
         einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
         joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
-        return _project_down(tape, dropped(tape.inside("activation"), activated(tape, joint, spec), spec), spec)
-    gate = _project_up(tape, x, "gate", spec)
-    inner = tape.inside("activation")
-    if tape.kernels.activation == "fused_gated":
-        up = _project_up(tape, x, "up", spec)
+        product = activated(tape, joint, spec)
+    elif tape.kernels.activation == "fused_gated":
+        gate, up = _project_up(tape, x, "gate", spec), _project_up(tape, x, "up", spec)
         product = inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
-        return _project_down(tape, dropped(inner, product, spec), spec)
-    active = activation(inner, "mlp/activation", gate, spec.activation)
-    up = _project_up(tape, x, "up", spec)  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
-    product = inner.pointwise("mlp/product", active, up, saves=[active, up])
+    else:  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
+        active = activation(inner, "mlp/activation", _project_up(tape, x, "gate", spec), spec.activation)
+        up = _project_up(tape, x, "up", spec)
+        product = inner.pointwise("mlp/product", active, up, saves=[active, up])
     return _project_down(tape, dropped(inner, product, spec), spec)
 
 

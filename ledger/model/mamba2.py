@@ -203,10 +203,6 @@ class Scan:
 def operators(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
     """Chunks by themselves, the states between them, what each chunk reads of those, and the norm of it all."""
     inputs = inputs_of(tape, joint, spec, of)
-    return gated_norm(tape, _scan_operators(tape, inputs, of), inputs, of)
-
-
-def _scan_operators(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
     scan, skipped = _scan_operands(tape, inputs, of)
     within = _within_chunks(scan)
     states_begun = _chunk_states(scan)
@@ -215,7 +211,7 @@ def _scan_operators(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
     between = _read_states(scan, states_begun)
     both = tape.pointwise("attention/scan.add", within, between, add=True)
     laid = copied(tape, both, "attention/scan.copy", of.chunked(of.values))
-    return tape.pointwise("attention/scan", laid, skipped, add=True)
+    return gated_norm(tape, tape.pointwise("attention/scan", laid, skipped, add=True), inputs, of)
 
 
 def _scan_operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:

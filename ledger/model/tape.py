@@ -253,8 +253,11 @@ class Tape:
 
     def _gather_operand(self, shard: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
-        if recipe and gathered_narrow(self, recipe) and clashing_splits(self, shard, axes):
-            return unheld(self, shard, axes), True
+        clash = clashing_splits(self, shard, axes)
+        if recipe and self.layout.regather and recipe.gathers == recipe.saves == "quantised" and clash:
+            # The share is gathered quantised, and again in backward; of the whole in its dtype, the gradient alone exists.
+            split = tuple(pair for pair in shard.split if pair not in clash)
+            return shard.on(split, f"{shard.name}.gathered_quantised"), True
         return gather_clashing(self, shard, axes), False
 
     def _share_operand(self, left: Tensor, shard: Tensor, cut: Mapping[str, str], out: Sequence[str]) -> Tensor:
@@ -439,18 +442,6 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
 
 
 # --- products of quantised operands ---
-
-
-def gathered_narrow(tape: Tape, recipe: Recipe) -> bool:
-    """Whether a share of a sequence is quantised, gathered so, and gathered again in backward."""
-    return tape.layout.regather and recipe.gathers == "quantised" and recipe.saves == "quantised"
-
-
-def unheld(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
-    """A tensor as it would be whole in its own dtype, which it is on no device: its gradient alone is."""
-    clash = clashing_splits(tape, tensor, axes)
-    split = tuple(pair for pair in tensor.split if pair not in clash)
-    return tensor.on(split, f"{tensor.name}.gathered_quantised")
 
 
 def narrowed(
