@@ -255,7 +255,7 @@ class Tape:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
         clash = clashing_splits(self, shard, axes)
         if recipe and self.layout.regather and recipe.gathers == recipe.saves == "quantised" and clash:
-            # The share is gathered quantised, and again in backward; of the whole in its dtype, the gradient alone exists.
+            # The share is gathered quantised, and again in backward; of the whole in its dtype, only a gradient exists.
             split = tuple(pair for pair in shard.split if pair not in clash)
             return shard.on(split, f"{shard.name}.gathered_quantised"), True
         return gather_clashing(self, shard, axes), False
