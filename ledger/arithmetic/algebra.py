@@ -152,7 +152,7 @@ class Algebra:
 
         Letters are 1 at least, so that `L*x - x` and `1 - 1/cp` are not negative.
         """
-        if not all(self._positive(place) for product, _ in terms for place, _ in product):
+        if not all(self._is_positive(place) for product, _ in terms for place, _ in product):
             return False
         room = {product: number for product, number in terms if number > 0}
         letters = sorted({place for product in room for place, _ in product if self._is_letter(self.factors[place])})
@@ -175,22 +175,24 @@ class Algebra:
         """Whether a factor is a letter, or a name that begins with one: it is 1 at least."""
         return factor.kind == LETTER or (factor.kind == NAME and factor.name.partition("_")[0].isupper())
 
-    def _coefficients(self, terms: Sum) -> bool:
-        return all(number > 0 and all(self._positive(place) for place, _ in product) for product, number in terms)
+    def _has_positive_coefficients(self, terms: Sum) -> bool:
+        return all(number > 0 and all(self._is_positive(place) for place, _ in product) for product, number in terms)
 
-    def _positive(self, place: int) -> bool:
+    def _is_positive(self, place: int) -> bool:
         positive = self.positive.get(place)
         if positive is None:
-            positive = self.positive[place] = self._seen_positive(self.factors[place])
+            positive = self.positive[place] = self._is_seen_positive(self.factors[place])
         return positive
 
-    def _seen_positive(self, factor: Factor) -> bool:
+    def _is_seen_positive(self, factor: Factor) -> bool:
         if factor.kind in NOT_NEGATIVE:
             return True
         if factor.kind == "maximum":
-            return any(self._coefficients(terms) for terms in factor.of)
+            return any(self._has_positive_coefficients(terms) for terms in factor.of)
         values = factor.of[len(factor.of) // 2 :] if factor.kind == PICK else factor.of
-        return factor.kind in (SUM, "minimum", "truncate", "where", PICK) and all(map(self._coefficients, values))
+        return factor.kind in (SUM, "minimum", "truncate", "where", PICK) and all(
+            map(self._has_positive_coefficients, values)
+        )
 
     # --- sums of terms ---
 
@@ -209,7 +211,7 @@ class Algebra:
                 if waiting[-1] != current:
                     continue
             waiting.pop()
-            result = self._summed(current)
+            result = self._sum_of_term(current)
             if (called := self.names.get(current)) and not self.is_simple(result):
                 result = self.named(called, result)
             self.sums[current] = result
@@ -244,7 +246,7 @@ class Algebra:
     def _is_condition(name: str) -> bool:
         return name in ("less", "less_equal", "equal", "not", "both")
 
-    def _summed(self, place: int) -> Sum:
+    def _sum_of_term(self, place: int) -> Sum:
         name, *operands = self.graph.terms[place]
         if name == INPUT:
             return self._input(operands[0])
@@ -274,7 +276,7 @@ class Algebra:
         return self.factor(Factor(NUMBER, number=number, value=number))
 
     def _add(self, left: Sum, right: Sum) -> Sum:
-        return self._picked(collected((*left, *right)))
+        return self._join_picks(collected((*left, *right)))
 
     def _subtract(self, left: Sum, right: Sum) -> Sum:
         return collected((*left, *negative(right)))
@@ -369,12 +371,12 @@ class Algebra:
         return reduced(upper), reduced(lower)
 
     def _ceil_divide(self, above: Sum, below: Sum) -> Sum:
-        return self._rounded("ceil", above, below)
+        return self._round_quotient("ceil", above, below)
 
     def _floor_divide(self, above: Sum, below: Sum) -> Sum:
-        return self._rounded("floor", above, below)
+        return self._round_quotient("floor", above, below)
 
-    def _rounded(self, kind: str, above: Sum, below: Sum) -> Sum:
+    def _round_quotient(self, kind: str, above: Sum, below: Sum) -> Sum:
         if not above:
             return ZERO
         upper, lower = self._quotient(above, below)
@@ -400,7 +402,7 @@ class Algebra:
             return terms
         if isinstance(value, float):
             return self._function(terms, name="truncate")
-        return self._rounded("floor", terms, ONE)
+        return self._round_quotient("floor", terms, ONE)
 
     def _function(self, *of: Sum, name: str) -> Sum:
         values = [self.value(terms) for terms in of]
@@ -428,10 +430,10 @@ class Algebra:
         else:
             candidates = []
             for terms in listed:
-                if not any(self._beats(candidate, terms, sign) for candidate in candidates):
-                    candidates = [candidate for candidate in candidates if not self._beats(terms, candidate, sign)] + [
-                        terms
-                    ]
+                if not any(self._exceeds(candidate, terms, sign) for candidate in candidates):
+                    candidates = [
+                        candidate for candidate in candidates if not self._exceeds(terms, candidate, sign)
+                    ] + [terms]
         values = [self.value(terms) for terms in candidates]
         value = max(values) if sign > 0 else min(values)
         if self.decides and not any(self.sized & self.letters(terms) for terms in candidates):
@@ -442,7 +444,7 @@ class Algebra:
             return best
         return candidates[0] if len(candidates) == 1 else self.factor(Factor(kind, tuple(candidates), value=value))
 
-    def _beats(self, left: Sum, right: Sum, sign: int) -> bool:
+    def _exceeds(self, left: Sum, right: Sum, sign: int) -> bool:
         if left == right:
             return True
         if (self.value(left) - self.value(right)) * sign < 0:
@@ -454,7 +456,7 @@ class Algebra:
         if self.is_exact(left):
             return False
         if (largest := self.only_factor(right)) and largest.kind == "maximum":
-            return all(self._beats(left, part, 1) for part in largest.of)
+            return all(self._exceeds(left, part, 1) for part in largest.of)
         smaller = self.in_numbers(right)
         return any(
             all(number >= 0 for _, number in collected((*larger, *negative(smaller)))) for larger in self._choices(left)
@@ -530,7 +532,7 @@ class Algebra:
             return self.of(yes)
         if (settled := self.settled(condition)) is not None:
             return self.of(yes if settled else no)
-        if self.decides and not self._sized(condition):
+        if self.decides and not self._depends_on_sized(condition):
             self.conditions[condition] = truth
             return self.of(yes if truth else no)
         sums = self.of(yes), self.of(no)
@@ -588,10 +590,10 @@ class Algebra:
             left, right = negative(right), negative(left)
         return name, left, right
 
-    def _sized(self, condition: Condition) -> bool:
+    def _depends_on_sized(self, condition: Condition) -> bool:
         """Whether a condition is about what a form is given, not only about letters."""
         return any(
-            self._sized(part) if isinstance(part[0], str) else bool(self.sized & self.letters(part))
+            self._depends_on_sized(part) if isinstance(part[0], str) else bool(self.sized & self.letters(part))
             for part in condition[1:]
             if part
         )
@@ -683,7 +685,7 @@ class Algebra:
                             more >= less * (1 - ROUNDING)
                             for more, less in zip(samples[larger], samples[at], strict=True)
                         )
-                        and self._beats(keys[larger], keys[at], 1)
+                        and self._exceeds(keys[larger], keys[at], 1)
                     )
                     for larger in widest
                 ):
@@ -704,7 +706,7 @@ class Algebra:
             for at in range(SAMPLES)
         ]
 
-    def _picked(self, terms: Sum) -> Sum:
+    def _join_picks(self, terms: Sum) -> Sum:
         """A sum whose choices by the same keys are made together."""
         alike: dict[tuple[Sum, ...], list[tuple[Product, Number]]] = {}
         for product, number in terms:

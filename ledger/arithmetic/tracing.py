@@ -135,13 +135,13 @@ class Traced:
         return self.trace.result((name, self.trace.constant(other), self.place))
 
     def __add__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else self._with_operand("add", other)
+        return self if _is_plain_number(other, 0) else self._with_operand("add", other)
 
     def __radd__(self, other: Any) -> Any:
         return self if other == 0 else self._after_number("add", other)
 
     def __sub__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else self._with_operand("subtract", other)
+        return self if _is_plain_number(other, 0) else self._with_operand("subtract", other)
 
     def __rsub__(self, other: Any) -> Any:
         return self._after_number("subtract", other)
@@ -171,7 +171,7 @@ class Traced:
         return self._after_number("true_divide", other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self if _plain(other, 1) else self._with_operand("floor_divide", other)
+        return self if _is_plain_number(other, 1) else self._with_operand("floor_divide", other)
 
     def __rfloordiv__(self, other: Any) -> Any:
         return self._after_number("floor_divide", other)
@@ -221,7 +221,7 @@ class Traced:
         return equal if equal is NotImplemented else apply("not", equal) if isinstance(equal, Traced) else not equal
 
 
-def _plain(value: object, number: int) -> bool:
+def _is_plain_number(value: object, number: int) -> bool:
     """Whether a value is this very number, and no value of a trace that may be it."""
     return not isinstance(value, Traced) and value == number
 

@@ -12,7 +12,7 @@ Amount = Any  # an int, a Fraction, a float, an array of numpy's, or a value of 
 Item = TypeVar("Item")
 
 
-def _computed(name: str, *operands: Amount) -> Amount:
+def _compute(name: str, *operands: Amount) -> Amount:
     """An operation of numbers at once, of arrays element by element, of values of a trace as a term of its graph."""
     for operand in operands:
         if isinstance(operand, Traced):
@@ -35,14 +35,14 @@ def is_plain(amount: Amount) -> bool:
 def minimum(first: Amount, *others: Amount) -> Amount:
     """The smallest of the amounts: a number, an array, or a term of a trace, as they are."""
     for other in others:
-        first = _computed("minimum", first, other)
+        first = _compute("minimum", first, other)
     return first
 
 
 def maximum(first: Amount, *others: Amount) -> Amount:
     """The largest of the amounts: a number, an array, or a term of a trace, as they are."""
     for other in others:
-        first = _computed("maximum", first, other)
+        first = _compute("maximum", first, other)
     return first
 
 
@@ -62,47 +62,47 @@ def divide(above: Amount, below: Amount) -> Amount:
     """The quotient, an exact one of exact numbers."""
     if isinstance(below, int) and below == 1:
         return above
-    return _computed("divide", above, below)
+    return _compute("divide", above, below)
 
 
 def ceil_divide(rows: Amount, shards: Amount) -> Amount:
     """Rows of the largest share."""
-    return _computed("ceil_divide", rows, shards)
+    return _compute("ceil_divide", rows, shards)
 
 
 def next_power_of_two(number: Amount) -> Amount:
     """The smallest power of two that is not below a whole number of at least 1."""
-    return _computed("next_power_of_two", number)
+    return _compute("next_power_of_two", number)
 
 
 def share(part: Amount, of: Amount) -> Amount:
     """A part over its whole; of nothing, 0."""
-    return _computed("share", part, of)
+    return _compute("share", part, of)
 
 
 def power(base: Amount, exponent: Amount) -> Amount:
     """A number to a power."""
-    return _computed("power", base, exponent)
+    return _compute("power", base, exponent)
 
 
 def square_root(value: Amount) -> Amount:
     """The square root, a float."""
-    return _computed("square_root", value)
+    return _compute("square_root", value)
 
 
 def logarithm(value: Amount) -> Amount:
     """The natural logarithm, a float."""
-    return _computed("logarithm", value)
+    return _compute("logarithm", value)
 
 
 def truncate(value: Amount) -> Amount:
     """The whole number of a value that is not negative."""
-    return value if isinstance(value, int) else _computed("truncate", value)
+    return value if isinstance(value, int) else _compute("truncate", value)
 
 
 def floor(value: Amount) -> Amount:
     """The largest whole number that is not above a value."""
-    return value if isinstance(value, int) else _computed("floor", value)
+    return value if isinstance(value, int) else _compute("floor", value)
 
 
 def real(value: Amount) -> Amount:
@@ -118,13 +118,13 @@ def both(left: Amount, right: Amount) -> Amount:
         return right if left else False
     if isinstance(right, bool):
         return left if right else False
-    return _computed("both", left, right)
+    return _compute("both", left, right)
 
 
 def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
     """One of two values; both are computed, so neither may divide by a zero that the condition is about."""
     if isinstance(condition, Traced) or is_array(condition):
-        return yes if yes is no else _computed("where", condition, yes, no)
+        return yes if yes is no else _compute("where", condition, yes, no)
     return yes if condition else no
 
 

@@ -185,10 +185,10 @@ class RingAttention(FusedAttention):
     def gradients(self) -> tuple[Operation, ...]:
         """Blocks come by again, each with the sums of its gradients so far."""
         operands = self.inputs[:3]
-        blocks = _received(self.inputs[1:3], "again")
+        blocks = _tensors_from_before(self.inputs[1:3], "again")
         parts = tuple(replace(tensor.gradient, name=f"{tensor.name}.gradient.block") for tensor in operands)
         sums = tuple(replace(part, name=f"{part.name}.sum", dtype="fp32") for part in parts)
-        home = _received(sums[1:], "home")
+        home = _tensors_from_before(sums[1:], "home")
         (attention,) = super().gradients()
         if not isinstance(attention, AttentionBackward):
             raise TypeError(f"{attention.name} is no backward of attention")
@@ -241,7 +241,7 @@ class Merge(Addition):
 
 def around(tape: Tape, attention: FusedAttention) -> Tensor:
     """The kernel's result over the whole sequence, from keys and values of which every device has a block."""
-    blocks = _received(attention.inputs[1:3], "passed")
+    blocks = _tensors_from_before(attention.inputs[1:3], "passed")
     tape.record(_send_on(f"{attention.name}.pass", attention.inputs[1:3], blocks, symbol(AXIS) - 1))
     out, *extras = attention.outputs
     part = replace(out, name=f"{out.name}.block")
@@ -254,7 +254,7 @@ def around(tape: Tape, attention: FusedAttention) -> Tensor:
     return tape.repeated(symbol(AXIS) - 1).record(merge)
 
 
-def _received(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
+def _tensors_from_before(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
     """The tensors that arrive from the device before."""
     return tuple(replace(t, name=f"{t.name}.{how}", role="statistic", view_of="") for t in tensors)
 

@@ -281,9 +281,9 @@ def fused(operations: Sequence[Operation], lasting_tensors: Iterable[Tensor] = (
     """Consecutive elementwise operations become one; what is `kept`, or used later, is still written."""
     lasting = {tensor.storage for tensor in lasting_tensors} | {operations[-1].output.storage} if operations else set()
     result: list[Operation] = []
-    runs = [tuple(run) for _, run in groupby(operations, key=_fusible)]
+    runs = [tuple(run) for _, run in groupby(operations, key=_is_fusible)]
     for index, run in enumerate(runs):
-        if len(run) == 1 or not _fusible(run[0]):
+        if len(run) == 1 or not _is_fusible(run[0]):
             result.extend(run)
             continue
         later = {tensor.storage for after in runs[index + 1 :] for op in after for tensor in op.inputs}
@@ -291,7 +291,7 @@ def fused(operations: Sequence[Operation], lasting_tensors: Iterable[Tensor] = (
     return tuple(result)
 
 
-def _fusible(operation: Operation) -> bool:
+def _is_fusible(operation: Operation) -> bool:
     return isinstance(operation, Pointwise) and not isinstance(operation, Lookup) and operation.kernel != EMBEDDING
 
 

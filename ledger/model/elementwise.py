@@ -50,17 +50,17 @@ class Pointwise(Operation):
 class Addition(Pointwise):
     """A sum: the gradient of an operand of the same shape and dtype is the upstream gradient, without a kernel."""
 
-    def _alike(self, tensor: Tensor) -> bool:
+    def _has_shape_of_result(self, tensor: Tensor) -> bool:
         return tensor.dtype == self.output.dtype and tensor.elements() == self.output.elements()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradients of operands of the same shape and dtype, which need no kernel."""
-        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._alike(t)])
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._has_shape_of_result(t)])
 
     def gradients(self) -> tuple[Operation, ...]:
         """An operand of another dtype gets a cast of the upstream gradient, a smaller one a sum over the other dims."""
         upstream = self.output.gradient
-        converted = [t for t in self.inputs if differentiable(t) and not self._alike(t)]
+        converted = [t for t in self.inputs if differentiable(t) and not self._has_shape_of_result(t)]
         return tuple(
             Pointwise(
                 f"{self.name}.gradient" + (f".{index}" if index else ""),

@@ -46,7 +46,7 @@ def _row(x: Tensor) -> tuple[Dim, ...]:
 
 def patches(tape: Tape, image: Image) -> Tensor:
     """Tokens of an image without their positions (batch seq d_model), the class token first."""
-    cut = _convolved(tape, image)
+    cut = _convolve_patches(tape, image)
     batch, width, rows, columns = cut.dims
     places = Dim("patches", rows.symbol * columns.symbol)
     # From channels first to channels last is a view, of whose gradient backward makes a copy.
@@ -58,7 +58,7 @@ def patches(tape: Tape, image: Image) -> Tensor:
     return tape.record(Prefixed(stream.name, COPY, (first, laid), (stream,)))
 
 
-def _convolved(tape: Tape, image: Image) -> Tensor:
+def _convolve_patches(tape: Tape, image: Image) -> Tensor:
     """Windows as large as a patch, which lie side by side (batch d_model rows columns)."""
     height, width, channels, patch = (dim(name) for name in ("image_height", "image_width", "image_channels", "patch"))
     pixels = Tensor(PIXELS, (dim("batch"), channels, height, width), "fp32", "index", tape.layout.inputs)
@@ -131,15 +131,15 @@ def heard(tape: Tape) -> Tensor:
     tap, steps, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
     narrow = tape.weight(NARROW, (width, bands, tap))
     x = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
-    x = _convolved_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, steps)
+    x = _convolve_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, steps)
     wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
     einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
-    x = _convolved_sound(tape, einsum, x, wide, tokens)
+    x = _convolve_sound(tape, einsum, x, wide, tokens)
     (laid,) = tape.taken(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
     return tape.pointwise(f"{PART}/add", laid, _positions(tape), add=True)
 
 
-def _convolved_sound(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
+def _convolve_sound(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
     """A convolution with a bias, and its nonlinearity."""
     if weight.parameter is None:
         raise TypeError(f"{weight.name} is no parameter of a module")

@@ -167,9 +167,8 @@ def _paged_states(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: 
             if state.paged:
                 title = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
                 why = f"{title}: pages that a full device leaves to the host"
-                yield HostHeld(
-                    Cause(updated.unit, updated.weight.name, state=state.name), PAGED, state.bytes(), updated.count, why
-                )
+                cause = Cause(updated.unit, updated.weight.name, state=state.name)
+                yield HostHeld(cause, PAGED, state.bytes(), updated.count, why)
 
 
 def keeps_on_host(plan: Plan) -> bool:
@@ -194,17 +193,13 @@ def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, valu
     precision = plan.precision
     dtype = precision.master or trained_dtype(plan)
     for updated in owned(plan.optimizer, tuple(units)):
-        elements = sharding.held("optimizer", updated.weight)
+        unit, weight, count = updated.unit, updated.weight, updated.count
+        amount = sized(dtype, sharding.held("optimizer", weight))
         if precision.master or not weights_on_host(plan):
             copy = "master copy" if precision.master else "the copy of the weights that the update writes"
-            yield HostHeld(
-                Cause(updated.unit, updated.weight.name), "master", sized(dtype, elements), updated.count, copy
-            )
+            yield HostHeld(Cause(unit, weight.name), "master", amount, count, copy)
         why = "gradients where the update reads them, in the dtype of what it updates"
-        yield HostHeld(
-            Cause(updated.unit, updated.weight.gradient.name), "gradients", sized(dtype, elements), updated.count, why
-        )
+        yield HostHeld(Cause(unit, weight.gradient.name), "gradients", amount, count, why)
         for state in states(updated, sharding, precision, value):
             why = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
-            cause = Cause(updated.unit, updated.weight.name, state=state.name)
-            yield HostHeld(cause, "optimizer", state.bytes(), updated.count, why)
+            yield HostHeld(Cause(unit, weight.name, state=state.name), "optimizer", state.bytes(), count, why)

@@ -23,7 +23,7 @@ def scattered_first(steps: Sequence[Operation], forward: Sequence[Operation]) ->
     reordered: list[Operation] = []
     for step in steps:
         reordered.append(step)
-        if _scatters(step):
+        if _is_scatter(step):
             gradient = step.inputs[0].name
             late = _late_steps([op for op in reordered if readers.get(op.forward) == gradient])
             reordered = [op for op in reordered if id(op) not in late] + [op for op in reordered if id(op) in late]
@@ -34,7 +34,7 @@ def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation]
     """The storages that frames of products hold, forward and backward; `joined` as in `quantised.matrix`."""
     pairs = [*_forward_frames(forward), *_weight_gradient_frames(forward, backward, joined)]
     copied = {copy.storage: op.inputs[0] for op in forward if isinstance(op, Quantise) for copy in op.outputs}
-    pairs += [pair for step in backward if _scatters(step) for pair in _scatter_frames(step, backward, copied)]
+    pairs += [pair for step in backward if _is_scatter(step) for pair in _scatter_frames(step, backward, copied)]
     frees_by_storage: dict[str, frozenset[str]] = {}
     for storage, until in pairs:
         frees_by_storage[storage] = frees_by_storage.get(storage, frozenset()) | until
@@ -106,7 +106,7 @@ def _scatter_frames(
                 yield share.storage, until
 
 
-def _scatters(step: Operation) -> bool:
+def _is_scatter(step: Operation) -> bool:
     return isinstance(step, Collective) and (step.collective, step.axis) == ("reduce_scatter", AXIS)
 
 

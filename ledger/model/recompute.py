@@ -119,14 +119,14 @@ def prefix(operations: Sequence[Operation], *, whole: bool = False) -> tuple[Ope
     PyTorch's checkpointing stops as soon as the last saved tensor is back (torch.utils.checkpoint, early stop); a
     reentrant one runs the `whole` stretch.
     """
-    last = max((i for i, op in enumerate(operations) if _saves(op)), default=-1)
+    last = max((i for i, op in enumerate(operations) if _saves_activation(op)), default=-1)
     if last < 0:
         return ()
     needed = operations if whole else operations[: last + (1 if operations[last].after else 0)]
     return tuple(op for op in needed if any(tensor.role != STAYING for tensor in op.outputs))
 
 
-def _saves(operation: Operation) -> bool:
+def _saves_activation(operation: Operation) -> bool:
     return any(tensor.role != "weight" for tensor in operation.saves)
 
 
@@ -150,7 +150,7 @@ def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
 
 def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """A layer of which only what enters is kept; all else is rebuilt."""
-    if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
+    if not any(map(_saves_activation, operations)):  # no gradient flows here, so nothing waits for backward
         return Kept(())
     start = entry(operations)
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
@@ -173,7 +173,7 @@ def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -
     outside = [op for component, run in stretches if component is None for op in run]
     parts = [(component, run) for component, run in stretches if component]
     saved = {t.storage: t for t in saved_by(outside, operations)}
-    saved |= {t.storage: t for _, run in parts if any(map(_saves, run)) for t in entry(run, operations)}
+    saved |= {t.storage: t for _, run in parts if any(map(_saves_activation, run)) for t in entry(run, operations)}
     for component, run in parts:
         for tensor in (t for op in run if component.discards for t in op.outputs):
             saved.pop(tensor.storage, None)
@@ -209,7 +209,7 @@ def _runs_of_components(
 
 def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
-    if not any(map(_saves, operations)):
+    if not any(map(_saves_activation, operations)):
         return Kept(())
     dropped = set(_second_matmuls(operations, recompute.joined)) if recompute.matmuls == "every_second" else set()
 

@@ -120,13 +120,13 @@ def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
         moved = tuple(_dispatch(tape, tensor, (*dims, *tensor.dims[2:]), split) for tensor in moved)
     for axis in _sharing_axes(tape, rows.rows):
         moved = tuple(_gather_rows(tape, tensor, axis) for tensor in moved)
-    return Rows(*moved) if _is_alone(tape, spec) else _sort_by_expert(tape, Rows(*moved))
+    return Rows(*moved) if _holds_one_expert(tape, spec) else _sort_by_expert(tape, Rows(*moved))
 
 
 def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
     result = rows
-    if not _is_alone(tape, spec):
+    if not _holds_one_expert(tape, spec):
         result = replace(rows, name="mlp/ready", view_of="")
         _move_rows(tape, result.name, (rows,), (result,), _chunk_map(tape, "mlp/ready.map", rows))
     for axis in _sharing_axes(tape, like):
@@ -151,7 +151,7 @@ def _sort_by_expert(tape: Tape, arrived: Rows) -> Rows:
     return _move_rows(tape, rows.name, arrived.both, (rows, scores), _chunk_map(tape, "mlp/grouped.map", arrived.rows))
 
 
-def _is_alone(tape: Tape, spec: MLP) -> bool:
+def _holds_one_expert(tape: Tape, spec: MLP) -> bool:
     """Whether each device holds one expert of a layer, so that nothing is to be sorted."""
     return tape.layout.expert_degree == spec.experts
 
