@@ -79,9 +79,8 @@ def _delta_inputs(tape: Tape, joint: Tensor, gates: Tensor, spec: Attention, of:
     *parts, gate, rate, step = (copied(tape, part, f"{part.name}.copy") for part in views)
     mixed = tape.joined("attention/channels", parts, (of.batch, of.seq, of.channels))
     channels = convolved(tape, mixed, spec)
-    query, key, value = tape.taken(
-        channels, {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values}
-    )
+    names = {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values}
+    query, key, value = tape.taken(channels, names)
     written = tape.pointwise("attention/rate", rate, flops=4, saves=["out"])  # sigmoid
     return DeltaInputs(channels, query, key, value, gate, _log_decay(tape, step, of), written)
 
@@ -269,7 +268,7 @@ def _scan_operands(tape: Tape, inputs: DeltaInputs, of: Sizes) -> DeltaScan:
     key = _unit_length(tape, "attention/k.unit", key)
 
     def padded(x: Tensor) -> Tensor:
-        width = tuple(per_head for per_head in x.dims if per_head not in of.of_heads)
+        width = tuple(dim for dim in x.dims if dim not in of.of_heads)
         return copied(tape, x, f"{x.name}.pad", (of.batch, of.heads, of.chunks, of.chunk, *width))
 
     query, key, value, rate, decay = map(padded, (query, key, value, rate, decay))
@@ -365,11 +364,11 @@ class LoopProduct(Contraction):
         plain = super().gradient_product(einsum, operands, of, which)
         if of.name not in self.but_one:
             return plain
-        fewer = [
-            tuple(Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim for dim in tensor.dims)
-            for tensor in plain.inputs
-        ]
-        inputs = tuple(replace(tensor, dims=dims) for tensor, dims in zip(plain.inputs, fewer, strict=True))
+
+        def fewer(dim: Dim) -> Dim:
+            return Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim
+
+        inputs = tuple(replace(tensor, dims=tuple(map(fewer, tensor.dims))) for tensor in plain.inputs)
         return ButOneChunk(plain.name, plain.kernel, inputs, plain.outputs, einsum=einsum, whole=plain)
 
 
@@ -379,7 +378,7 @@ def _loop_product(scan: DeltaScan, name: str, einsum: str, operands: tuple[Tenso
     narrow = tuple(tape.cast(operand, dtype) for operand in operands)
     names = tuple(cast.name for cast, plain in zip(narrow, operands, strict=True) if plain in but_one)
     table = {dim.name: dim for operand in operands for dim in operand.dims}
-    dims = tuple(table[letter] for letter in terms(einsum)[2])
+    dims = tuple(table[index] for index in terms(einsum)[2])
     result, account = tape.activation(f"attention/{name}", dims, dtype), f"attention/{name}"
     kernel = matmul(dtypes.rate(dtype))
     return tape.record(LoopProduct(account, kernel, narrow, (result,), narrow, einsum=einsum, but_one=names))

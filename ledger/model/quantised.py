@@ -141,9 +141,7 @@ class Quantised(Contraction):
             return
         (left, right), (inputs, weights), upstream = self.originals, self.narrow, self.output.gradient
         first, second, out = (" ".join(names) for names in self.terms())
-        towards = copied(
-            upstream, self.recipe.gradient, self.recipe.activation_block, self._contracted_dims(), self.recipe
-        )
+        towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
         needs_gradient = (differentiable(left), differentiable(right))
         if not any(needs_gradient):
             return
@@ -179,7 +177,7 @@ class Quantised(Contraction):
         yield replace(product_of, outputs=(unscaled,))
         yield Pointwise(f"{self.name}.{which}_gradient.scale", ELEMENTWISE, (unscaled,), (of.gradient,))
 
-    def _contracted_dims(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""
         first, second, out = self.terms()
         return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
@@ -224,9 +222,8 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
     if recipe.layouts == "one":
         return Copies(tensor.name, (*forward, *shared), (*forward, *shared))
     second = PASSING if recipe.turns else role
-    backward = _copy(
-        tensor, COLUMN, dtype, _scale_count(tensor, sides[1], block, recipe.padded), (recipe.scale, second)
-    )
+    count = _scale_count(tensor, sides[1], block, recipe.padded)
+    backward = _copy(tensor, COLUMN, dtype, count, (recipe.scale, second))
     return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 
