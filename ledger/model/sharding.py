@@ -46,9 +46,9 @@ class Sharding:
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
-        distinct = tuple(weights)
-        cut = tuple(self.cut(distinct))
-        replicated_weights = tuple(weight for weight in distinct if weight not in cut)
+        all_weights = tuple(weights)
+        cut = tuple(self.cut(all_weights))
+        replicated_weights = tuple(weight for weight in all_weights if weight not in cut)
         for axis, group, several in (("data", replicated_weights, True), (EXPERT_DATA, cut, not self.scattered)):
             if self.axes and group and several:
                 yield axis, group
@@ -125,10 +125,7 @@ def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, 
 
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:
-    """Bytes of the whole weights, padding included, in the dtype they are sent in.
-
-    What is only stored quantised is sent as it is stored.
-    """
+    """Bytes of whole weights, padding included, in the dtype sent: their own of what is only stored quantised."""
     return total(sized(sent_as(weight, dtype), sharding.padded(weight)) for weight in weights)
 
 
