@@ -21,10 +21,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Letter:
-    """One row of the table of symbols. `{group}` in `path` is the name of a layer group.
-
-    `part`: of which part of a layer it is a size, under its own name.
-    """
+    """A row of the table of symbols; `path` has `{group}` for a layer group, `part` is the part of a layer it sizes."""
 
     name: str
     letter: str

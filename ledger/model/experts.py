@@ -302,10 +302,7 @@ def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
 
 
 def shared(tape: Tape, x: Tensor, spec: MLP, *, partial: bool = True) -> Tensor:
-    """The experts that every token uses: one gated MLP, and its learned gate where there is one.
-
-    `partial`: who calls shares `x` and sums the result.
-    """
+    """The experts that every token uses: a gated MLP, and its own gate if any; `partial`: the caller sums results."""
     tape = tape.inside(SHARED)
 
     def into(name: str) -> Tensor:

@@ -93,10 +93,7 @@ def _weight_gradient_frames(
 def _scatter_frames(
     step: Operation, backward: Sequence[Operation], copied: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """The saved share, and the gradient of the whole, are there until that of the share is read.
-
-    `copied`: what each quantised copy is of.
-    """
+    """The saved share and the whole's gradient last until the share's gradient is read; `copied`: sources of copies."""
     until = frozenset({step.output.storage})
     yield step.inputs[0].storage, until
     for gather in backward:

@@ -28,10 +28,7 @@ ALL = (ONE, ONE)  # parts of an operand and of a result's gradient that are quan
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of a quantised tensor: what forward multiplies and what backward does, each with its scales.
-
-    `of` is the name of the tensor.
-    """
+    """The copies of a quantised tensor (`of`), each with its scales: what forward multiplies, what backward does."""
 
     of: str
     forward: tuple[Tensor, ...]

@@ -411,10 +411,7 @@ def _parts_by_recompute(again: sympy.Expr, count: sympy.Expr, redone: int, layer
 
 
 def _segment_parts(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:
-    """The layers inside segments, and the last of each, whose backward pass begins by rebuilding all of them.
-
-    The last segment of a chunk may be shorter than the others.
-    """
+    """The layers inside segments, and the last of each, which rebuilds them; a chunk's last segment may be shorter."""
     count, length = symbol("layers", suffix), symbol("segment", suffix)
     segments = CeilDiv(count / chunks, length)
     yield Part(f".{WITHIN}", count - chunks * segments, WITHIN)
