@@ -1,4 +1,4 @@
-"""What serving changes of a pass: keys and values wait in a cache, and weights are read as they are stored."""
+"""Products of a pass that serves: keys and values wait in a cache, and weights are read as they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What causes an amount, as records: the operation, in which unit and block, and what it is there for.
+"""Causes of amounts, as records: the operation, in which unit and block, and what it is there for.
 
 Names of accounts are printed from these records here, and nothing reads them back.
 """

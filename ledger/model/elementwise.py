@@ -1,4 +1,4 @@
-"""Everything that is bound by what it reads and writes: elementwise kernels, sums, norms, copies, lookups."""
+"""Operations that are bound by what they read and write: elementwise kernels, sums, norms, copies, lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves as one: the weights that are gathered, and whose gradients are reduced, together."""
+"""FSDP units: sets of weights that are gathered, and whose gradients are reduced, together."""
 
 from __future__ import annotations
 
