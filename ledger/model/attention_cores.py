@@ -1,4 +1,4 @@
-"""Attention itself: what each kernel computes, reads and saves, by how scores are kept."""
+"""The core of attention: what each kernel computes, reads and saves, by how scores are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backward pass of a stretch of operations: their gradients in reverse, and what autograd and the layout add."""
+"""The backward pass of operations: gradients in reverse, what autograd and the layout add; frozen weights; fusion."""
 
 from __future__ import annotations
 

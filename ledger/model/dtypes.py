@@ -1,4 +1,4 @@
-"""Number formats: bytes per element (scales included) and range."""
+"""Number formats: bytes per element (scales included), range, and the bits of a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers of weights and gradients between devices that share them: which there are, how often, and in which pass."""
+"""Transfers of weights and gradients between devices that share them, how often and when; where gradients stay."""
 
 from __future__ import annotations
 

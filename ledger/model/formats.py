@@ -1,4 +1,4 @@
-"""Which format each weight is stored in, by the part of the model that it belongs to, and the bytes that this takes."""
+"""The format that each weight is stored in, by the part of the model that it belongs to, and the bytes it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recompute policies: what a unit keeps from forward to backward, and what backward runs again to rebuild the rest."""
+"""Recompute policies: what a unit saves, in which format, what backward runs again, and for which layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles: which layers each device of a pipeline runs, how many micro-batches are in flight there, what it sends."""
+"""Roles of a pipeline's devices, and its schedules: layers, micro-batches in flight, sends and idle seconds."""
 
 from __future__ import annotations
 
