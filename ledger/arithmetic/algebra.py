@@ -33,7 +33,7 @@ NOT_NEGATIVE |= {"ceil", "floor", "modulo", "square_root", "absolute", "next_pow
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product is made of: a `kind`, its sums (`of`), a `name` or a number, and its value at the setting.
+    """A part of a product: a `kind`, its sums (`of`), a `name` or a number, and its value at the setting.
 
     Kinds are `letter`, `name` (of a definition), `number` (that is not whole), `parameter` (a number with a name),
     `call` (of a form by its name), `sum` (a sum that is left together), `ceil` and `floor` of a quotient, `maximum`,
@@ -56,10 +56,10 @@ def constant(number: Number) -> Sum:
 
 def collected(terms: Iterable[tuple[Product, Number]]) -> Sum:
     """A sum of these terms, like ones together."""
-    found: dict[Product, Number] = {}
+    numbers: dict[Product, Number] = {}
     for product, number in terms:
-        found[product] = found.get(product, 0) + number
-    return tuple(sorted((product, whole(number)) for product, number in found.items() if number))
+        numbers[product] = numbers.get(product, 0) + number
+    return tuple(sorted((product, whole(number)) for product, number in numbers.items() if number))
 
 
 def negative(terms: Sum) -> Sum:
@@ -67,10 +67,10 @@ def negative(terms: Sum) -> Sum:
     return tuple((product, -number) for product, number in terms)
 
 
-def multiplied(one: Product, other: Product) -> Product:
-    """Both products in one."""
-    powers = dict(one)
-    for factor, power in other:
+def multiplied(left: Product, right: Product) -> Product:
+    """The product of two products: powers of a factor add up."""
+    powers = dict(left)
+    for factor, power in right:
         powers[factor] = powers.get(factor, 0) + power
     return tuple(sorted((factor, power) for factor, power in powers.items() if power))
 
@@ -109,31 +109,31 @@ class Algebra:
     # --- factors and their values ---
 
     def factor(self, factor: Factor) -> Sum:
-        """A sum of one factor."""
+        """The sum whose one term is this factor."""
         return ((((self.place(factor), 1),), 1),)
 
     def place(self, factor: Factor) -> int:
-        """The place of a factor."""
-        found = self.places.get(factor)
-        if found is None:
-            found = self.places[factor] = len(self.factors)
+        """The place of a factor among `factors`, to which it is added where it is new."""
+        place = self.places.get(factor)
+        if place is None:
+            place = self.places[factor] = len(self.factors)
             self.factors.append(factor)
-        return found
+        return place
 
     def value(self, terms: Sum) -> Any:
         """A sum at the setting, exact where all of its factors are."""
-        known = self.values.get(terms)
-        if known is not None:
-            return known
-        found: Any = 0
+        computed = self.values.get(terms)
+        if computed is not None:
+            return computed
+        total: Any = 0
         for product, number in terms:
             above, below = (number, 1) if not isinstance(number, Fraction) else (number.numerator, number.denominator)
             for place, power in product:
                 value = self.factors[place].value
                 above, below = (above * value**power, below) if power > 0 else (above, below * value**-power)
-            found = found + OPERATIONS["divide"].exact(above, below)
-        self.values[terms] = found
-        return found
+            total = total + OPERATIONS["divide"].exact(above, below)
+        self.values[terms] = total
+        return total
 
     def is_exact(self, terms: Sum) -> bool:
         """Whether no rounded number is in it."""
@@ -152,7 +152,7 @@ class Algebra:
 
         Letters are 1 at least, so that `L*x - x` and `1 - 1/cp` are not negative.
         """
-        if not all(self._positive(place) for product, _ in terms for place, _ in product):
+        if not all(self._is_positive(place) for product, _ in terms for place, _ in product):
             return False
         room = {product: number for product, number in terms if number > 0}
         letters = sorted({place for product in room for place, _ in product if self._is_letter(self.factors[place])})
@@ -160,9 +160,9 @@ class Algebra:
             missing = -number
             for place in letters if missing > 0 else ():
                 larger = multiplied(product, ((place, 1),))
-                if left := room.get(larger, 0):
-                    used = min(missing, left)
-                    room[larger] = left - used
+                if available := room.get(larger, 0):
+                    used = min(missing, available)
+                    room[larger] = available - used
                     missing -= used
                 if not missing:
                     break
@@ -175,22 +175,24 @@ class Algebra:
         """Whether a factor is a letter, or a name that begins with one: it is 1 at least."""
         return factor.kind == LETTER or (factor.kind == NAME and factor.name.partition("_")[0].isupper())
 
-    def _coefficients(self, terms: Sum) -> bool:
-        return all(number > 0 and all(self._positive(place) for place, _ in product) for product, number in terms)
+    def _has_positive_coefficients(self, terms: Sum) -> bool:
+        return all(number > 0 and all(self._is_positive(place) for place, _ in product) for product, number in terms)
 
-    def _positive(self, place: int) -> bool:
-        found = self.positive.get(place)
-        if found is None:
-            found = self.positive[place] = self._seen_positive(self.factors[place])
-        return found
+    def _is_positive(self, place: int) -> bool:
+        positive = self.positive.get(place)
+        if positive is None:
+            positive = self.positive[place] = self._is_seen_positive(self.factors[place])
+        return positive
 
-    def _seen_positive(self, factor: Factor) -> bool:
+    def _is_seen_positive(self, factor: Factor) -> bool:
         if factor.kind in NOT_NEGATIVE:
             return True
         if factor.kind == "maximum":
-            return any(self._coefficients(terms) for terms in factor.of)
+            return any(self._has_positive_coefficients(terms) for terms in factor.of)
         values = factor.of[len(factor.of) // 2 :] if factor.kind == PICK else factor.of
-        return factor.kind in (SUM, "minimum", "truncate", "where", PICK) and all(map(self._coefficients, values))
+        return factor.kind in (SUM, "minimum", "truncate", "where", PICK) and all(
+            map(self._has_positive_coefficients, values)
+        )
 
     # --- sums of terms ---
 
@@ -203,16 +205,16 @@ class Algebra:
                 waiting.pop()
                 continue
             name, *operands = self.graph.terms[current]
-            missing = [] if name in (INPUT, CONSTANT, "where") else [one for one in operands if one not in self.sums]
+            missing = [] if name in (INPUT, CONSTANT, "where") else [term for term in operands if term not in self.sums]
             if missing and not self._is_condition(name):
-                waiting += [one for one in missing if not self._is_condition(self.graph.terms[one][0])]
+                waiting += [term for term in missing if not self._is_condition(self.graph.terms[term][0])]
                 if waiting[-1] != current:
                     continue
             waiting.pop()
-            found = self._summed(current)
-            if (called := self.names.get(current)) and not self.is_simple(found):
-                found = self.named(called, found)
-            self.sums[current] = found
+            result = self._sum_of_term(current)
+            if (called := self.names.get(current)) and not self.is_simple(result):
+                result = self.named(called, result)
+            self.sums[current] = result
         return self.sums[place]
 
     def is_simple(self, terms: Sum) -> bool:
@@ -236,7 +238,7 @@ class Algebra:
         return self._divide(self.defined(f"{name}_x{times}", above), below)
 
     def defined(self, name: str, terms: Sum) -> Sum:
-        """The name of a sum, in its place."""
+        """The factor that stands for a sum by a name, whose definition is kept."""
         self.definitions[name] = terms
         return self.factor(Factor(NAME, name=name, value=self.value(terms)))
 
@@ -244,7 +246,7 @@ class Algebra:
     def _is_condition(name: str) -> bool:
         return name in ("less", "less_equal", "equal", "not", "both")
 
-    def _summed(self, place: int) -> Sum:
+    def _sum_of_term(self, place: int) -> Sum:
         name, *operands = self.graph.terms[place]
         if name == INPUT:
             return self._input(operands[0])
@@ -269,34 +271,34 @@ class Algebra:
             return constant(whole(number))
         if number == int(number) and abs(number) < LARGE:
             return constant(int(number))
-        return (
-            self.factor(Factor(NUMBER, number=abs(number), value=abs(number)))
-            if number > 0
-            else negative(self.number(-number))
+        if number < 0:
+            return negative(self.number(-number))
+        return self.factor(Factor(NUMBER, number=number, value=number))
+
+    def _add(self, left: Sum, right: Sum) -> Sum:
+        return self._join_picks(collected((*left, *right)))
+
+    def _subtract(self, left: Sum, right: Sum) -> Sum:
+        return collected((*left, *negative(right)))
+
+    def _multiply(self, left: Sum, right: Sum) -> Sum:
+        if len(left) > 1 and len(right) > 1:
+            exact = self.is_exact(left) and self.is_exact(right)
+            if not exact or len(left) * len(right) > EXPANDED:
+                left, right = self.together(left), self.together(right)
+        return collected(
+            (multiplied(first, second), number * times) for first, number in left for second, times in right
         )
-
-    def _add(self, one: Sum, other: Sum) -> Sum:
-        return self._picked(collected((*one, *other)))
-
-    def _subtract(self, one: Sum, other: Sum) -> Sum:
-        return collected((*one, *negative(other)))
-
-    def _multiply(self, one: Sum, other: Sum) -> Sum:
-        if len(one) > 1 and len(other) > 1:
-            exact = self.is_exact(one) and self.is_exact(other)
-            if not exact or len(one) * len(other) > EXPANDED:
-                one, other = self.together(one), self.together(other)
-        return collected((multiplied(left, right), number * times) for left, number in one for right, times in other)
 
     def product_of(self, *sums: Sum) -> Sum:
         """The product of several sums."""
-        found = ONE
+        result = ONE
         for terms in sums:
-            found = self._multiply(found, terms)
-        return found
+            result = self._multiply(result, terms)
+        return result
 
     def together(self, terms: Sum) -> Sum:
-        """The sum as one factor."""
+        """A sum of one factor, inside which the terms are left together."""
         if len(terms) < 2:
             return terms
         return self.factor(Factor(SUM, (terms,), value=self.value(terms)))
@@ -309,24 +311,22 @@ class Algebra:
             above = self._multiply(above, over)
         ((product, number),) = self.together(below)
         return collected(
-            (multiplied(left, inverted(product)), Fraction(times) / Fraction(number)) for left, times in above
+            (multiplied(dividend, inverted(product)), Fraction(times) / Fraction(number)) for dividend, times in above
         )
 
     _true_divide = _divide
 
     def _share(self, above: Sum, below: Sum) -> Sum:
-        return (
-            self._divide(above, below)
-            if below and self.never_negative(below)
-            else self._function(above, below, name="share")
-        )
+        if below and self.never_negative(below):
+            return self._divide(above, below)
+        return self._function(above, below, name="share")
 
     def _power(self, base: Sum, exponent: Sum) -> Sum:
         times = self.value(exponent)
-        found = base if self.is_exact(base) and len(base) * abs(times) < 8 else self.together(base)
+        factor = base if self.is_exact(base) and len(base) * abs(times) < 8 else self.together(base)
         result = ONE
         for _ in range(abs(times)):
-            result = self._multiply(result, found)
+            result = self._multiply(result, factor)
         return result if times >= 0 else self._divide(ONE, result)
 
     def fraction(self, terms: Sum) -> tuple[Sum, Sum]:
@@ -371,12 +371,12 @@ class Algebra:
         return reduced(upper), reduced(lower)
 
     def _ceil_divide(self, above: Sum, below: Sum) -> Sum:
-        return self._rounded("ceil", above, below)
+        return self._round_quotient("ceil", above, below)
 
     def _floor_divide(self, above: Sum, below: Sum) -> Sum:
-        return self._rounded("floor", above, below)
+        return self._round_quotient("floor", above, below)
 
-    def _rounded(self, kind: str, above: Sum, below: Sum) -> Sum:
+    def _round_quotient(self, kind: str, above: Sum, below: Sum) -> Sum:
         if not above:
             return ZERO
         upper, lower = self._quotient(above, below)
@@ -402,7 +402,7 @@ class Algebra:
             return terms
         if isinstance(value, float):
             return self._function(terms, name="truncate")
-        return self._rounded("floor", terms, ONE)
+        return self._round_quotient("floor", terms, ONE)
 
     def _function(self, *of: Sum, name: str) -> Sum:
         values = [self.value(terms) for terms in of]
@@ -426,38 +426,40 @@ class Algebra:
         sign = 1 if kind == "maximum" else -1
         listed = tuple(flat)
         if sign > 0 and len(listed) > 2 and all(map(self.is_exact, listed)):
-            kept = [listed[at] for at in self.widest_of(listed)]
+            candidates = [listed[at] for at in self.widest_of(listed)]
         else:
-            kept = []
+            candidates = []
             for terms in listed:
-                if not any(self._beats(other, terms, sign) for other in kept):
-                    kept = [other for other in kept if not self._beats(terms, other, sign)] + [terms]
-        values = [self.value(terms) for terms in kept]
+                if not any(self._exceeds(candidate, terms, sign) for candidate in candidates):
+                    candidates = [
+                        candidate for candidate in candidates if not self._exceeds(terms, candidate, sign)
+                    ] + [terms]
+        values = [self.value(terms) for terms in candidates]
         value = max(values) if sign > 0 else min(values)
-        if self.decides and not any(self.sized & self.letters(terms) for terms in kept):
-            best = kept[values.index(value)]
-            for terms in kept:
+        if self.decides and not any(self.sized & self.letters(terms) for terms in candidates):
+            best = candidates[values.index(value)]
+            for terms in candidates:
                 if terms != best:
                     self.conditions[("less", best, terms) if sign > 0 else ("less", terms, best)] = False
             return best
-        return kept[0] if len(kept) == 1 else self.factor(Factor(kind, tuple(kept), value=value))
+        return candidates[0] if len(candidates) == 1 else self.factor(Factor(kind, tuple(candidates), value=value))
 
-    def _beats(self, one: Sum, other: Sum, sign: int) -> bool:
-        if one == other:
+    def _exceeds(self, left: Sum, right: Sum, sign: int) -> bool:
+        if left == right:
             return True
-        if (self.value(one) - self.value(other)) * sign < 0:
+        if (self.value(left) - self.value(right)) * sign < 0:
             return False
         if sign < 0:
-            one, other = other, one
-        if self.never_negative(collected((*one, *negative(other)))):
+            left, right = right, left
+        if self.never_negative(collected((*left, *negative(right)))):
             return True
-        if self.is_exact(one):
+        if self.is_exact(left):
             return False
-        if (largest := self.only_factor(other)) and largest.kind == "maximum":
-            return all(self._beats(one, part, 1) for part in largest.of)
-        smaller = self.in_numbers(other)
+        if (largest := self.only_factor(right)) and largest.kind == "maximum":
+            return all(self._exceeds(left, part, 1) for part in largest.of)
+        smaller = self.in_numbers(right)
         return any(
-            all(number >= 0 for _, number in collected((*larger, *negative(smaller)))) for larger in self._choices(one)
+            all(number >= 0 for _, number in collected((*larger, *negative(smaller)))) for larger in self._choices(left)
         )
 
     def _choices(self, terms: Sum) -> Iterator[Sum]:
@@ -466,28 +468,28 @@ class Algebra:
             if number == 1 and len(product) == 1 and product[0][1] == 1:
                 factor = self.factors[product[0][0]]
                 if factor.kind == "maximum":
-                    rest = tuple(term for term in terms if term != (product, number))
+                    further = tuple(term for term in terms if term != (product, number))
                     for part in factor.of:
-                        yield from self._choices(collected((*rest, *part)))
+                        yield from self._choices(collected((*further, *part)))
                     return
         yield self.in_numbers(terms)
 
     def in_numbers(self, terms: Sum) -> Sum:
         """The sum with numbers for what stands for numbers, and without sums that are left together."""
-        found: list[tuple[Product, Number]] = []
+        expanded: list[tuple[Product, Number]] = []
         for product, number in terms:
             parts: Sum = (((), number),)
             for place, power in product:
                 factor = self.factors[place]
                 if factor.kind in (NUMBER, PARAMETER):
-                    parts = tuple((left, times * factor.value**power) for left, times in parts)
+                    parts = tuple((part, times * factor.value**power) for part, times in parts)
                 elif factor.kind == SUM and power == 1:
                     inner = self.in_numbers(factor.of[0])
-                    parts = tuple((multiplied(left, right), a * b) for left, a in parts for right, b in inner)
+                    parts = tuple((multiplied(part, inner_part), a * b) for part, a in parts for inner_part, b in inner)
                 else:
-                    parts = tuple((multiplied(left, ((place, power),)), times) for left, times in parts)
-            found += parts
-        return collected(found)
+                    parts = tuple((multiplied(part, ((place, power),)), times) for part, times in parts)
+            expanded += parts
+        return collected(expanded)
 
     def only_factor(self, terms: Sum) -> Factor | None:
         """The factor that a sum is, if it is one and no more."""
@@ -504,8 +506,8 @@ class Algebra:
             condition, truth = self.condition(operands[0])
             return ("not", condition), not truth
         if name == "both":
-            (one, first), (other, second) = map(self.condition, operands)
-            return ("both", one, other), first and second
+            (left, left_holds), (right, right_holds) = map(self.condition, operands)
+            return ("both", left, right), left_holds and right_holds
         if name in ("less", "less_equal", "equal"):
             sums = tuple(map(self.of, operands))
             return (name, *sums), bool(OPERATIONS[name].exact(*map(self.value, sums)))
@@ -514,8 +516,8 @@ class Algebra:
 
     def _where(self, place: int, operands: Sequence[int]) -> Sum:
         chosen, yes, no = operands
-        if found := self._pick(place):
-            return found
+        if picked := self._pick(place):
+            return picked
         name, *compared = self.graph.terms[chosen]
         if name == "less" and compared == [no, yes]:
             keys, current = [yes], no
@@ -530,7 +532,7 @@ class Algebra:
             return self.of(yes)
         if (settled := self.settled(condition)) is not None:
             return self.of(yes if settled else no)
-        if self.decides and not self._sized(condition):
+        if self.decides and not self._depends_on_sized(condition):
             self.conditions[condition] = truth
             return self.of(yes if truth else no)
         sums = self.of(yes), self.of(no)
@@ -549,16 +551,16 @@ class Algebra:
         """Whether a condition is true or false of all letters; None where that is not seen."""
         name, *parts = condition
         if name == "not":
-            found = self.settled(parts[0])
-            return None if found is None else not found
+            opposite = self.settled(parts[0])
+            return None if opposite is None else not opposite
         if name == "both":
-            known = [self.settled(part) for part in parts]
-            return False if False in known else True if known == [True, True] else None
-        one, other = parts
-        if one == other:
+            truths = [self.settled(part) for part in parts]
+            return False if False in truths else True if truths == [True, True] else None
+        left, right = parts
+        if left == right:
             return bool(name != "less")
-        more, less = collected((*other, *negative(one))), collected((*one, *negative(other)))
-        above, below = (self.never_negative(collected((*each, ((), -1)))) for each in (more, less))
+        more, less = collected((*right, *negative(left))), collected((*left, *negative(right)))
+        above, below = (self.never_negative(collected((*difference, ((), -1)))) for difference in (more, less))
         if name == "equal":
             return False if above or below else None
         if above or (name == "less_equal" and self.never_negative(more)):
@@ -570,35 +572,35 @@ class Algebra:
         name, *parts = condition
         if name in ("not", "both"):
             return (name, *map(self.simplified, parts))
-        one, other = parts
-        _, below = self.fraction(collected((*one, *(((product, number) for product, number in other)))))
-        if (below[0][0] and not self.never_negative(below)) or not (one or other):
+        left, right = parts
+        _, below = self.fraction(collected((*left, *(((product, number) for product, number in right)))))
+        if (below[0][0] and not self.never_negative(below)) or not (left or right):
             return condition
-        one, other = self._multiply(one, below), self._multiply(other, below)
-        if not all(isinstance(number, int) for _, number in (*one, *other)):
+        left, right = self._multiply(left, below), self._multiply(right, below)
+        if not all(isinstance(number, int) for _, number in (*left, *right)):
             return condition
-        shared, number = self.common((*one, *other))
+        shared, number = self.common((*left, *right))
         if not self.never_negative(((shared, 1),)):
             shared = ()
-        one, other = (
+        left, right = (
             collected((multiplied(product, inverted(shared)), times // number) for product, times in terms)
-            for terms in (one, other)
+            for terms in (left, right)
         )
-        if all(times <= 0 for _, times in (*one, *other)):
-            one, other = negative(other), negative(one)
-        return name, one, other
+        if all(times <= 0 for _, times in (*left, *right)):
+            left, right = negative(right), negative(left)
+        return name, left, right
 
-    def _sized(self, condition: Condition) -> bool:
+    def _depends_on_sized(self, condition: Condition) -> bool:
         """Whether a condition is about what a form is given, not only about letters."""
         return any(
-            self._sized(part) if isinstance(part[0], str) else bool(self.sized & self.letters(part))
+            self._depends_on_sized(part) if isinstance(part[0], str) else bool(self.sized & self.letters(part))
             for part in condition[1:]
             if part
         )
 
     def letters(self, terms: Sum) -> set[str]:
         """The letters that a sum is of."""
-        found: set[str] = set()
+        letters: set[str] = set()
         waiting, seen = [terms], set[int]()
         while waiting:
             for product, _ in waiting.pop():
@@ -608,11 +610,11 @@ class Algebra:
                     seen.add(place)
                     factor = self.factors[place]
                     if factor.kind == LETTER:
-                        found.add(factor.name)
+                        letters.add(factor.name)
                     elif factor.kind == NAME:
                         waiting.append(self.definitions[factor.name])
                     waiting += [*factor.of, *conditioned(factor.condition)]
-        return found
+        return letters
 
     def _pick(self, place: int) -> Sum | None:
         """The value whose key is the largest, where a term is a choice by the place of that key."""
@@ -633,24 +635,23 @@ class Algebra:
             current = operands[2]
         if argument is None or (keys := self._keys(argument)) is None:
             return None
-        rest = current
-        return self.pick([self.of(key) for key in keys.values()], [self.of(values.get(at, rest)) for at in keys])
+        return self.pick([self.of(key) for key in keys.values()], [self.of(values.get(at, current)) for at in keys])
 
     def _keys(self, place: int) -> dict[int, int] | None:
         """The keys of which a term is the place of the largest, by their places."""
-        found: dict[int, int] = {}
+        keys: dict[int, int] = {}
         current = place
         while self.graph.terms[current][0] == "where":
-            _, chosen, index, rest = self.graph.terms[current]
+            _, chosen, index, otherwise = self.graph.terms[current]
             compared = self.graph.terms[chosen]
             if compared[0] != "less" or self.graph.terms[index][0] != CONSTANT:
                 return None
-            found[self.graph.terms[index][2]] = compared[2]
-            best, current = compared[1], rest
-        if not found or self.graph.terms[current][0] != CONSTANT:
+            keys[self.graph.terms[index][2]] = compared[2]
+            best, current = compared[1], otherwise
+        if not keys or self.graph.terms[current][0] != CONSTANT:
             return None
-        found[self.graph.terms[current][2]] = best
-        return dict(reversed(found.items()))
+        keys[self.graph.terms[current][2]] = best
+        return dict(reversed(keys.items()))
 
     def pick(self, keys: Sequence[Sum], values: Sequence[Sum]) -> Sum:
         """The value whose key is the largest, the first of them; that key itself where values are keys."""
@@ -675,21 +676,21 @@ class Algebra:
         if keys not in self.widest:
             samples = [self.sampled(key) for key in keys]
             order = sorted(range(len(keys)), key=lambda at: (-self.value(keys[at]), at))
-            kept: list[int] = []
+            widest: list[int] = []
             for at in order:
                 if not any(
-                    keys[other] == keys[at]
+                    keys[larger] == keys[at]
                     or (
                         all(
                             more >= less * (1 - ROUNDING)
-                            for more, less in zip(samples[other], samples[at], strict=True)
+                            for more, less in zip(samples[larger], samples[at], strict=True)
                         )
-                        and self._beats(keys[other], keys[at], 1)
+                        and self._exceeds(keys[larger], keys[at], 1)
                     )
-                    for other in kept
+                    for larger in widest
                 ):
-                    kept.append(at)
-            self.widest[keys] = tuple(sorted(kept))
+                    widest.append(at)
+            self.widest[keys] = tuple(sorted(widest))
         return self.widest[keys]
 
     def sampled(self, terms: Sum) -> list[float]:
@@ -705,7 +706,7 @@ class Algebra:
             for at in range(SAMPLES)
         ]
 
-    def _picked(self, terms: Sum) -> Sum:
+    def _join_picks(self, terms: Sum) -> Sum:
         """A sum whose choices by the same keys are made together."""
         alike: dict[tuple[Sum, ...], list[tuple[Product, Number]]] = {}
         for product, number in terms:
@@ -718,9 +719,9 @@ class Algebra:
                 continue
             values = []
             for at in range(len(keys)):
-                each: Sum = ZERO
+                value: Sum = ZERO
                 for product, number in members:
-                    rest = tuple(
+                    cofactors = tuple(
                         (place, power)
                         for place, power in product
                         if self.factors[place].kind != PICK or self.factors[place].of[: len(keys)] != keys
@@ -730,19 +731,19 @@ class Algebra:
                         for p, _ in product
                         if self.factors[p].kind == PICK and self.factors[p].of[: len(keys)] == keys
                     )
-                    each = collected((*each, *self._multiply(picked.of[len(keys) + at], ((rest, number),))))
-                values.append(each)
-            left = collected(term for term in terms if term not in members)
-            return self._add(left, self.pick(keys, values))
+                    value = collected((*value, *self._multiply(picked.of[len(keys) + at], ((cofactors, number),))))
+                values.append(value)
+            further = collected(term for term in terms if term not in members)
+            return self._add(further, self.pick(keys, values))
         return terms
 
 
 def conditioned(condition: Condition) -> list[Sum]:
     """The sums that a condition is about."""
-    found: list[Sum] = []
+    sums: list[Sum] = []
     for part in condition[1:]:
         if part and isinstance(part[0], str):
-            found += conditioned(part)
+            sums += conditioned(part)
         else:
-            found.append(part)
-    return found
+            sums.append(part)
+    return sums

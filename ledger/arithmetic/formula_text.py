@@ -58,11 +58,11 @@ class FormulaText:
         return self.summed(terms)[0]
 
     def exactly(self) -> FormulaText:
-        """The same of whole numbers alone."""
+        """This writer for sums of whole numbers, which it divides without a rest."""
         return replace(self, whole=True)
 
     def within(self, terms: Sum, least: int) -> str:
-        """The same in parentheses where it binds less tightly than its surroundings."""
+        """The text of a sum, in parentheses where it binds less tightly than its surroundings."""
         return bracketed(self.summed(terms), least)
 
     def summed(self, terms: Sum) -> Text:
@@ -75,12 +75,10 @@ class FormulaText:
             terms = self.rewrite(terms)
         if not self.whole:
             return self.divided(terms)
-        parts = self.quotients(terms)
-        texts = [self.quotient(above, below) for above, below in parts]
-        return joined(texts)
+        return joined([self.quotient(above, below) for above, below in self.quotients(terms)])
 
     def named(self, name: str) -> Text:
-        """A name, which is used."""
+        """The text of a name, which is noted as used."""
         self.used[name] = None
         return name, ATOM
 
@@ -91,23 +89,23 @@ class FormulaText:
             if (
                 number < 0
                 and any(power < 0 for _, power in product)
-                and (found := self.lessened(terms, product, number))
+                and (shorter := self.lessened(terms, product, number))
             ):
-                larger, text = found
+                larger, text = shorter
                 terms = tuple(term for term in terms if term[0] not in (product, larger))
                 texts.append(text)
         groups: dict[Product, list[tuple[Product, Any]]] = {}
         for product, number in terms:
-            groups.setdefault(tuple(each for each in product if each[1] < 0), []).append((product, number))
+            groups.setdefault(tuple(factor for factor in product if factor[1] < 0), []).append((product, number))
         return joined([*texts, *(self.factored(collected(members)) for members in groups.values())])
 
     def lessened(self, terms: Sum, product: Product, number: Any) -> tuple[Product, Text] | None:
-        """What is left of an amount of which a part is taken away: `x*(n - 1)/n` of `x - x/n`."""
+        """The text of an amount less a part of itself: `x*(n - 1)/n` of `x - x/n`."""
         for larger, times in terms:
             ratio = multiplied(larger, inverted(product))
             if times == -number and len(ratio) == 1 and ratio[0][1] == 1:
-                left = joined([self.powered(ratio[0][0], 1), ("-1", ADDED)])
-                return larger, self.product(product, times, (left,))
+                difference = joined([self.powered(ratio[0][0], 1), ("-1", ADDED)])
+                return larger, self.product(product, times, (difference,))
         return None
 
     def quotients(self, terms: Sum) -> list[tuple[Sum, Sum]]:
@@ -117,12 +115,12 @@ class FormulaText:
             below = tuple((place, -power) for place, power in product if power < 0)
             parts = number.denominator if isinstance(number, Fraction) else 1
             groups.setdefault((below, parts), []).append((product, number))
-        found: list[tuple[Sum, Sum]] = []
+        quotients: list[tuple[Sum, Sum]] = []
         for (below, parts), members in groups.items():
             above = collected((multiplied(product, below), whole(number * parts)) for product, number in members)
-            found.append((above, ((below, parts),)))
-        if all(self.algebra.value(above) % self.algebra.value(below) == 0 for above, below in found):
-            return found
+            quotients.append((above, ((below, parts),)))
+        if all(self.algebra.value(above) % self.algebra.value(below) == 0 for above, below in quotients):
+            return quotients
         return [self.algebra.fraction(terms)]
 
     def quotient(self, above: Sum, below: Sum) -> Text:
@@ -140,10 +138,10 @@ class FormulaText:
         if all(times < 0 for _, times in terms):
             number = -number
         if shared or number not in (1, -1):
-            rest = collected(
+            further = collected(
                 (multiplied(product, inverted(shared)), whole(Fraction(times) / number)) for product, times in terms
             )
-            return self.product(shared, number, (self.factored(rest),))
+            return self.product(shared, number, (self.factored(further),))
         if number == -1:
             return f"-({self.factored(negative(terms))[0]})", ADDED
         counts: dict[int, int] = {}
@@ -156,21 +154,21 @@ class FormulaText:
             return joined([self.product(*term) for term in self.ordered(terms)])
         best = min((place for place, count in counts.items() if count == most), key=self.order)
         having = tuple(term for term in terms if dict(term[0]).get(best, 0) > 0)
-        rest = tuple(term for term in terms if term not in having)
-        if several := self.counted(best, having, rest):
+        further = tuple(term for term in terms if term not in having)
+        if several := self.counted(best, having, further):
             return several
-        return joined([self.factored(having), *([self.factored(rest)] if rest else [])])
+        return joined([self.factored(having), *([self.factored(further)] if further else [])])
 
-    def counted(self, best: int, having: Sum, rest: Sum) -> Text | None:
+    def counted(self, best: int, having: Sum, further: Sum) -> Text | None:
         """A sum that is so many times one of its parts: `(L - 1)*x` of `L*x - x`."""
         part = collected((multiplied(product, ((best, -1),)), number) for product, number in having)
         if (
-            len(part) != len(rest)
+            len(part) != len(further)
             or len(part) < 2
-            or [product for product, _ in part] != [product for product, _ in rest]
+            or [product for product, _ in part] != [product for product, _ in further]
         ):
             return None
-        ratios = {Fraction(other) / Fraction(one) for (_, one), (_, other) in zip(part, rest, strict=True)}
+        ratios = {Fraction(above) / Fraction(below) for (_, below), (_, above) in zip(part, further, strict=True)}
         if len(ratios) > 1 or (ratio := ratios.pop()).denominator != 1:
             return None
         times = joined([self.powered(best, 1), (str(int(ratio)), ADDED)])
@@ -194,7 +192,7 @@ class FormulaText:
         return kind, self.rank(factor.name) if factor.kind == LETTER else (place, "")
 
     def product(self, product: Product, number: Any, more: Sequence[Text] = ()) -> Text:
-        """A product, what divides it last."""
+        """The text of a product: what multiplies, then what divides."""
         sign = "-" if number < 0 else ""
         number = abs(number)
         above_number, below_number = (
@@ -202,7 +200,7 @@ class FormulaText:
         )
         above = [(str(above_number), ATOM)] if above_number != 1 else []
         below = [(str(below_number), ATOM)] if below_number != 1 else []
-        for place, power in sorted(product, key=lambda each: self.order(each[0])):
+        for place, power in sorted(product, key=lambda factor: self.order(factor[0])):
             (above if power > 0 else below).append(self.powered(place, abs(power)))
         above += more
         upper = (
@@ -219,19 +217,17 @@ class FormulaText:
         called = self.rounded_names.get(place)
         if self.counts is not None and self.algebra.factors[place].kind in ("ceil", "floor"):
             self.counts[place] += 1
-        found = self.named(called) if called else None
-        if found is None and self.counts is None:  # else each is counted wherever it stands
-            found = self.texts.get((self.whole, place))
-        if found is None:
-            found = self.texts[self.whole, place] = self.written(self.algebra.factors[place])
-        return found if power == 1 else (f"{bracketed(found, ATOM)}**{power}", ATOM)
+        text = self.named(called) if called else None
+        if text is None and self.counts is None:  # else each is counted wherever it stands
+            text = self.texts.get((self.whole, place))
+        if text is None:
+            text = self.texts[self.whole, place] = self.written(self.algebra.factors[place])
+        return text if power == 1 else (f"{bracketed(text, ATOM)}**{power}", ATOM)
 
     def written(self, factor: Factor) -> Text:
-        """A factor."""
+        """The text of a factor, by its kind."""
         match factor.kind:
-            case "letter" | "name":
-                return self.named(factor.name)
-            case "parameter":
+            case "letter" | "name" | "parameter":
                 return self.named(factor.name)
             case "number":
                 return number_text(factor.number), ATOM
@@ -263,7 +259,7 @@ class FormulaText:
         return f"-(-{bracketed(self.factored(above), ATOM)}//{lower})", ADDED
 
     def chosen(self, condition: Condition, yes: Sum, no: Sum) -> Text:
-        """One of two amounts."""
+        """The text of a choice between two amounts."""
         if not self.python:
             return f"choose({self.condition(condition)}, {self.text(yes)}, {self.text(no)})", ATOM
         return f"{self.within(yes, COMPARED)} if {self.condition(condition)} else {self.within(no, COMPARED)}", CHOICE
@@ -299,11 +295,8 @@ class FormulaText:
                 return f"1 << ({self.exactly().within(factor.of[0], ADDED)} - 1).bit_length()", COMPARED
             case "share":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
-                return (
-                    (f"{above}/{below} if {below} else 0.0", CHOICE)
-                    if self.python
-                    else (f"{above}/{below}", MULTIPLIED)
-                )
+                guarded = f"{above}/{below} if {below} else 0.0", CHOICE
+                return guarded if self.python else (f"{above}/{below}", MULTIPLIED)
             case "modulo":
                 above, below = (self.within(terms, ATOM) for terms in factor.of)
                 return (f"{above} % {below}", MULTIPLIED) if self.python else (f"mod({of[0]}, {of[1]})", ATOM)
@@ -311,21 +304,19 @@ class FormulaText:
         raise ValueError(message)
 
     def condition(self, condition: Condition, *, truth: bool = True) -> str:
-        """A comparison, or its opposite."""
+        """The text of a comparison, or of its opposite where it is not to be true."""
         name, *parts = condition
         if name == "not":
             return self.condition(parts[0], truth=not truth)
         if not self.python:
-            compared = (
-                f"{name}({', '.join(self.condition(part) if name == 'both' else self.text(part) for part in parts)})"
-            )
-            return compared if truth else f"opposite({compared})"
+            sides = ", ".join(self.condition(part) if name == "both" else self.text(part) for part in parts)
+            return f"{name}({sides})" if truth else f"opposite({name}({sides}))"
         if name == "both":
             word = "and" if truth else "or"
             return f" {word} ".join(f"({self.condition(part, truth=truth)})" for part in parts)
         sign = COMPARISONS[name] if truth else OPPOSITE[name]
-        one, other = (self.within(part, ADDED) for part in parts)
-        return f"{one} {sign} {other}"
+        left, right = (self.within(part, ADDED) for part in parts)
+        return f"{left} {sign} {right}"
 
 
 def number_text(number: float) -> str:
@@ -347,5 +338,5 @@ def joined(parts: Sequence[Text]) -> Text:
     """A sum of texts; one with a minus before it is taken away."""
     if len(parts) == 1:
         return parts[0]
-    first, *rest = (bracketed(part, ADDED) for part in parts)
-    return first + "".join(f" - {part[1:]}" if part.startswith("-") else f" + {part}" for part in rest), ADDED
+    first, *further = (bracketed(part, ADDED) for part in parts)
+    return first + "".join(f" - {part[1:]}" if part.startswith("-") else f" + {part}" for part in further), ADDED

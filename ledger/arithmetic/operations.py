@@ -1,4 +1,4 @@
-"""The operations of the arithmetic, a row each: what one does to numbers, to arrays, and how JavaScript writes it."""
+"""The cause of its entries, in a unit."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ OPERATIONS: dict[str, ArithmeticOperation] = {
     "less_equal": ArithmeticOperation(operator.le, "less_equal", "{}<={}", COMPARISON),
     "equal": ArithmeticOperation(operator.eq, "equal", "{}==={}", EQUALITY),
     "not": ArithmeticOperation(operator.not_, "logical_not", "!{}", CALL),
-    "both": ArithmeticOperation(lambda one, other: bool(one and other), "logical_and", "{}&&{}", BOTH),
+    "both": ArithmeticOperation(lambda left, right: bool(left and right), "logical_and", "{}&&{}", BOTH),
     "where": ArithmeticOperation(choose, "where", "{}?{}:{}", CHOICE),
 }

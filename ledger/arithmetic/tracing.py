@@ -27,12 +27,12 @@ class Graph:
     places: dict[Term, int] = field(default_factory=dict)
 
     def place(self, term: Term) -> int:
-        """The place of a term."""
-        found = self.places.get(term)
-        if found is None:
-            found = self.places[term] = len(self.terms)
+        """The place of a term among `terms`, to which it is added where it is new."""
+        place = self.places.get(term)
+        if place is None:
+            place = self.places[term] = len(self.terms)
             self.terms.append(term)
-        return found
+        return place
 
 
 @dataclass
@@ -60,23 +60,23 @@ class Trace:
 
     @property
     def conditions(self) -> tuple[tuple[int, bool], ...]:
-        """The guards so far."""
+        """The guards that were met until now."""
         return tuple(self.guards.items())
 
     def result(self, term: Term) -> Traced:
-        """The value of a term."""
-        found = self.results.get(term)
-        if found is None:
-            found = self.results[term] = Traced(self, self.graph.place(term))
-        return found
+        """The traced value of a term."""
+        value = self.results.get(term)
+        if value is None:
+            value = self.results[term] = Traced(self, self.graph.place(term))
+        return value
 
     def constant(self, value: Number) -> int:
         """The place of a plain number."""
         key = (CONSTANT, type(value).__name__, value)
-        found = self.constants.get(key)
-        if found is None:
-            found = self.constants[key] = self.graph.place(key)
-        return found
+        place = self.constants.get(key)
+        if place is None:
+            place = self.constants[key] = self.graph.place(key)
+        return place
 
 
 class Traced:
@@ -90,7 +90,7 @@ class Traced:
 
     @property
     def sample(self) -> Any:
-        """What it is at the setting of its trace."""
+        """The number that this value is at the setting of its trace."""
         return number(self.trace.graph, self.place, self.trace.setting, self.trace.samples)
 
     # --- what Python asks of it: answered at this setting, and guarded ---
@@ -124,30 +124,30 @@ class Traced:
 
     # --- arithmetic ---
 
-    def _and(self, name: str, other: Any) -> Traced:
+    def _with_operand(self, name: str, other: Any) -> Traced:
         """The result of an operation of this value and a second one."""
         trace = self.trace
         place = other.place if type(other) is Traced else trace.constant(other)
         return trace.result((name, self.place, place))
 
-    def _after(self, name: str, other: Any) -> Traced:
+    def _after_number(self, name: str, other: Any) -> Traced:
         """The result of an operation of a plain number and this value."""
         return self.trace.result((name, self.trace.constant(other), self.place))
 
     def __add__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else self._and("add", other)
+        return self if _is_plain_number(other, 0) else self._with_operand("add", other)
 
     def __radd__(self, other: Any) -> Any:
-        return self if other == 0 else self._after("add", other)
+        return self if other == 0 else self._after_number("add", other)
 
     def __sub__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else self._and("subtract", other)
+        return self if _is_plain_number(other, 0) else self._with_operand("subtract", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._after("subtract", other)
+        return self._after_number("subtract", other)
 
     def __neg__(self) -> Any:
-        return self._after("subtract", 0)
+        return self._after_number("subtract", 0)
 
     def __mul__(self, other: Any) -> Any:
         if type(other) is not Traced:
@@ -155,32 +155,32 @@ class Traced:
                 return self
             if other == 0:
                 return 0
-        return self._and("multiply", other)
+        return self._with_operand("multiply", other)
 
     def __rmul__(self, other: Any) -> Any:
         if not is_number(other):
             return NotImplemented  # a list is repeated a whole number of times
         if other == 1:
             return self
-        return 0 if other == 0 else self._after("multiply", other)
+        return 0 if other == 0 else self._after_number("multiply", other)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._and("true_divide", other)
+        return self._with_operand("true_divide", other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._after("true_divide", other)
+        return self._after_number("true_divide", other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self if _plain(other, 1) else self._and("floor_divide", other)
+        return self if _is_plain_number(other, 1) else self._with_operand("floor_divide", other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._after("floor_divide", other)
+        return self._after_number("floor_divide", other)
 
     def __mod__(self, other: Any) -> Any:
-        return self._and("modulo", other)
+        return self._with_operand("modulo", other)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._after("modulo", other)
+        return self._after_number("modulo", other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -189,7 +189,7 @@ class Traced:
         return other // self, other % self
 
     def __pow__(self, other: int) -> Any:
-        return self._and("power", other)
+        return self._with_operand("power", other)
 
     def __abs__(self) -> Any:
         return self.trace.result(("absolute", self.place))
@@ -197,16 +197,16 @@ class Traced:
     # --- conditions ---
 
     def __lt__(self, other: Any) -> Any:
-        return self._and("less", other)
+        return self._with_operand("less", other)
 
     def __le__(self, other: Any) -> Any:
-        return self._and("less_equal", other)
+        return self._with_operand("less_equal", other)
 
     def __gt__(self, other: Any) -> Any:
-        return other < self if type(other) is Traced else self._after("less", other)
+        return other < self if type(other) is Traced else self._after_number("less", other)
 
     def __ge__(self, other: Any) -> Any:
-        return other <= self if type(other) is Traced else self._after("less_equal", other)
+        return other <= self if type(other) is Traced else self._after_number("less_equal", other)
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Traced):
@@ -214,14 +214,14 @@ class Traced:
                 return False  # of another run of the rules, which is at another setting
             if other.place == self.place:
                 return True
-        return self._and("equal", other) if is_number(other) else NotImplemented
+        return self._with_operand("equal", other) if is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        same = self == other
-        return same if same is NotImplemented else apply("not", same) if isinstance(same, Traced) else not same
+        equal = self == other
+        return equal if equal is NotImplemented else apply("not", equal) if isinstance(equal, Traced) else not equal
 
 
-def _plain(value: object, number: int) -> bool:
+def _is_plain_number(value: object, number: int) -> bool:
     """Whether a value is this very number, and no value of a trace that may be it."""
     return not isinstance(value, Traced) and value == number
 
@@ -246,9 +246,9 @@ def apply(name: str, *operands: Any) -> Traced:
 
 def marked(text: str) -> tuple[str | int, ...]:
     """A text that says something of traced values: its pieces, and between them the places of the values."""
-    first, *rest = text.split(OPENS)
+    first, *parts = text.split(OPENS)
     pieces: list[str | int] = [first]
-    for part in rest:
+    for part in parts:
         place, _, after = part.partition(CLOSES)
         pieces += [int(place), after]
     return tuple(piece for piece in pieces if piece != "")
@@ -256,15 +256,15 @@ def marked(text: str) -> tuple[str | int, ...]:
 
 def needed(graph: Graph, roots: Iterable[int]) -> list[int]:
     """The places of all terms that these are made of, operands first."""
-    waiting, found = list(roots), set[int]()
+    waiting, places = list(roots), set[int]()
     while waiting:
         place = waiting.pop()
-        if place not in found:
-            found.add(place)
+        if place not in places:
+            places.add(place)
             name, *operands = graph.terms[place]
             if name not in (INPUT, CONSTANT):
                 waiting.extend(operands)
-    return sorted(found)
+    return sorted(places)
 
 
 def evaluate(graph: Graph, roots: list[int], inputs: Mapping[str, Any]) -> list[Any]:
@@ -304,19 +304,19 @@ def holds(graph: Graph, place: int, inputs: Mapping[str, Number]) -> bool:
     return bool(number(graph, place, inputs, {}))
 
 
-def number(graph: Graph, place: int, inputs: Mapping[str, Number], known: dict[int, Any]) -> Any:
-    """What a term is at numbers of its inputs; `known` keeps what was evaluated for it."""
+def number(graph: Graph, place: int, inputs: Mapping[str, Number], values: dict[int, Any]) -> Any:
+    """The number of a term at numbers of its inputs; `values` keeps what was evaluated for it."""
     waiting = [place]
     while waiting:
         name, *operands = graph.terms[waiting[-1]]
-        if waiting[-1] in known:
+        if waiting[-1] in values:
             waiting.pop()
         elif name == INPUT:
-            known[waiting.pop()] = inputs[operands[0]]
+            values[waiting.pop()] = inputs[operands[0]]
         elif name == CONSTANT:
-            known[waiting.pop()] = operands[1]
-        elif missing := [operand for operand in operands if operand not in known]:
+            values[waiting.pop()] = operands[1]
+        elif missing := [operand for operand in operands if operand not in values]:
             waiting += missing
         else:
-            known[waiting.pop()] = OPERATIONS[name].exact(*(known[operand] for operand in operands))
-    return known[place]
+            values[waiting.pop()] = OPERATIONS[name].exact(*(values[operand] for operand in operands))
+    return values[place]

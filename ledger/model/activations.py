@@ -39,15 +39,14 @@ def _sigmoid(tape: Tape, name: str, x: Tensor) -> Tensor:
 def _squared_relu(tape: Tape, name: str, x: Tensor) -> Tensor:
     """max(x, 0)^2 (So et al. 2021, arXiv 2109.08668), two operators in every framework."""
     positive = _relu(tape, f"{name}.relu", x)
-    return tape.pointwise(name, _wide(tape, positive), saves=[_wide(tape, positive)], scratch=2)
+    return tape.pointwise(name, _widen(tape, positive), saves=[_widen(tape, positive)], scratch=2)
 
 
 def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     """0.5 x (1 + tanh(c (x + 0.044715 x^3))), one kernel for each operator."""
     half = tape.pointwise(f"{name}.half", x)
-    cube = tape.pointwise(
-        f"{name}.cube", _wide(tape, x), saves=[_wide(tape, x)], scratch=2
-    )  # x^2, and three times that
+    # The scratch of the cube is x^2, and three times that.
+    cube = tape.pointwise(f"{name}.cube", _widen(tape, x), saves=[_widen(tape, x)], scratch=2)
     scaled = tape.pointwise(f"{name}.scale_cube", cube)
     inner = tape.pointwise(f"{name}.inner", x, scaled, add=True)
     scaled = tape.pointwise(f"{name}.scale_inner", inner)
@@ -72,8 +71,8 @@ def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(f"{name}.product", x, sigmoid, saves=[x, sigmoid])
 
 
-def _wide(tape: Tape, x: Tensor) -> Tensor:
-    """Under autocast, powers run in fp32."""
+def _widen(tape: Tape, x: Tensor) -> Tensor:
+    """A tensor as powers read it: in fp32 under autocast."""
     return tape.cast(x, "fp32", keep=True) if tape.precision.autocast else x
 
 
@@ -89,7 +88,7 @@ ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
 }
 
 
-# --- Dropout as a kernel of its own ---
+# --- dropout ---
 
 
 def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention itself: what each kernel computes, reads and saves, by how scores are kept."""
+"""The core of attention: what each kernel computes, reads and saves, by how scores are kept."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def biased(tape: Tape, scores: Tensor) -> Tensor:
     if of == CROSS:
         zeros = Tensor(f"{of}/bias.table", scores.named("heads", "seq", "key"), scores.dtype, "table")
         return tape.pointwise(f"{of}/bias", scores, zeros, add=True)
-    return tape.pointwise(f"{of}/bias", scores, tape.side.bias or _looked_up(tape, scores), add=True)
+    return tape.pointwise(f"{of}/bias", scores, tape.side.bias or _distance_bias(tape, scores), add=True)
 
 
-def _looked_up(tape: Tape, scores: Tensor) -> Tensor:
+def _distance_bias(tape: Tape, scores: Tensor) -> Tensor:
     """A number of each head for each pair of tokens (heads seq key), by the bucket that their distance falls into."""
     heads, seq, key = scores.named("heads", "seq", "key")
     name = tape.side.named(str(TABLE))
     buckets = Tensor(f"{name}.index", (seq, key), "int64", "index")
     table = tape.weight(TABLE, "relative_buckets heads")
-    found = tape.activation(name, (seq, key, heads), table.dtype)
-    found = tape.record(Lookup(name, EMBEDDING, (buckets, table), (found,), (buckets,)))
-    first = replace(found, dims=(heads, seq, key))
+    bias = tape.activation(name, (seq, key, heads), table.dtype)
+    bias = tape.record(Lookup(name, EMBEDDING, (buckets, table), (bias,), (buckets,)))
+    first = replace(bias, dims=(heads, seq, key))
     return shared(tape, first, symbol("layers", tape.suffix))
 
 
-# --- Attention sinks ---
+# --- attention sinks ---
 
 
 def sinks(tape: Tape) -> Tensor:
-    """The logits, one a head."""
+    """The logits of the sinks, one for each head (heads)."""
     return tape.weight(Parameter(Module("attention", "sinks"), kind=""), "heads")
 
 
@@ -71,11 +71,11 @@ def shares_beside_sinks(tape: Tape, scores: Tensor) -> Tensor:
     largest = tape.pointwise("attention/largest", joint, dims=tuple(rows), kernel=REDUCTION, extras=[place])
     shifted = tape.pointwise("attention/shift", joint, largest, add=True)
     shares = tape.pointwise("attention/softmax", shifted, kernel=SOFTMAX, flops=5, saves=["out"])
-    (rest,) = tape.taken(shares, {"attention/shares": scores.dims})
-    return rest
+    (shares_of_keys,) = tape.taken(shares, {"attention/shares": scores.dims})
+    return shares_of_keys
 
 
-# --- Attention in one kernel each way ---
+# --- fused attention ---
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FusedAttention(Operation):
     packed: bool = False
 
     def spent(self) -> sympy.Expr:
-        """What the busiest device runs, for which the others wait."""
+        """FLOPs of the busiest device, for which the others wait."""
         return product(self.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
@@ -103,11 +103,11 @@ class FusedAttention(Operation):
         return total(part.useful() for part in self.parts)
 
     def masked(self) -> sympy.Expr:
-        """Nothing where masked blocks are skipped."""
+        """FLOPs on scores that the mask throws away; none where masked blocks are skipped."""
         return ZERO if self.skips else total(part.masked() for part in self.parts)
 
     def counted(self) -> sympy.Expr:
-        """Both contractions over the full square."""
+        """FLOPs of both contractions over the full square of scores."""
         return total(part.counted() for part in self.parts)
 
     def shape(self) -> Matmul:
@@ -118,7 +118,7 @@ class FusedAttention(Operation):
         return replace(square, batch=square.batch * square.m / square.n, m=square.n)
 
     def gradients(self) -> tuple[Operation, ...]:
-        """One kernel of five contractions."""
+        """One kernel of five contractions, which gives the gradients of queries, keys and values."""
         reads = (*self.saves, self.output.gradient)
         writes = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         name = f"{self.name}.gradient"
@@ -132,7 +132,7 @@ class AttentionBackward(Operation):
     of: FusedAttention = field(kw_only=True)
 
     def spent(self) -> sympy.Expr:
-        """What the busiest device runs."""
+        """FLOPs of the busiest device, for which the others wait."""
         return product(self.of.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
@@ -144,13 +144,11 @@ class AttentionBackward(Operation):
         return self.of.parts[0].useful()
 
     def masked(self) -> sympy.Expr:
-        """Nothing where masked blocks are skipped."""
-        if self.of.skips:
-            return ZERO
-        return total((product(2, self.of.masked()), self.of.parts[0].masked()))
+        """FLOPs on scores that the mask throws away, in five contractions; none where masked blocks are skipped."""
+        return ZERO if self.of.skips else total((product(2, self.of.masked()), self.of.parts[0].masked()))
 
     def counted(self) -> sympy.Expr:
-        """Five contractions over the full square."""
+        """FLOPs of five contractions over the full square of scores."""
         return total((product(2, self.of.counted()), self.of.parts[0].counted()))
 
     def shape(self) -> Matmul:
@@ -158,7 +156,7 @@ class AttentionBackward(Operation):
         return self.of.shape()
 
 
-# --- Attention around a ring ---
+# --- attention around a ring ---
 
 AXIS = "context"
 
@@ -170,7 +168,7 @@ class Pass(Collective):
     rounds: sympy.Expr = ONE
 
     def payload(self) -> sympy.Expr:
-        """What one round sends."""
+        """Bytes that one round sends."""
         return total(tensor.bytes() for tensor in self.inputs)
 
 
@@ -186,22 +184,22 @@ class RingAttention(FusedAttention):
 
     def gradients(self) -> tuple[Operation, ...]:
         """Blocks come by again, each with the sums of its gradients so far."""
-        wanted = self.inputs[:3]
-        blocks = _passed(self.inputs[1:3], "again")
-        parts = tuple(replace(tensor.gradient, name=f"{tensor.name}.gradient.block") for tensor in wanted)
+        operands = self.inputs[:3]
+        blocks = _tensors_from_before(self.inputs[1:3], "again")
+        parts = tuple(replace(tensor.gradient, name=f"{tensor.name}.gradient.block") for tensor in operands)
         sums = tuple(replace(part, name=f"{part.name}.sum", dtype="fp32") for part in parts)
-        home = _passed(sums[1:], "home")
+        home = _tensors_from_before(sums[1:], "home")
         (attention,) = super().gradients()
         if not isinstance(attention, AttentionBackward):
             raise TypeError(f"{attention.name} is no backward of attention")
         reads = (*attention.inputs, self.merged, *blocks)
         return (
-            _pass(f"{self.name}.again", self.inputs[1:3], blocks, symbol(AXIS) - 1),
+            _send_on(f"{self.name}.again", self.inputs[1:3], blocks, symbol(AXIS) - 1),
             RingBackward(attention.name, attention.kernel, reads, parts, of=self, blocks=blocks),
             Accumulation(f"{self.name}.accumulate", ELEMENTWISE, (*parts, *sums), sums),
-            _pass(f"{self.name}.return", sums[1:], home, symbol(AXIS)),
+            _send_on(f"{self.name}.return", sums[1:], home, symbol(AXIS)),
             Pointwise(
-                f"{self.name}.gradient.cast", CAST, (sums[0], *home), tuple(tensor.gradient for tensor in wanted)
+                f"{self.name}.gradient.cast", CAST, (sums[0], *home), tuple(tensor.gradient for tensor in operands)
             ),
         )
 
@@ -232,37 +230,37 @@ class Merge(Addition):
     """Results of blocks, put together by the sums of their rows: an fp32 result is read and written for each."""
 
     def traffic(self) -> sympy.Expr:
-        """For all blocks but the first."""
+        """Bytes, for each block but the first: its result read, an fp32 result read and written."""
         block = self.inputs[0]
         return product(self.pieces, total((block.bytes(), product(8, block.elements()))))
 
     def vector(self) -> sympy.Expr:
-        """For all blocks but the first."""
+        """FLOPs of the merge, for each block but the first."""
         return product(self.pieces, super().vector())
 
 
 def around(tape: Tape, attention: FusedAttention) -> Tensor:
     """The kernel's result over the whole sequence, from keys and values of which every device has a block."""
-    blocks = _passed(attention.inputs[1:3], "passed")
-    tape.record(_pass(f"{attention.name}.pass", attention.inputs[1:3], blocks, symbol(AXIS) - 1))
+    blocks = _tensors_from_before(attention.inputs[1:3], "passed")
+    tape.record(_send_on(f"{attention.name}.pass", attention.inputs[1:3], blocks, symbol(AXIS) - 1))
     out, *extras = attention.outputs
     part = replace(out, name=f"{out.name}.block")
     saves = tuple(tensor for tensor in attention.saves if tensor != out)
-    given = {name: getattr(attention, name) for name in ("parts", "skips", "density", "slowest")}
+    options = {name: getattr(attention, name) for name in ("parts", "skips", "density", "slowest")}
     inputs, outputs = (*attention.inputs, *blocks), (part, *extras)
-    ring = RingAttention(attention.name, attention.kernel, inputs, outputs, saves, **given, merged=out)
+    ring = RingAttention(attention.name, attention.kernel, inputs, outputs, saves, **options, merged=out)
     tape.repeated(symbol(AXIS)).record(ring)
     merge = Merge(f"{attention.name}.merge", ELEMENTWISE, (part,), (out,), (out,), flops=6)
     return tape.repeated(symbol(AXIS) - 1).record(merge)
 
 
-def _passed(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
-    """What arrives from the device before."""
+def _tensors_from_before(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
+    """The tensors that arrive from the device before."""
     return tuple(replace(t, name=f"{t.name}.{how}", role="statistic", view_of="") for t in tensors)
 
 
-def _pass(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> Pass:
-    """No gradient flows along: what is sent are bytes."""
+def _send_on(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> Pass:
+    """The transfer of tensors to the next device: no gradient flows along, what is sent are bytes."""
     sent = tuple(replace(tensor, role="statistic") for tensor in tensors)
     return Pass(name, KernelClass("send"), sent, got, collective="send", axis=AXIS, rounds=rounds)
 
@@ -280,7 +278,7 @@ def context_einsum(value: Tensor) -> str:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """What sets one fused attention kernel apart from the others."""
+    """The properties by which fused attention kernels differ."""
 
     repeats: bool  # needs keys and values repeated for every query head
     skips: bool  # leaves out masked blocks
@@ -298,9 +296,9 @@ def density(tape: Tape, spec: Attention) -> sympy.Expr:
         return (symbol("document", tape.suffix) + 1) / (2 * symbol("seq"))
     seq, window, chunk = symbol("seq"), symbol("window", tape.suffix), symbol("chunk", tape.suffix)
     if spec.chunk is not None:
-        whole = CeilDiv(seq + 1, chunk) - 1
-        rest = seq - whole * chunk
-        return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / (2 * seq**2)
+        full_chunks = CeilDiv(seq + 1, chunk) - 1
+        remainder = seq - full_chunks * chunk
+        return (full_chunks * chunk * (chunk + 1) + remainder * (remainder + 1)) / (2 * seq**2)
     if spec.window is None:
         return (seq + 1) / (2 * seq)
     return window * (2 * seq - window + 1) / (2 * seq**2)
@@ -314,30 +312,32 @@ def slowest(tape: Tape, query: Tensor) -> sympy.Expr:
     return (seq * (2 * parts - 1) / parts + 1) / (seq + 1)
 
 
-def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
+def _core_products(
+    tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
+) -> tuple[Contraction, Contraction]:
     """The two contractions inside a fused kernel, over the heads of the query; of packed documents each has its own."""
     batch, seq, heads, _ = query.dims
     seen = key.dims[1].symbol
-    own = symbol("document", tape.suffix) if tape.packed else seen
-    keys = Dim("key", own)
+    document = symbol("document", tape.suffix) if tape.packed else seen
+    keys = Dim("key", document)
     scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
     wide = [Tensor(t.name, (batch, keys, heads, t.dims[-1]), t.dtype, split=query.split) for t in (key, value)]
     result = Tensor("context", (batch, seq, heads, value.dims[-1]), query.dtype, split=query.split)
-    share = density(tape, spec) * (seen / own)
+    share = density(tape, spec) * (seen / document)
     return (
         Contraction("scores", NO_KERNEL, (query, wide[0]), (scores,), einsum=SCORES, density=share),
         Contraction("context", NO_KERNEL, (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
     )
 
 
-def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]:
+def _fused_core(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]:
     def core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
         """Query, key, value, result and the log of each row's sum are saved; scores never leave the chip."""
         query, key, value = (tape.cast(t, tape.matmul_result) for t in (query, key, value))
         if spec.scaled == "queries":
-            query, key, value = (_copied(tape, t) for t in (query, key, value))
+            query, key, value = (_copy(tape, t) for t in (query, key, value))
         if kernel.repeats:
-            key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
+            key, value = _repeat_heads(tape, key, spec), _repeat_heads(tape, value, spec)
         name = f"{tape.side.attention}/core"
         width = value.dims[-1]
         padded = kernel.pads and width != query.dims[-1]
@@ -358,7 +358,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
             (query, key, value, *((sinks(tape),) if spec.sinks else ())),
             (out, *extras),
             (query, key, value, out, *extras),
-            parts=_parts(tape, query, key, value, spec),
+            parts=_core_products(tape, query, key, value, spec),
             skips=kernel.skips,
             slowest=slowest(tape, query) if kernel.skips and not spec.bidirectional else ONE,
             packed=tape.packed,
@@ -367,12 +367,15 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         out = around(tape, attention) if ringing else tape.record(attention)
         if padded:
             return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel=COPY)
-        return _copied(tape, out) if (kernel.follows and spec.joined) or (ringing and _joined(tape)) else out
+        # On all devices of a balanced ring but the last, DTensor joins results of half the queries with the others,
+        # which leaves heads before the sequence (torch.distributed.tensor.experimental, `_partial_update`).
+        joins_halves = ringing and tape.dtensor and tape.layout.balanced
+        return _copy(tape, out) if (kernel.follows and spec.joined) or joins_halves else out
 
     return core
 
 
-def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+def _repeat_heads(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     """Keys or values copied once for each query head that shares them."""
     if spec.heads == spec.kv_heads:
         return x
@@ -383,12 +386,10 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     return tape.pointwise(wide.name, x, like=wide, kernel=COPY)  # its gradient sums over the heads that share
 
 
-def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+def _eager_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
-    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
-    )
+    query, key, value = _contiguous_operands(tape, (query, key, value), spec, tape.matmul_result)
+    scores = _scores(tape, query, key, spec, tape.matmul_result)
     scores = tape.pointwise(f"{tape.side.attention}/scale", scores)
     if spec.relative_buckets:
         scores = biased(tape, scores)
@@ -396,7 +397,7 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
         capped = tape.pointwise(f"{tape.side.attention}/softcap.divide", scores)
         tanh = tape.pointwise(f"{tape.side.attention}/softcap.tanh", capped, flops=6, saves=["out"])
         scores = tape.pointwise(f"{tape.side.attention}/softcap.multiply", tanh)
-    scores = _masked(tape, scores) if spec.masked or not spec.bidirectional else scores
+    scores = _mask_scores(tape, scores) if spec.masked or not spec.bidirectional else scores
     if spec.sinks:
         return _context(tape, tape.cast(shares_beside_sinks(tape, scores), tape.matmul_result), value, spec)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
@@ -409,32 +410,33 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     return _context(tape, shares, value, spec)
 
 
-def _masked(tape: Tape, scores: Tensor) -> Tensor:
-    """Scores with one mask for all layers, which a checkpoint holds as any other input."""
+def _scores(tape: Tape, query: Tensor, key: Tensor, spec: Attention, dtype: str) -> Tensor:
+    module = Module(tape.side.attention, "scores")
+    return tape.contract(module, SCORES, query, key, density=density(tape, spec), dtype=dtype)
+
+
+def _mask_scores(tape: Tape, scores: Tensor) -> Tensor:
+    """Scores with the one mask of all layers added, which a checkpoint holds as any other input."""
     square, name = scores.named("batch", "seq", "key"), f"{tape.side.named(tape.side.attention)}/mask.table"
     mask = Tensor(name, square, tape.matmul_result, "table", tape.layout.inputs)
     return tape.pointwise(f"{tape.side.attention}/mask", scores, mask, dtype=scores.dtype, add=True)
 
 
-def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+def _math_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """SDPA's fallback: everything in fp32, the scale taken into query and key (aten attention.cpp)."""
-    query, key, value = _separate(tape, (query, key, value), spec, "fp32")
+    query, key, value = _contiguous_operands(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise(f"{tape.side.attention}/scale_q", query)
     key = tape.pointwise(f"{tape.side.attention}/scale_k", key)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32"
-    )
+    scores = _scores(tape, query, key, spec, "fp32")
     scores = tape.pointwise(f"{tape.side.attention}/mask", scores, add=True)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
 
 
-def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+def _fused_softmax_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
-    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract(
-        Module(tape.side.attention, "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
-    )
+    query, key, value = _contiguous_operands(tape, (query, key, value), spec, tape.matmul_result)
+    scores = _scores(tape, query, key, spec, tape.matmul_result)
     shares = tape.pointwise(f"{tape.side.attention}/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
 
@@ -445,66 +447,54 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
         mask = Tensor(f"{tape.side.attention}/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise(f"{tape.side.attention}/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
     shares = tape.cast(shares, value.dtype)
-    context = tape.contract(
-        Module(tape.side.attention, "context"),
-        context_einsum(value),
-        shares,
-        value,
-        density=density(tape, spec),
-        dtype=shares.dtype,
-    )
+    module, share = Module(tape.side.attention, "context"), density(tape, spec)
+    context = tape.contract(module, context_einsum(value), shares, value, density=share, dtype=shares.dtype)
     return tape.pointwise(f"{tape.side.attention}/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
 
 
-def _separate(
+def _contiguous_operands(
     tape: Tape, operands: tuple[Tensor, Tensor, Tensor], spec: Attention, dtype: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A batched matmul reads contiguous operands: each is copied, or repeated, from its projection."""
     query, key, value = (tape.cast(t, dtype) for t in operands)
     shared = spec.heads != spec.kv_heads
-    query = _copied(tape, query)
-    key, value = (_repeated(tape, t, spec) if shared else _copied(tape, t) for t in (key, value))
+    query = _copy(tape, query)
+    key, value = (_repeat_heads(tape, t, spec) if shared else _copy(tape, t) for t in (key, value))
     return query, _as_keys(key), _as_keys(value)
 
 
-def _joined(tape: Tape) -> bool:
-    """Whether results of half the queries are joined with the others, which leaves heads before the sequence.
-
-    torch.distributed.tensor.experimental, `_partial_update`: on all devices of a balanced ring but the last.
-    """
-    return tape.dtensor and tape.layout.balanced
-
-
-def _copied(tape: Tape, x: Tensor) -> Tensor:
+def _copy(tape: Tape, x: Tensor) -> Tensor:
     return tape.pointwise(f"{x.name}.copy", x, kernel=COPY, add=True)
 
 
 def _as_keys(x: Tensor) -> Tensor:
-    """The sequence dimension of keys and values runs on its own."""
+    """Keys or values whose sequence is a dim of its own (`key`), apart from that of the queries."""
     dims = tuple(Dim("key", d.symbol) if d.name == "seq" else d for d in x.dims)
     return replace(x, dims=dims, view_of=x.storage)
 
 
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
-    "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24, pads=True)),
+    "flash": _fused_core("flash", FusedKernel(repeats=False, skips=True, random_state=24, pads=True)),
     # the same kernel, called with keys and values of every query head (torchtitan's `repeat_kv`)
-    "flash_repeated": _fused("flash", FusedKernel(repeats=True, skips=True, random_state=24, pads=True)),
-    "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "flash_repeated": _fused_core("flash", FusedKernel(repeats=True, skips=True, random_state=24, pads=True)),
+    "flash3": _fused_core("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
     # the same kernel over packed documents (torch.nn.attention.varlen)
-    "varlen": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=16)),
+    "varlen": _fused_core("flash", FusedKernel(repeats=False, skips=True, random_state=16)),
     # FlashAttention-1 in Triton, with keys and values of every head (Dao-AILab/flash-attention, flash_attn_triton.py)
-    "triton": _fused("triton", FusedKernel(repeats=True, skips=True, random_state=0)),
-    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
-    "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
+    "triton": _fused_core("triton", FusedKernel(repeats=True, skips=True, random_state=0)),
+    "efficient": _fused_core(
+        "efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)
+    ),
+    "cudnn": _fused_core("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
     # cuDNN called as Transformer Engine calls it: heads share keys and values in place, nothing is transposed
-    "cudnn_grouped": _fused("cudnn", FusedKernel(repeats=False, skips=True, random_state=16, follows=False)),
-    "math": _math,
-    "eager": _eager,
-    "fused_softmax": _fused_softmax,
+    "cudnn_grouped": _fused_core("cudnn", FusedKernel(repeats=False, skips=True, random_state=16, follows=False)),
+    "math": _math_core,
+    "eager": _eager_core,
+    "fused_softmax": _fused_softmax_core,
 }
 
 
-# --- Results that layers of other units read ---
+# --- results that other units read ---
 
 
 @dataclass(frozen=True)
@@ -513,21 +503,21 @@ class Shared(Operation):
 
     @property
     def runs(self) -> bool:
-        """Nothing runs until backward."""
+        """False: nothing runs until backward."""
         return False
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """The sum is the gradient of the result."""
+        """The gradient of the result is the sum, in its storage."""
         return handed_on(self, *filter(differentiable, self.inputs))
 
     def gradients(self) -> tuple[Operation, ...]:
         """One addition, in place, of the gradient of a layer to the sum of those before."""
-        whole = self.output.gradient
-        part = replace(whole, name=f"{whole.name}.part")
-        return (Pointwise(f"{whole.name}.sum", ELEMENTWISE, (replace(whole, earlier=True), part), (whole,)),)
+        gradient = self.output.gradient
+        part = replace(gradient, name=f"{gradient.name}.part")
+        return (Pointwise(f"{gradient.name}.sum", ELEMENTWISE, (replace(gradient, earlier=True), part), (gradient,)),)
 
 
 def shared(tape: Tape, result: Tensor, readers: sympy.Expr) -> Tensor:
     """The result as so many layers read it, each of which gives a gradient."""
-    given = replace(result, name=f"{result.name}.shared", role=SHARED, view_of=result.storage)
-    return replace(tape, times=readers - ONE).record(Shared(f"{result.name}.shared", COPY, (result,), (given,)))
+    view = replace(result, name=f"{result.name}.shared", role=SHARED, view_of=result.storage)
+    return replace(tape, times=readers - ONE).record(Shared(f"{result.name}.shared", COPY, (result,), (view,)))

@@ -1,4 +1,4 @@
-"""The backward pass of a stretch of operations: their gradients in reverse, and what autograd and the layout add."""
+"""The backward pass of operations: gradients in reverse, what autograd and the layout add; frozen weights; fusion."""
 
 from __future__ import annotations
 
@@ -35,49 +35,55 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
     `joined`: parts of a layer in which weights that multiply one input are one matrix, whose product gives the
     gradient of that input whole.
     """
-    found: list[Operation] = []
-    apart, written = _summed_apart(forward), Counter[str]()
-    whole: set[str] = set()
+    result: list[Operation] = []
+    apart, written = _apart_gradient_counts(forward), Counter[str]()
+    given_inputs: set[str] = set()
     regathered: set[str] = set()
     for operation in reversed(forward):
         if not any(map(differentiable, operation.learned())):
             continue
-        first = len(found)
-        found.extend(_gathered_again(operation, regathered))
-        new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
-        steps = tuple(replace(step, times=operation.times, last_dim=operation.last_dim) for step in new)
+        first = len(result)
+        result.extend(_gather_again(operation, regathered))
+        steps = tuple(
+            replace(step, times=operation.times, last_dim=operation.last_dim)
+            for step in operation.gradients()  # without copies that an operation after this one has needed, and so made
+            if not (isinstance(step, Quantise) and all(written[copy.name] for copy in step.outputs))
+        )
         if (
             is_joined(operation, joined)
             and isinstance(operation, Contraction)
             and operation.learned()[1].role in ("weight", "cast")
         ):
-            steps = tuple(replace(step, joined=True) if _of_input(step, operation, whole) else step for step in steps)
+            steps = tuple(
+                replace(step, joined=True) if _adds_to_input_gradient(step, operation, given_inputs) else step
+                for step in steps
+            )
         if operation.times != ONE:
-            found.extend(each for step in steps for each in _added(step, operation))
-            found[first:] = (_belonging(step, operation) for step in found[first:])
+            result.extend(addition for step in steps for addition in _accumulate(step, operation))
+            result[first:] = (_in_region_of(step, operation) for step in result[first:])
             continue
         for step in steps:
-            numbered = step.outputs if step.joined else tuple(_numbered(t, written, apart) for t in step.outputs)
-            found.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
+            numbered = step.outputs if step.joined else tuple(_number_gradient(t, written, apart) for t in step.outputs)
+            result.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
         for step in steps:  # autograd adds up when all gradients of an operation are there
             if not step.joined:
-                found.extend(_summed(step, written, apart))
-        found.extend(_partial_weights(operation))
-        found[first:] = (_belonging(step, operation) for step in found[first:])
-    return tuple(found)
+                result.extend(_sum_gradients(step, written, apart))
+        result.extend(_sum_partial_gradients(operation))
+        result[first:] = (_in_region_of(step, operation) for step in result[first:])
+    return tuple(result)
 
 
-def _of_input(step: Operation, operation: Contraction, whole: set[str]) -> bool:
+def _adds_to_input_gradient(step: Operation, operation: Contraction, given_inputs: set[str]) -> bool:
     """Whether a product adds to the gradient of an input that another part of the same matrix has given."""
     name = operation.learned()[0].gradient.name
     if step.output.name != name:
         return False
-    given = name in whole
-    whole.add(name)
-    return given
+    is_second = name in given_inputs
+    given_inputs.add(name)
+    return is_second
 
 
-def _belonging(step: Operation, operation: Operation) -> Operation:
+def _in_region_of(step: Operation, operation: Operation) -> Operation:
     """A step of the backward pass in the region of the operation that it is for, and in its block if it is no transfer.
 
     A transfer is in the block that makes what it moves, or what it moves the gradient of.
@@ -86,26 +92,21 @@ def _belonging(step: Operation, operation: Operation) -> Operation:
     return replace(step, block=block, region=operation.region, forward=operation.name)
 
 
-def _made(copies: Quantise, written: Counter[str]) -> bool:
-    """Whether an operation after this one has needed the same copies, and so made them."""
-    return all(written[tensor.name] for tensor in copies.outputs)
-
-
-def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
-    """Where the shard was saved instead of the gathered input, the weight's gradient needs it whole again."""
+def _gather_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
+    """The gather for a weight's gradient of an input of which the shard was saved instead of the gathered tensor."""
     if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.learned()[1]):
         return
-    used, kept = operation.gathered_again, operation.saves[0]
-    if used.split == kept.split or used.name in done:
+    used, shard = operation.gathered_again, operation.saves[0]
+    if used.split == shard.split or used.name in done:
         return
     done.add(used.name)
-    axis = next(axis for dim, axis in kept.split if (dim, axis) not in used.split)
-    again = collective(f"{used.name}.again", "all_gather", axis, kept, used)
+    axis = next(axis for dim, axis in shard.split if (dim, axis) not in used.split)
+    again = collective(f"{used.name}.again", "all_gather", axis, shard, used)
     yield replace(again, purpose=Purpose.GATHERED_AGAIN)
 
 
-def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
-    """How many gradients are summed for each value that tensor-parallel devices use whole, where more than one is.
+def _apart_gradient_counts(forward: Sequence[Operation]) -> Counter[str]:
+    """The number of gradients that are summed for each value that tensor-parallel devices use whole, if several.
 
     Autograd adds in place but for tensor subclasses (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and
     what DTensor gathered is one.
@@ -118,35 +119,35 @@ def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
         and (op.collective, op.axis) == ("all_gather", "tensor")
         and op.output.name in saved
     }
-    wanted = {tensor.gradient.name for op in forward for tensor in op.outputs if tensor.name in shared}
-    written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in wanted)
+    gradients = {tensor.gradient.name for op in forward for tensor in op.outputs if tensor.name in shared}
+    written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in gradients)
     return Counter({name: count for name, count in written.items() if count > 1})
 
 
-def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
-    """What runs again and again adds the gradient of each weight to the sum of those before.
+def _accumulate(step: Operation, operation: Operation) -> Iterator[Operation]:
+    """The steps by which what runs again and again adds the gradient of each weight to the sum of those before.
 
     Autograd adds the second to the first out of place, since that is a view of the product's result.
     """
     weights = {tensor.gradient.name for tensor in operation.inputs if tensor.role == "weight"}
     parts = tuple(replace(t, name=f"{t.name}.part") if t.name in weights else t for t in step.outputs)
     yield replace(step, outputs=parts)
-    for whole, part in zip(step.outputs, parts, strict=True):
-        if whole.name != part.name:
+    for gradient, part in zip(step.outputs, parts, strict=True):
+        if gradient.name != part.name:
             name = f"{step.name}.sum"
-            earlier = replace(whole, name=f"{whole.name}.earlier", earlier=True)
+            earlier = replace(gradient, name=f"{gradient.name}.earlier", earlier=True)
             often = {"times": operation.times, "last_dim": operation.last_dim}
-            yield Pointwise(name, ELEMENTWISE, (earlier, part), (whole,), **often)
+            yield Pointwise(name, ELEMENTWISE, (earlier, part), (gradient,), **often)
 
 
-def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
+def _number_gradient(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
     """A second gradient of the same value is a tensor of its own until it is added."""
     written[tensor.name] += 1
     count = written[tensor.name]
     return tensor if count == 1 and tensor.name not in apart else replace(tensor, name=f"{tensor.name}.{count}")
 
 
-def _summed(step: Operation, written: Counter[str], apart: Counter[str]) -> Iterator[Operation]:
+def _sum_gradients(step: Operation, written: Counter[str], apart: Counter[str]) -> Iterator[Operation]:
     """The sum so far and the gradient that was just written, in place of the first or in a tensor of its own."""
     for tensor in step.outputs:
         count = written[tensor.name]
@@ -160,32 +161,27 @@ def _summed(step: Operation, written: Counter[str], apart: Counter[str]) -> Iter
         yield Pointwise(f"{step.name}.sum", ELEMENTWISE, (before, last), (after,))
 
 
-def _partial_weights(operation: Operation) -> Iterator[Operation]:
+def _sum_partial_gradients(operation: Operation) -> Iterator[Operation]:
     """A weight that is whole on an axis over which its operand is split gets only part of its gradient there.
 
     Over the axes that cut the batch and its tokens, a unit's gradients are summed together, later.
     """
+    if isinstance(operation, Collective):
+        return
     operands = (*operation.inputs, *operation.outputs)
-    axes = sorted({axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split})
+    axes = {axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split}
     for weight in operation.learned():
         if weight.role not in ("weight", "cast") or not differentiable(weight):
             continue
-        held = {axis for _, axis in weight.split}
-        for axis in axes:
-            if axis not in ("data", "context", *held) and _sums_over(operation, weight, axis):
-                part = weight.gradient
+        weight_dims, part = {dim.name for dim in weight.dims}, weight.gradient
+        for axis in sorted(axes - {"data", "context", *(axis for _, axis in weight.split)}):
+            cut = {name for tensor in operands for name, cut_over in tensor.split if cut_over == axis}
+            if cut and not cut & weight_dims:  # the gradient sums over a dim that the axis cuts
                 summed = collective(f"{weight.name}.gradient_sum", "all_reduce", axis, part, part)
                 yield replace(summed, purpose=Purpose.GRADIENT_SUM)
 
 
-def _sums_over(operation: Operation, weight: Tensor, axis: str) -> bool:
-    """Whether the gradient of this weight sums over a dim that the axis cuts."""
-    own = {dim.name for dim in weight.dims}
-    cut = {name for tensor in (*operation.inputs, *operation.outputs) for name, a in tensor.split if a == axis}
-    return not isinstance(operation, Collective) and bool(cut - own) and not bool(cut & own)
-
-
-# --- Weights that are not trained ---
+# --- weights that are not trained ---
 
 
 def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
@@ -193,7 +189,7 @@ def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
 
     def named(weight: Tensor) -> bool:
         inside = (weight.name, weight.parameter.module.component) if weight.parameter else (weight.name,)
-        return any(name in train.names for name in (group, *inside, *(f"{group}/{one}" for one in inside)))
+        return any(name in train.names for name in (group, *inside, *(f"{group}/{part}" for part in inside)))
 
     def adapter(weight: Tensor) -> bool:
         return weight.parameter is not None and weight.parameter.module.adapter
@@ -208,34 +204,34 @@ def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
 
 
 def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
-    """The same operations where some weights, and the values that are still when they enter, have no gradient.
+    """The operations where some weights, and the values that are still when they enter, have no gradient.
 
     A result of such values alone has none either, and what only their gradients would read is not saved.
     """
-    known: set[str] = set()
+    untrained: set[str] = set()
     weights = {tensor for operation in operations for tensor in operation.inputs if tensor.role == "weight"}
     left_out = {weight.name for weight in weights if still(weight)}
-    kept = (op for op in operations if op.towards not in left_out and op.towards not in known)
-    return tuple(_marked(operation, known, still) for operation in kept)
+    trained = (op for op in operations if op.towards not in left_out and op.towards not in untrained)
+    return tuple(_freeze(operation, untrained, still) for operation in trained)
 
 
-def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], bool]) -> Operation:
+def _freeze(operation: Operation, untrained: set[str], still: Callable[[Tensor], bool]) -> Operation:
     def mark(tensor: Tensor) -> Tensor:
-        stays = tensor.frozen or tensor.storage in known or (tensor.role == "weight" and still(tensor))
+        stays = tensor.frozen or tensor.storage in untrained or (tensor.role == "weight" and still(tensor))
         return replace(tensor, frozen=True) if stays else tensor
 
-    operation = _with(operation, tuple(map(mark, operation.inputs)), operation.outputs, operation.saves)
+    operation = _replace_tensors(operation, tuple(map(mark, operation.inputs)), operation.outputs, operation.saves)
     if isinstance(operation, Quantised):
         operation = operation.of(tuple(map(mark, operation.originals)))
-    known |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
+    untrained |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
     if not any(map(differentiable, operation.learned())):
-        known |= {tensor.storage for tensor in operation.outputs}
+        untrained |= {tensor.storage for tensor in operation.outputs}
     saves = tuple(mark(tensor) for tensor in operation.saves)
-    operation = _with(operation, operation.inputs, tuple(map(mark, operation.outputs)), saves)
-    return _with(operation, operation.inputs, operation.outputs, tuple(_needed(operation)))
+    operation = _replace_tensors(operation, operation.inputs, tuple(map(mark, operation.outputs)), saves)
+    return _replace_tensors(operation, operation.inputs, operation.outputs, tuple(_needed_saves(operation)))
 
 
-def _with(
+def _replace_tensors(
     operation: Operation, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], saves: tuple[Tensor, ...]
 ) -> Operation:
     """The operation with these tensors; itself where they are its own, as in a model whose weights are all trained."""
@@ -244,28 +240,27 @@ def _with(
     return replace(operation, inputs=inputs, outputs=outputs, saves=saves)
 
 
-def _needed(operation: Operation) -> Iterator[Tensor]:
-    """What autograd really saves: an operand of a product is kept for the gradient of the other one alone."""
+def _needed_saves(operation: Operation) -> Iterator[Tensor]:
+    """The tensors that autograd saves: an operand of a product is kept for the gradient of the other one alone."""
     if not any(map(differentiable, operation.learned())):
         return
-    others: dict[str, bool] = {}
+    is_needed: dict[str, bool] = {}
     product = isinstance(operation, Pointwise) and operation.kernel == ELEMENTWISE and len(operation.inputs) == 2
     if (isinstance(operation, Contraction) and not isinstance(operation, Convolution)) or product:
         left, right = operation.inputs[:2]
-        others = {left.storage: differentiable(right), right.storage: differentiable(left)}
-        if left.storage == right.storage:
-            others = {}
+        if left.storage != right.storage:
+            is_needed = {left.storage: differentiable(right), right.storage: differentiable(left)}
     if isinstance(operation, Quantised):
-        others = operation.needed()
+        is_needed = operation.needed()
     for place, tensor in enumerate(operation.saves):
         # what a contraction saves first stands for its first operand, be it the shard that this is gathered from
         stands = isinstance(operation, Contraction) and not isinstance(operation, Quantised) and place == 0
         name = operation.inputs[0].storage if stands else tensor.storage
-        if others.get(name, True):
+        if is_needed.get(name, True):
             yield tensor
 
 
-# --- What a compiler of kernels does to a run of elementwise operations ---
+# --- fused elementwise operations ---
 
 # Where a run holds one of these, it is priced like it: reductions set the pace of the kernel they are fused into.
 LEADING = (CROSS_ENTROPY, SOFTMAX, NORM_BACKWARD, NORM_FORWARD, DROPOUT)
@@ -282,33 +277,32 @@ class Fused(Pointwise):
         return total(part.vector() for part in self.parts)
 
 
-def fused(operations: Sequence[Operation], kept: Iterable[Tensor] = ()) -> tuple[Operation, ...]:
+def fused(operations: Sequence[Operation], lasting_tensors: Iterable[Tensor] = ()) -> tuple[Operation, ...]:
     """Consecutive elementwise operations become one; what is `kept`, or used later, is still written."""
-    lasting = {tensor.storage for tensor in kept} | {operations[-1].output.storage} if operations else set()
-    found: list[Operation] = []
-    runs = [tuple(run) for _, run in groupby(operations, key=_fusible)]
+    lasting = {tensor.storage for tensor in lasting_tensors} | {operations[-1].output.storage} if operations else set()
+    result: list[Operation] = []
+    runs = [tuple(run) for _, run in groupby(operations, key=_is_fusible)]
     for index, run in enumerate(runs):
-        if len(run) == 1 or not _fusible(run[0]):
-            found.extend(run)
+        if len(run) == 1 or not _is_fusible(run[0]):
+            result.extend(run)
             continue
         later = {tensor.storage for after in runs[index + 1 :] for op in after for tensor in op.inputs}
-        found.append(_joined(run, lasting | later))
-    return tuple(found)
+        result.append(_fuse_run(run, lasting | later))
+    return tuple(result)
 
 
-def _fusible(operation: Operation) -> bool:
+def _is_fusible(operation: Operation) -> bool:
     return isinstance(operation, Pointwise) and not isinstance(operation, Lookup) and operation.kernel != EMBEDDING
 
 
-def _joined(run: Sequence[Operation], needed: set[str]) -> Fused:
-    made = {tensor.storage: tensor for op in run for tensor in op.outputs}
-    inputs = {t.storage: t for op in run for t in op.inputs if t.storage not in made}
-    outputs = tuple(tensor for name, tensor in made.items() if name in needed) or run[-1].outputs
+def _fuse_run(run: Sequence[Operation], needed: set[str]) -> Fused:
+    written = {tensor.storage: tensor for op in run for tensor in op.outputs}
+    inputs = {t.storage: t for op in run for t in op.inputs if t.storage not in written}
+    outputs = tuple(tensor for name, tensor in written.items() if name in needed) or run[-1].outputs
     kernel = next((kind for kind in LEADING if any(op.kernel == kind for op in run)), ELEMENTWISE)
     saves = {t.storage: t for op in run for t in op.saves}
-    names = {op.name for op in run}
-    name = f"{run[-1].name}.fused" if len(names) > 1 else run[-1].name
     last = run[-1]
+    name = f"{last.name}.fused" if len({op.name for op in run}) > 1 else last.name
     return Fused(
         name,
         kernel,
@@ -322,6 +316,8 @@ def _joined(run: Sequence[Operation], needed: set[str]) -> Fused:
     )
 
 
-def kernels(operations: Sequence[Operation], kept: Iterable[Tensor], *, compiled: bool) -> Iterator[Operation]:
+def kernels(
+    operations: Sequence[Operation], lasting_tensors: Iterable[Tensor], *, compiled: bool
+) -> Iterator[Operation]:
     """The kernels that run: the operations themselves, or what a compiler makes of them."""
-    yield from fused(operations, kept) if compiled else operations
+    yield from fused(operations, lasting_tensors) if compiled else operations

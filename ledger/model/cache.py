@@ -1,4 +1,4 @@
-"""What serving changes of a pass: keys and values wait in a cache, and weights are read as they are stored."""
+"""Products of a pass that serves: keys and values wait in a cache, and weights are read as they are stored."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class StoredProduct(Contraction):
 
 @dataclass(frozen=True)
 class StoredGroups(StoredProduct, Grouped):
-    """The same of groups of rows, each with a matrix of its own."""
+    """A contraction of groups of rows, each with a matrix of its own, that reads its weights as they are stored."""
 
 
 def served(plain: Contraction, cache: Cache) -> Contraction:
     """A product as serving runs it: only experts that a token reaches are read, and what is quantised as it is."""
-    left, weight, *rest = plain.inputs
+    left, weight, *biases = plain.inputs
     kernel = replace(plain.kernel, pass_=DECODE) if cache.decodes else plain.kernel
     if weight.role != "weight":
         return replace(plain, kernel=kernel)
-    inputs = (left, *(reached(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *rest)))
+    inputs = (left, *(reached(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *biases)))
     if not dtypes.is_stored_only(weight.dtype):
         return replace(plain, kernel=kernel, inputs=inputs)
     kind = StoredGroups if isinstance(plain, Grouped) else StoredProduct

@@ -31,7 +31,7 @@ class CachedAttention(FusedAttention):
 
     @property
     def waiting(self) -> tuple[Tensor, ...]:
-        """What it reads of the cache."""
+        """The tensors of the cache that the kernel reads."""
         return tuple(tensor for tensor in self.inputs if tensor.role == BUFFER)
 
 

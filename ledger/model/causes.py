@@ -1,4 +1,4 @@
-"""What causes an amount, as records: the operation, in which unit and block, and what it is there for.
+"""Causes of amounts, as records: the operation, in which unit and block, and what it is there for.
 
 Names of accounts are printed from these records here, and nothing reads them back.
 """
@@ -13,7 +13,7 @@ from ledger.spec.kernel_classes import HOST_LINK, KernelClass
 
 
 class Purpose(Enum):
-    """What an operation is there for, as far as a rule asks."""
+    """The purpose of an operation, as far as a rule asks."""
 
     RESULT = auto()  # what the pass computes
     WEIGHT_GRADIENT = auto()  # the contraction that gives the gradient of a weight
@@ -36,7 +36,7 @@ class Transfer:
     cargo: str
 
     def __str__(self) -> str:
-        """As kernels are listed: `all_gather.tensor`."""
+        """The name in lists of kernels: `all_gather.tensor`."""
         return f"{self.collective}.{self.axis}"
 
 
@@ -48,7 +48,7 @@ class HostTransfer:
     direction: str
 
     def __str__(self) -> str:
-        """As kernels are listed: `host_link.down`."""
+        """The name in lists of kernels: `host_link.down`."""
         return f"host_link.{self.direction}"
 
     @property
@@ -59,7 +59,7 @@ class HostTransfer:
 
 @dataclass(frozen=True)
 class HostWork:
-    """What a host does for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
+    """Work of a host for a device: `update` or `sum` of gradients in its memory, `read` or `write` of its drives."""
 
     of: str
 
@@ -69,7 +69,7 @@ class HostWork:
         return self.of in ("read", "write")
 
     def __str__(self) -> str:
-        """As kernels are listed: `host_memory.update`."""
+        """The name in lists of kernels: `host_memory.update`."""
         return f"{'nvme' if self.drives else 'host_memory'}.{self.of}"
 
     @property
@@ -80,7 +80,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Cause:
-    """What an amount is spent on or held for: `name` is `component/operation` within a `unit` of the model.
+    """The cause of an amount that is spent or held: `name` is `component/operation` within a `unit` of the model.
 
     A unit may also be what belongs to no layer: the `pipeline`, the `optimizer`. `block` is the part of a layer that an
     operation belongs to, attention or mlp, each with the norm before it; `region` its parts that policies can name. Of
@@ -101,7 +101,7 @@ class Cause:
         return f"{self.unit}/{name}" if self.unit else name
 
 
-# --- Modules and their parameters, as frameworks name them ---
+# --- modules and their parameters, as frameworks name them ---
 
 WEIGHT, BIAS = "weight", "bias"
 
@@ -119,7 +119,7 @@ class Module:
     adapter: bool = False
 
     def __str__(self) -> str:
-        """As operations, targets of adapters and rules of optimizers name it."""
+        """The name in operations, targets of adapters and rules of optimizers."""
         return f"{self.component}/{self.name}"
 
 
@@ -135,14 +135,12 @@ class Parameter:
     elementwise: bool = False
 
     def __str__(self) -> str:
-        """As state dictionaries name it: `attention/q.weight`."""
+        """The name in state dictionaries: `attention/q.weight`."""
         return f"{self.module}.{self.kind}" if self.kind else str(self.module)
 
 
-INPUT, BRIDGE, OUTPUT, LOSS = "input", "bridge", "output", "loss"  # the units that are not layers
+# --- units that are not layers ---
 
-
+INPUT, BRIDGE, OUTPUT, LOSS = "input", "bridge", "output", "loss"
 ENDS = (INPUT, BRIDGE, OUTPUT, LOSS)  # the ends of a model, or of its encoder and its decoder
-
-
 ROOT = "root"  # the weights of these units, which move together

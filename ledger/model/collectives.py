@@ -42,12 +42,12 @@ class Collective(Operation):
 
     @property
     def transfer(self) -> Transfer:
-        """What is sent: activations, by the axis."""
+        """The transfer that this is: of activations, by the axis."""
         return Transfer(self.collective, self.axis, cargo=self.axis)
 
     @property
     def runs(self) -> bool:
-        """A mark is no transfer."""
+        """Whether anything is sent: a mark is no transfer."""
         return self.collective != "none"
 
     def payload(self) -> sympy.Expr:
@@ -61,7 +61,7 @@ class Collective(Operation):
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
 
     def passing(self) -> tuple[Tensor, ...]:
-        """The copy of the whole."""
+        """The copy of the whole tensor, where there is one."""
         return self.outputs[1:] if self.copied else ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
@@ -83,8 +83,8 @@ def collective(  # noqa: PLR0913 - the arguments are the facts of one transfer
     name: str, kind: str, axis: str, source: Tensor, result: Tensor, *, copied: bool = False
 ) -> Collective:
     """A transfer of one tensor, with the copy of the whole where there is one, in the block that makes the tensor."""
-    whole = result if kind == "all_gather" else source
-    copy = (replace(whole, name=f"{name}.copy", view_of=""),) if copied else ()
+    tensor = result if kind == "all_gather" else source
+    copy = (replace(tensor, name=f"{name}.copy", view_of=""),) if copied else ()
     outputs, kernel = (result, *copy), KernelClass(kind)
     return Collective(name, kernel, (source,), outputs, block=source.block, collective=kind, axis=axis, copied=copied)
 
@@ -94,7 +94,7 @@ def executed(operations: Iterable[Operation]) -> Iterator[Operation]:
     return (operation for operation in operations if operation.runs)
 
 
-# --- What a transfer of a sequence brings along where the sequence is not the outermost dim in memory ---
+# --- copies beside transfers of a sequence that is not the outermost dim in memory ---
 
 
 def along(moved: Collective, operations: Sequence[Operation], unit: str, plan: Plan) -> Iterator[Operation]:
@@ -107,15 +107,15 @@ def along(moved: Collective, operations: Sequence[Operation], unit: str, plan: P
     if not moved.copied:
         return
     gathers = moved.collective == "all_gather"
-    whole = moved.output if gathers else moved.inputs[0]
+    tensor = moved.output if gathers else moved.inputs[0]
     if plan.stack.overlap.tensor == "matmul" and not quantised_between(moved.collective, unit, plan):
         if not gathers:
-            yield Pointwise(f"{moved.name}.sum", REDUCTION, (whole,), moved.outputs[:1])
+            yield Pointwise(f"{moved.name}.sum", REDUCTION, (tensor,), moved.outputs[:1])
         return
-    writers = [step for step in operations if whole.storage in {made.storage for made in step.outputs}]
+    writers = [step for step in operations if tensor.storage in {output.storage for output in step.outputs}]
     compiled = plan.stack.compiled and unit not in ENDS
     if gathers or not compiled or not any(isinstance(step, Pointwise) for step in writers):
-        yield Pointwise(f"{moved.name}.copy", COPY, (whole,), moved.passing())
+        yield Pointwise(f"{moved.name}.copy", COPY, (tensor,), moved.passing())
 
 
 def quantised_between(collective: str, unit: str, plan: Plan) -> bool:

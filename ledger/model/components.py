@@ -31,8 +31,6 @@ from ledger.spec.plan import MLP, Group, Model
 TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
 TYPES = Module("embedding", "types")
 
-# --- the layer ----------------------------------------------------------------------------------
-
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both.
@@ -43,60 +41,52 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
         return custom(tape, x, group.block, "block")
     mixing, feeding = tape.of_block("attention"), tape.of_block("mlp")
     if group.residual == "parallel":
-        normed = _normed(mixing, "attention_norm", x, model)
+        normed = _norm_stream(mixing, "attention_norm", x, model)
         inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
-        normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm", x, model)
+        normed = normed if group.norms == "shared" else _norm_stream(feeding, "mlp_norm", x, model)
         outer = mlp(feeding.inside("mlp"), normed, group.mlp)
         dropped = [_update(tape, part, y, model) for part, y in (("mlp", outer), ("attention", inner))]
         both = _add(tape.inside(UPDATE), "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     before = group.norms not in ("post", "residual")
-    normed = _normed(mixing, "attention_norm", x, model) if before else x
+    normed = _norm_stream(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
-    x = _joined(mixing, "attention", (x, inner), group, model)
-    x = _crossed(mixing, x, group, model) if group.cross_attention else x
+    x = _add_part(mixing, "attention", (x, inner), group, model)
+    if group.cross_attention:
+        normed = _norm_stream(mixing, f"{CROSS}_norm", x, model)
+        x = _add_part(mixing, CROSS, (x, crossed(mixing.inside("attention"), normed, group.crossing)), group, model)
     if group.mlp.kind == "none":
         return x
     inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
-    normed = _normed(inside, "mlp_norm", x, model) if before else x  # of one function with the product that reads it
+    # The norm is in one function with the product that reads it.
+    normed = _norm_stream(inside, "mlp_norm", x, model) if before else x
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
-    return _joined(feeding, "mlp", (x, outer), group, model)
+    return _add_part(feeding, "mlp", (x, outer), group, model)
 
 
-def _crossed(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
-    """Attention to what an encoder gives, normed before and added as that of the layer to itself is."""
-    normed = _normed(tape, f"{CROSS}_norm", x, model)
-    inner = crossed(tape.inside("attention"), normed, group.crossing)
-    return _joined(tape, CROSS, (x, inner), group, model)
-
-
-def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
-    """A stream that is wider than the model is read in the dtype of the norm's weight."""
+def _norm_stream(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
+    """The stream, normed; one that is wider than the model is read in the dtype of the norm's weight."""
     inner, module = tape.inside("norm"), Module(component, "norm", of_layer=True)
     if model.residual_dtype == "fp32":
         x = inner.cast(x, inner.weight(Parameter(module, elementwise=True), "d_model").dtype)
     return norm(inner, module, x, model.norm)
 
 
-def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
-    joined = _added(tape, part, parts, group, model)
-    return _normed(tape, f"{part}_norm", joined, model) if group.norms == "residual" else joined
+def _add_part(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
+    joined = _add_update(tape, part, parts, group, model)
+    return _norm_stream(tape, f"{part}_norm", joined, model) if group.norms == "residual" else joined
 
 
-def _added(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
+def _add_update(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
     x, update = parts
     if group.norms in ("sandwich", "post"):
-        update = _normed(tape, f"{part}_post_norm", update, model)
-    if model.residual_dropout and tape.kernels.residual == "fused":
-        return _fused_residual(tape, f"{part}_residual/add", x, update)
-    return _add(tape, f"{part}_residual/add", x, _update(tape, part, update, model))
-
-
-def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
-    """Dropout of the update and its addition in one kernel, which saves the mask."""
-    mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
-    result = tape.activation(name, x.dims, x.dtype, x.split)
-    return tape.record(DroppedAddition(name, DROPOUT, (x, update), (result, mask), (mask,), flops=3))
+        update = _norm_stream(tape, f"{part}_post_norm", update, model)
+    name = f"{part}_residual/add"
+    if model.residual_dropout and tape.kernels.residual == "fused":  # one kernel, which saves the mask
+        mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
+        result = tape.activation(name, x.dims, x.dtype, x.split)
+        return tape.record(DroppedAddition(name, DROPOUT, (x, update), (result, mask), (mask,), flops=3))
+    return _add(tape, name, x, _update(tape, part, update, model))
 
 
 def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
@@ -104,19 +94,19 @@ def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
-    """What a part gives, dropped out and multiplied where the model does so."""
+    """The result of a part of a layer, dropped out and multiplied where the model does so."""
     x = dropout(tape, f"{part}_residual/dropout", x) if model.residual_dropout else x
     return tape.inside(UPDATE).pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
-# --- both ends ----------------------------------------------------------------------------------
+# --- both ends of a model ---
 
 
 def token_rows(tape: Tape) -> Tensor:
     """The rows of the tokens (batch seq d_model)."""
     name = tape.side.named(str(TOKENS))
     tokens = Tensor(f"{name}.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
-    return _looked_up(tape, name, tokens, tape.weight(TOKENS, "vocab d_model"))
+    return _rows_of_table(tape, name, tokens, tape.weight(TOKENS, "vocab d_model"))
 
 
 def embedding(tape: Tape, model: Model) -> Tensor:
@@ -127,46 +117,42 @@ def embedding(tape: Tape, model: Model) -> Tensor:
     """
     if model.stem:
         return images.stemmed(tape, model.stem)
-    x = _entering(tape, model)
+    if model.sound and tape.side.is_source:
+        x = heard(tape)
+    else:
+        x = images.placed(tape, model) if model.image else _token_stream(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
     x = dropout(tape, f"{tape.side.named('embedding')}/dropout", x) if model.embedding_dropout else x
     return tape.cast(x, "fp32") if model.residual_dtype == "fp32" else x
 
 
-def _entering(tape: Tape, model: Model) -> Tensor:
-    if model.sound and tape.side.is_source:
-        return heard(tape)
-    return images.placed(tape, model) if model.image else _of_tokens(tape, model)
-
-
-def _of_tokens(tape: Tape, model: Model) -> Tensor:
+def _token_stream(tape: Tape, model: Model) -> Tensor:
     x = token_rows(tape)
     if model.scale_embedding:
-        factor = Tensor(
-            f"{tape.side.named('embedding')}/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic"
-        )
-        x = tape.pointwise(f"{tape.side.named('embedding')}/scale", x, factor, saves=[factor])
+        name = f"{tape.side.named('embedding')}/scale"
+        factor = Tensor(f"{name}.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
+        x = tape.pointwise(name, x, factor, saves=[factor])
     if model.embedding_multiplier:
         x = tape.pointwise("embedding/multiplier", x)
     if model.token_types:
         kinds = Tensor("embedding/types.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
         table = tape.weight(TYPES, "token_types d_model")
-        x = _add(tape, "embedding/add_types", x, _looked_up(tape, str(TYPES), kinds, table))
+        x = _add(tape, "embedding/add_types", x, _rows_of_table(tape, str(TYPES), kinds, table))
     if model.learned_positions:
         of = "batch seq" if model.positions_each else "seq"
         places = Tensor("embedding/positions.index", tape.dims(of), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
-        x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
+        x = _add(tape, "embedding/add", x, _rows_of_table(tape, str(POSITIONS), places, table))
     return x
 
 
-def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
+def _rows_of_table(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
     rows, width = table.dims
     dtype = table.dtype if dtypes.size(table.dtype) >= 2 else tape.precision.activations  # rows are brought back
     result = tape.activation(name, (*index.dims, width), dtype, index.split)
-    whole = tape.keeps_gathered and tape.stack.embedding == "all_rows"
-    kind = WholeLookup if table.split and whole else Lookup
+    all_rows = tape.keeps_gathered and tape.stack.embedding == "all_rows"
+    kind = WholeLookup if table.split and all_rows else Lookup
     result = tape.record(kind(name, EMBEDDING, (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
         result = moves.reduce_to_stream(tape, result, axis)
@@ -185,7 +171,7 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 
 def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
-    """What the head multiplies: the stream after the final norm and the transform, where the model has them."""
+    """The input of the head: the stream after the final norm and the transform, where the model has them."""
     x = final_norm(tape, x, model) if model.norm.final else x
     x = dropout(tape, "final_norm/dropout", x) if model.norm.final_dropout else x
     x = tape.pointwise("head/scale_input", x) if model.head_input_scale else x
@@ -199,14 +185,14 @@ def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 
 def encoded(tape: Tape, x: Tensor, model: Model, readers: sympy.Expr) -> Tensor:
-    """What an encoder gives to so many layers: its stream after a norm, and what is dropped out of that."""
+    """The result of an encoder for so many layers: its stream after a norm, and after dropout."""
     x = norm(tape, Module("encoder_norm", "norm"), x, model.norm) if model.norm.final else x
     x = dropout(tape, "encoder_norm/dropout", x) if model.norm.final_dropout else x
     return shared(tape, x, readers)
 
 
 def table_of(model: Model) -> Module:
-    """Whose weight the head multiplies with: its own, or the embedding's."""
+    """The module whose weight the head multiplies with: the head, or the embedding."""
     return TOKENS if model.tied else LOGITS
 
 
@@ -219,15 +205,15 @@ def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The output head over normed hidden states (batch seq d_model)."""
     weight = tape.weight(table_of(model), "vocab d_model")
     bias = tape.weight(Parameter(LOGITS, BIAS), "vocab") if model.head_bias else None
-    found = tape.contract(LOGITS, "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
+    scores = tape.contract(LOGITS, "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
     if model.head_softcap:
-        scaled = tape.pointwise("head/softcap.divide", found)
+        scaled = tape.pointwise("head/softcap.divide", scores)
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
-        found = tape.pointwise("head/softcap.multiply", tanh)
-    return tape.pointwise("head/scale", found) if model.head_scale else found
+        scores = tape.pointwise("head/softcap.multiply", tanh)
+    return tape.pointwise("head/scale", scores) if model.head_scale else scores
 
 
-# --- The feed-forward part of a layer, of the kinds a model can name ---
+# --- the feed-forward part of a layer ---
 
 
 def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
@@ -235,47 +221,46 @@ def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     return MLPS[spec.kind](tape, x, spec)
 
 
-def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    up = _into(tape, x, "up", spec)
+def _plain_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    up = _project_up(tape, x, "up", spec)
     inner = tape.inside("activation")
-    return _out_of(tape, dropped(inner, activation(inner, "mlp/activation", up, spec.activation), spec), spec)
+    return _project_down(tape, dropped(inner, activation(inner, "mlp/activation", up, spec.activation), spec), spec)
 
 
-def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+def _gated_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    inner = tape.inside("activation")
     if spec.fused_gate_up:
         einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
         joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
-        return _out_of(tape, dropped(tape.inside("activation"), activated(tape, joint, spec), spec), spec)
-    gate = _into(tape, x, "gate", spec)
-    inner = tape.inside("activation")
-    if tape.kernels.activation == "fused_gated":
-        up = _into(tape, x, "up", spec)
+        product = activated(tape, joint, spec)
+    elif tape.kernels.activation == "fused_gated":
+        gate, up = _project_up(tape, x, "gate", spec), _project_up(tape, x, "up", spec)
         product = inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
-        return _out_of(tape, dropped(inner, product, spec), spec)
-    active = activation(inner, "mlp/activation", gate, spec.activation)
-    up = _into(tape, x, "up", spec)  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
-    product = inner.pointwise("mlp/product", active, up, saves=[active, up])
-    return _out_of(tape, dropped(inner, product, spec), spec)
+    else:  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
+        active = activation(inner, "mlp/activation", _project_up(tape, x, "gate", spec), spec.activation)
+        up = _project_up(tape, x, "up", spec)
+        product = inner.pointwise("mlp/product", active, up, saves=[active, up])
+    return _project_down(tape, dropped(inner, product, spec), spec)
 
 
 def dropped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    """What the last projection reads, dropped out where the model does so."""
+    """The input of the last projection, dropped out where the model does so."""
     return dropout(tape, "mlp/dropout", x) if spec.dropout else x
 
 
-def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:
+def _project_up(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:
     einsum = "batch seq d_model, d_ff d_model -> batch seq d_ff"
     return tape.linear(Module("mlp", name), einsum, x, bias=spec.bias)
 
 
-def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+def _project_down(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     einsum = "batch seq d_ff, d_model d_ff -> batch seq d_model"
     return tape.linear(Module("mlp", "down"), einsum, x, bias=spec.bias)
 
 
 MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {
-    "plain": _plain,
-    "gated": _gated,
+    "plain": _plain_mlp,
+    "gated": _gated_mlp,
     "experts": experts,
     "custom": lambda tape, x, spec: custom(tape, x, spec.custom, "mlp"),
     "none": lambda _, x, __: x,  # and a layer neither norms nor adds it

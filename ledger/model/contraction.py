@@ -42,16 +42,17 @@ class Contraction(Operation):
     @cached_property
     def _sizes(self) -> Mapping[str, sympy.Expr]:
         first, second, out = self.terms()
-        found: dict[str, sympy.Expr] = {}
+        sizes: dict[str, sympy.Expr] = {}
         for term, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
             for name, dim in zip(term, tensor.dims, strict=True):
                 size = tensor.local(dim)
-                found[name] = size if name not in found else _smaller(found[name], size)
+                if name not in sizes or len(size.free_symbols) > len(sizes[name].free_symbols):
+                    sizes[name] = size  # where one operand is split and the other not, the split size
         through = [index for index in (*first, *second, *out) if window(index)]
         if through:  # a dim of a window may stand alone in the result only
-            found = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | found
-            found = {name: size for name, size in found.items() if name not in through}
-        return found
+            sizes = {name: self.output.local(dim) for name, dim in zip(out, self.output.dims, strict=True)} | sizes
+            sizes = {name: size for name, size in sizes.items() if name not in through}
+        return sizes
 
     def points(self) -> sympy.Expr:
         """The size of the product of all dims."""
@@ -75,11 +76,11 @@ class Contraction(Operation):
         return every / self._degree() if self.copies else every
 
     def masked(self) -> sympy.Expr:
-        """What the mask throws away."""
+        """Matmul FLOPs on points that the mask throws away."""
         return product(2, self.points(), 1 - self.density) if self.density != ONE else ZERO
 
     def repeated(self) -> sympy.Expr:
-        """What is left of the work where one device would do."""
+        """Matmul FLOPs that the other devices of `copies` spend on the same result."""
         return product(2, self.points(), self.density, 1 - 1 / self._degree()) if self.copies else ZERO
 
     def _degree(self) -> sympy.Expr:
@@ -117,18 +118,18 @@ class Contraction(Operation):
         first, second, out = (" ".join(names) for names in self.terms())
         left, right = self.inputs[:2]
         upstream = self.output.gradient
-        found: list[Operation] = []
+        products: list[Operation] = []
         if differentiable(left):
-            found.append(self.gradient_product(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
+            products.append(self.gradient_product(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
         if differentiable(right):
-            wanted = "weight" if right.role in ("weight", "cast") else "other"
-            found.append(self.gradient_product(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
-        found.extend(
+            which = "weight" if right.role in ("weight", "cast") else "other"
+            products.append(self.gradient_product(f"{first}, {out} -> {second}", (left, upstream), right, which))
+        products.extend(
             Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
             for bias in self.inputs[2:]
             if differentiable(bias)
         )
-        return tuple(found)
+        return tuple(products)
 
     def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
         """The product that gives the gradient of an operand: of the `input`, of a `weight`, of an `other` tensor."""
@@ -150,10 +151,5 @@ class Grouped(Contraction):
     """Many products of equal shape in one kernel, each of the rows (`slots`) of one expert with its own matrix."""
 
     def shape(self) -> Matmul:
-        """As a batched product; how many rows a group has sets its speed."""
+        """The shape of a batched product; how many rows a group has sets its speed."""
         return replace(super().shape(), group=self.sizes()["slots"])
-
-
-def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:
-    """Where one operand is split and the other not, the product runs over the split size."""
-    return second if len(second.free_symbols) > len(first.free_symbols) else first

@@ -24,31 +24,31 @@ def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Seq
 
     Zeros that stand before a dim alone are written into a copy, since PyTorch pads alike at both ends.
     """
-    found = roles(step.einsum)
-    if found is None:
+    axes = roles(step.einsum)
+    if axes is None:
         raise TypeError(f"{step.einsum} is no convolution")
     (x,), einsum = operands, step.einsum
     read = terms(einsum)[0]
-    names = dict(zip(read, (each.name for each in x.dims), strict=True))
-    order = tuple(names[index] for index in (*found.operand, *filter(window, read)))
+    names = dict(zip(read, (read_dim.name for read_dim in x.dims), strict=True))
+    order = tuple(names[index] for index in (*axes.operand, *filter(window, read)))
     if written.component.pads(step):
-        x, einsum = _padded(tape, written, step, x), unpadded(einsum)
+        x, einsum = _pad_copy(tape, written, step, x), unpadded(einsum)
     elif written.laid[step.of[0]] != order:
         x = tape.pointwise(f"{written.module(step)}.copy", x, kernel=COPY, add=True)
     bias = written.weight(tape, step.bias) if step.bias else None
-    over = tuple(written.dims[one.over] for one in found.windows)
-    written.laid[step.name] = found.result
+    over = tuple(written.dims[window_axis.over] for window_axis in axes.windows)
+    written.laid[step.name] = axes.result
     weight = written.weight(tape, step.weight)
     return tape.contract(written.module(step), einsum, x, weight, bias=bias, sizes=over)
 
 
-def _padded(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> Tensor:
+def _pad_copy(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> Tensor:
     """A copy with zeros at the ends of what is read through windows."""
     pads = iter(written.component.pads(step))
     dims = []
-    for index, each in zip(terms(step.einsum)[0], x.dims, strict=True):
+    for index, read_dim in zip(terms(step.einsum)[0], x.dims, strict=True):
         zeros = sum(next(pads)) if window(index) else 0
-        dims.append(Dim(f"{each.name}_padded", each.symbol + zeros, each.suffix) if zeros else each)
+        dims.append(Dim(f"{read_dim.name}_padded", read_dim.symbol + zeros, read_dim.suffix) if zeros else read_dim)
     return tape.pointwise(f"{written.module(step)}.padded", x, dims=tuple(dims), kernel=COPY, add=True)
 
 
@@ -82,7 +82,7 @@ def batch_norm(tape: Tape, written: Written, step: ComponentStep, operands: Sequ
 def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The largest in each window: what is read is saved, and the place of each result, in int64."""
     (x,), name = operands, str(written.module(step))
-    dims = _reduced(written, step, x, step.max)
+    dims = _reduced_dims(written, step, x, step.max)
     places = Tensor(f"{name}.places", dims, "int64", "statistic", x.split)
     return tape.pointwise(name, x, dims=dims, kernel=REDUCTION, saves=[x], extras=[places])
 
@@ -90,27 +90,26 @@ def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequenc
 def mean(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The mean over dims, which saves nothing, or in each window, which saves what it reads."""
     (x,), through = operands, any(map(window, sides(step.mean)[0]))
-    dims = _reduced(written, step, x, step.mean)
+    dims = _reduced_dims(written, step, x, step.mean)
     return tape.pointwise(str(written.module(step)), x, dims=dims, kernel=REDUCTION, saves=[x] if through else [])
 
 
-def _reduced(written: Written, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
+def _reduced_dims(written: Written, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
     """The dims of the result, which lie as those that were read."""
     read, out = sides(pattern)
-    kept = {index: over.over if (over := window(index)) else index for index in read}
-    names = {each.name: kept[index] for each, index in zip(x.dims, read, strict=True)}
+    result_names = {index: over.over if (over := window(index)) else index for index in read}
+    names = {read_dim.name: result_names[index] for read_dim, index in zip(x.dims, read, strict=True)}
     written.laid[step.name] = tuple(names[name] for name in written.laid[step.of[0]] if names[name] in out)
-    there = {each.name: each for each in x.dims}
-    return tuple(written.dims.get(name) or there[name] for name in out)
+    read_dims = {read_dim.name: read_dim for read_dim in x.dims}
+    return tuple(written.dims.get(name) or read_dims[name] for name in out)
 
 
 @dataclass(frozen=True)
 class Written:
     """A component in a place of its layer (`attention`, `mlp`, `block`), or of the model (`embedding`).
 
-    `laid` says how results lie.
-
-    PyTorch's products lay the dims that both operands have outermost, then those of the left one, then the right one's.
+    `laid` says how results lie: PyTorch's products lay the dims that both operands have outermost, then those of the
+    left one, then the right one's.
     """
 
     component: Custom
@@ -119,12 +118,12 @@ class Written:
     laid: dict[str, Term]
 
     def weight(self, tape: Tape, name: str) -> Tensor:
-        """One of its weights."""
+        """A weight of the component, by the name that its author gives it."""
         parameter = Parameter(Module(self.part, name), kind="")
-        return tape.weight(parameter, tuple(self.dims[each] for each in dict(self.component.weights)[name]))
+        return tape.weight(parameter, tuple(self.dims[index] for index in dict(self.component.weights)[name]))
 
     def module(self, step: ComponentStep) -> Module:
-        """What a step is accounted to."""
+        """The module that a step is accounted to."""
         return Module(self.part, step.name)
 
 
@@ -133,7 +132,8 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
     if component is None:
         raise TypeError("a custom component has steps")
     dims = {name: dim(name) for name in (*GIVEN, KEY)} | {name: own(name, tape.suffix) for name, _ in component.dims}
-    tape = _split(tape, component)
+    cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
+    tape = replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))  # as its author says
     if component.takes != GIVEN:
         x = replace(x, dims=tuple(dims[name] for name in component.takes))
     shapes, results = component.shapes, {"x": x}
@@ -143,26 +143,18 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
         inner = tape.inside("core") if pairs else tape
         written.laid[step.name] = shapes[step.name]
         results[step.name] = RUN[step.kind](inner, written, step, [results[name] for name in step.of])
-    return _laid_out(tape, written, component.steps[-1].name, results)
+    return _lay_out(tape, written, component.steps[-1].name, results)
 
 
-def _laid_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
+def _lay_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
     """The result as the residual stream lies, or as the next block reads it."""
-    made = results[name]
-    return (
-        made
-        if written.laid[name] == written.component.gives
-        else tape.pointwise(f"{made.name}.copy", made, kernel=COPY, add=True)
-    )
+    result = results[name]
+    if written.laid[name] == written.component.gives:
+        return result
+    return tape.pointwise(f"{result.name}.copy", result, kernel=COPY, add=True)
 
 
-def _split(tape: Tape, component: Custom) -> Tape:
-    """The tape with the component's dims cut over the axes that its author says, where those are there at all."""
-    cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
-    return replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))
-
-
-# --- steps --------------------------------------------------------------------------------------
+# --- steps ---
 
 
 def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
@@ -173,12 +165,12 @@ def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Te
     shared = tuple(name for name in out if name in first and name in second)
     rows, columns = (tuple(n for n in out if n in term and n not in shared) for term in (first, second))
     summed = tuple(name for name in first if name in second and name not in out)
-    left = _as_read(tape, written, step, 0, operands[0], first, ((*shared, *rows, *summed),))
+    left = _read_operand(tape, written, step, 0, operands[0], first, ((*shared, *rows, *summed),))
     if step.weight:
         right = written.weight(tape, step.weight)
     else:
         orders = (*shared, *columns, *summed), (*shared, *summed, *columns)
-        right = _as_read(tape, written, step, 1, operands[1], second, orders)
+        right = _read_operand(tape, written, step, 1, operands[1], second, orders)
     seen = {"seq", KEY} <= {*first, *second}
     share = (symbol("seq") + 1) / (2 * symbol("seq")) if seen and written.component.causal else ONE
     bias = written.weight(tape, step.bias) if step.bias else None
@@ -186,17 +178,17 @@ def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Te
     return tape.contract(written.module(step), step.einsum, left, right, bias=bias, density=share)
 
 
-def _as_read(  # noqa: PLR0913 - which operand of which step, and how it lies and should
+def _read_operand(  # noqa: PLR0913 - which operand of which step, and how it lies and should
     tape: Tape, written: Written, step: ComponentStep, index: int, x: Tensor, term: Term, orders: tuple[Term, ...]
 ) -> Tensor:
     """An operand under the names that the einsum has for its dims, copied where it lies in another order."""
-    renamed = dict(zip((each.name for each in x.dims), term, strict=True))
+    renamed = dict(zip((read_dim.name for read_dim in x.dims), term, strict=True))
     laid = tuple(renamed[name] for name in written.laid[step.of[index]])
     if laid not in orders:
         x = tape.pointwise(f"{written.module(step)}.copy.{index}", x, kernel=COPY, add=True)
-    if KEY not in term or KEY in (each.name for each in x.dims):
+    if KEY not in term or KEY in (read_dim.name for read_dim in x.dims):
         return x
-    dims = tuple(replace(written.dims[KEY], name=KEY) if each.name == "seq" else each for each in x.dims)
+    dims = tuple(replace(written.dims[KEY], name=KEY) if read_dim.name == "seq" else read_dim for read_dim in x.dims)
     return replace(x, dims=dims, view_of=x.storage)
 
 
@@ -206,43 +198,43 @@ def _activation(tape: Tape, written: Written, step: ComponentStep, operands: lis
 
 
 def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
-    """Both are saved; one that lacks dims of the other is seen again along them, and its gradient a sum over them."""
+    """A product of two results, both saved; the gradient of one that lacks dims of the other is a sum over those."""
     name, inner = str(written.module(step)), tape.inside("activation")
-    if _alike(written, step, operands):
+    if _have_same_dims(written, step, operands):
         return inner.pointwise(name, *operands, saves=operands)
-    result = _broadcast(inner, written, step, operands)
+    result = _broadcast_result(inner, written, step, operands)
     return inner.record(Weighed(name, ELEMENTWISE, tuple(operands), (result,), tuple(operands)))
 
 
 def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A sum, in a tensor of its own or over the first of both."""
-    if _alike(written, step, operands) and not step.in_place:
+    if _have_same_dims(written, step, operands) and not step.in_place:
         return tape.pointwise(str(written.module(step)), *operands, add=True)
-    result = _broadcast(tape, written, step, operands)
+    result = _broadcast_result(tape, written, step, operands)
     if step.in_place:
         result = replace(result, view_of=operands[0].storage)
     return tape.record(Addition(str(written.module(step)), ELEMENTWISE, tuple(operands), (result,)))
 
 
-def _alike(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
+def _have_same_dims(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
     """Whether both have the same dims, so that the result lies as the first does."""
     written.laid[step.name] = written.laid[step.of[0]]
     return operands[0].dims == operands[1].dims
 
 
-def _broadcast(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _broadcast_result(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """The result of two operands of which each may lack dims of the other."""
     shape = written.component.shapes[step.name]
     full = [of for of, operand in zip(step.of, operands, strict=True) if len(operand.dims) == len(shape)]
     written.laid[step.name] = written.laid[full[0]] if full else shape
-    dims = tuple({each.name: each for operand in operands for each in operand.dims}[name] for name in shape)
+    dims = tuple({dim_of.name: dim_of for operand in operands for dim_of in operand.dims}[name] for name in shape)
     split = tuple(dict.fromkeys(pair for operand in operands for pair in operand.split))
     dtype = dtypes.promote(*[operand.dtype for operand in operands])
     return tape.activation(str(written.module(step)), dims, dtype, split)
 
 
 def _softmax(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
-    """The mask is added first, where there is one; the result is saved."""
+    """Softmax of scores, after the mask is added where there is one; the result is saved."""
     name, (scores,) = str(written.module(step)), operands
     if step.mask == "causal":
         square = scores.named("seq", KEY)

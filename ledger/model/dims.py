@@ -21,10 +21,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Letter:
-    """One row of the table of symbols. `{group}` in `path` is the name of a layer group.
-
-    `part`: of which part of a layer it is a size, under its own name.
-    """
+    """A row of the table of symbols; `path` has `{group}` for a layer group, `part` is the part of a layer it sizes."""
 
     name: str
     letter: str
@@ -33,7 +30,7 @@ class Letter:
     part: str = ""
 
 
-def _of(part: str, name: str, letter: str, meaning: str, field: str = "") -> Letter:
+def _letter(part: str, name: str, letter: str, meaning: str, field: str = "") -> Letter:
     """A size of a part of a layer; `field`: what specs call it, if not by its name."""
     return Letter(name, letter, meaning, f"model.layers.{{group}}.{part}.{field or name}", part)
 
@@ -44,26 +41,28 @@ LETTERS = (
     Letter("key", "S", "tokens in a sequence", "run.seq_len"),
     Letter("source_seq", "Ss", "tokens of the source that an encoder reads before a sequence", "run.source_len"),
     Letter("d_model", "D", "width of the residual stream", "model.d_model"),
-    _of("attention", "heads", "H", "query heads of a layer"),
-    _of("attention", "kv_heads", "K", "key and value heads of a layer"),
-    _of("attention", "head_dim", "E", "width of one head"),
-    _of("attention", "v_head_dim", "Ev", "width of the values of one head"),
-    _of("attention", "nope_head_dim", "En", "part of a head without positions"),
-    _of("attention", "rope_head_dim", "Er", "rotated part of a head"),
-    _of("attention", "q_rank", "Cq", "width of the latent of the queries"),
-    _of("attention", "kv_rank", "C", "width of the latent of keys and values"),
-    _of("attention", "rotary_dim", "R", "width of the rotated part of one head", "rotary"),
-    _of("attention", "state_size", "Ns", "width of the state of one head", "state.size"),
-    _of("attention", "state_groups", "Gs", "groups of heads that share B and C, or keys and queries", "state.groups"),
-    _of("attention", "scan_chunk", "Us", "tokens of a chunk of a scan", "state.chunk"),
-    _of("attention", "convolution", "Kc", "tokens that the convolution before a scan sees", "state.convolution"),
-    _of("attention", "relative_buckets", "Rb", "rows of the table of biases by distance"),
-    _of("mlp", "d_ff", "F", "width of the feed-forward layer"),
-    _of("mlp", "shared_d_ff", "Fs", "width of the shared experts of a layer", "shared.d_ff"),
-    _of("mlp", "experts", "X", "experts of a layer"),
-    _of("mlp", "routes", "X", "experts of a layer", "experts"),
-    _of("mlp", "top_k", "T", "experts that one token uses"),
-    _of("mlp", "capacity_factor", "cf", "room of an expert over its even share"),
+    _letter("attention", "heads", "H", "query heads of a layer"),
+    _letter("attention", "kv_heads", "K", "key and value heads of a layer"),
+    _letter("attention", "head_dim", "E", "width of one head"),
+    _letter("attention", "v_head_dim", "Ev", "width of the values of one head"),
+    _letter("attention", "nope_head_dim", "En", "part of a head without positions"),
+    _letter("attention", "rope_head_dim", "Er", "rotated part of a head"),
+    _letter("attention", "q_rank", "Cq", "width of the latent of the queries"),
+    _letter("attention", "kv_rank", "C", "width of the latent of keys and values"),
+    _letter("attention", "rotary_dim", "R", "width of the rotated part of one head", "rotary"),
+    _letter("attention", "state_size", "Ns", "width of the state of one head", "state.size"),
+    _letter(
+        "attention", "state_groups", "Gs", "groups of heads that share B and C, or keys and queries", "state.groups"
+    ),
+    _letter("attention", "scan_chunk", "Us", "tokens of a chunk of a scan", "state.chunk"),
+    _letter("attention", "convolution", "Kc", "tokens that the convolution before a scan sees", "state.convolution"),
+    _letter("attention", "relative_buckets", "Rb", "rows of the table of biases by distance"),
+    _letter("mlp", "d_ff", "F", "width of the feed-forward layer"),
+    _letter("mlp", "shared_d_ff", "Fs", "width of the shared experts of a layer", "shared.d_ff"),
+    _letter("mlp", "experts", "X", "experts of a layer"),
+    _letter("mlp", "routes", "X", "experts of a layer", "experts"),
+    _letter("mlp", "top_k", "T", "experts that one token uses"),
+    _letter("mlp", "capacity_factor", "cf", "room of an expert over its even share"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
     Letter("token_types", "Pt", "rows of the table of token types", "model.embedding.types"),
@@ -75,8 +74,8 @@ LETTERS = (
     Letter("frames", "Sm", "frames of a spectrogram", "model.sound.frames"),
     Letter("classes", "Nc", "classes that a head tells apart", "model.head.classes"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
-    _of("attention", "window", "W", "tokens a query may look back"),
-    _of("attention", "chunk", "U", "tokens of a chunk that attention does not leave"),
+    _letter("attention", "window", "W", "tokens a query may look back"),
+    _letter("attention", "chunk", "U", "tokens of a chunk that attention does not leave"),
     Letter("attended", "Z", "tokens that a query of a serving pass attends to, on average", "serve.prompt"),
     Letter("read", "Zr", "tokens of a sequence that a serving pass reads from the cache", "serve.prompt"),
     Letter(

@@ -21,7 +21,7 @@ AXIS = "expert"
 
 @dataclass(frozen=True)
 class Sorted:
-    """Where each row of the tokens sorted by expert comes from, as int64 indices (experts slots).
+    """The origin of each row of the tokens sorted by expert, as int64 indices (experts slots).
 
     `owner` is its expert, `source` its token, `order` its place among all choices; `offsets` says where experts begin.
     """
@@ -42,7 +42,7 @@ def slots(tape: Tape, spec: MLP, *, received: bool) -> tuple[Dim, Dim]:
     if spec.capacity_factor is not None:
         even = product(even, symbol("capacity_factor", tape.suffix))
     if received:
-        even = product(even, symbol(AXIS), *((symbol("imbalance"),) if _crowded(tape, spec) else ()))
+        even = product(even, symbol(AXIS), *((symbol("imbalance"),) if _is_crowded(tape, spec) else ()))
     return experts, Dim("slots", even)
 
 
@@ -50,10 +50,10 @@ def needed(tape: Tape, spec: MLP) -> sympy.Expr:
     """The share of the rows an expert's kernel runs that are tokens, on a device with an average number of them."""
     if spec.capacity_factor is not None:
         return ONE / symbol("capacity_factor", tape.suffix) if spec.capacity_factor > 1 else ONE
-    return ONE / symbol("imbalance") if _crowded(tape, spec) else ONE
+    return ONE / symbol("imbalance") if _is_crowded(tape, spec) else ONE
 
 
-def _crowded(tape: Tape, spec: MLP) -> bool:
+def _is_crowded(tape: Tape, spec: MLP) -> bool:
     """Whether some device gets more rows than the average; a capacity makes all equal."""
     return splits_experts(tape) and tape.layout.crowded and spec.capacity_factor is None
 
@@ -65,9 +65,9 @@ def splits_experts(tape: Tape) -> bool:
 
 def in_order(tape: Tape, routed: Routed, spec: MLP) -> Sorted:
     """The choices of all tokens sorted by expert: one sort, and index arithmetic."""
-    dims, held = slots(tape, spec, received=False), _cut(routed.index)
+    dims, split = slots(tape, spec, received=False), tuple(("slots", axis) for _, axis in routed.index.split)
     owner, order, source = (
-        Tensor(f"mlp/{name}.index", dims, "int64", "index", held) for name in ("owner", "order", "source")
+        Tensor(f"mlp/{name}.index", dims, "int64", "index", split) for name in ("owner", "order", "source")
     )
     offsets = Tensor("mlp/offsets.index", dims[:1], "int32", "index")
     _record(tape, "mlp/sort", (routed.index,), (owner, order))
@@ -79,40 +79,40 @@ def in_order(tape: Tape, routed: Routed, spec: MLP) -> Sorted:
 def taken(tape: Tape, x: Tensor, order: Sorted) -> Tensor:
     """A row of x (batch seq d_model) for each choice, by expert."""
     dims = (*order.source.dims, x.dims[-1])
-    return _placed(tape, "mlp/rows", x, order.source, dims)
+    return _place_rows(tape, "mlp/rows", x, order.source, dims)
 
 
 def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     """Rows on the devices of their experts, by expert there: counts go first, then the rows, which are sorted again."""
-    held = (("experts", AXIS), *rows.split)
+    split = (("experts", AXIS), *rows.split)
     counts = Tensor("mlp/counts.index", tape.dims("experts"), "int64", "index")
-    _exchanged(tape, "mlp/counts", counts, replace(counts, name="mlp/counts.received.index"))
+    _exchange(tape, "mlp/counts", counts, replace(counts, name="mlp/counts.received.index"))
     dims = (*slots(tape, spec, received=True), rows.dims[-1])
-    received = tape.activation("mlp/received", dims, rows.dtype, held)
-    _exchanged(tape, "mlp/dispatch", rows, received)
-    return _placed(tape, "mlp/grouped", received, _arrival(received), dims)
+    received = tape.activation("mlp/received", dims, rows.dtype, split)
+    _exchange(tape, "mlp/dispatch", rows, received)
+    return _place_rows(tape, "mlp/grouped", received, _arrival(received), dims)
 
 
 def ends(order: Sorted, rows: Tensor) -> Tensor:
-    """Where the experts of one device end among the rows that it has."""
-    mine = tuple(pair for pair in rows.split if pair[0] == "experts")
-    return order.offsets.on(mine, "mlp/offsets.received.index") if mine else order.offsets
+    """The ends of the experts of one device among the rows that it has."""
+    expert_split = tuple(pair for pair in rows.split if pair[0] == "experts")
+    return order.offsets.on(expert_split, "mlp/offsets.received.index") if expert_split else order.offsets
 
 
 def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
-    """The weight of every row where the rows are."""
+    """The weight of every row, on the device that has the row."""
     if not splits_experts(tape):
         return weights
     received = tape.activation("mlp/row_weights.received", rows.dims[:2], weights.dtype, rows.split)
-    _exchanged(tape, "mlp/row_weights.dispatch", weights, received)
-    return _placed(tape, "mlp/row_weights.grouped", received, _arrival(rows), received.dims)
+    _exchange(tape, "mlp/row_weights.dispatch", weights, received)
+    return _place_rows(tape, "mlp/row_weights.grouped", received, _arrival(rows), received.dims)
 
 
 def returned(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
-    ready = _placed(tape, "mlp/ready", rows, _arrival(rows), rows.dims)
+    ready = _place_rows(tape, "mlp/ready", rows, _arrival(rows), rows.dims)
     back = tape.activation("mlp/back", like.dims, rows.dtype, like.split)
-    _exchanged(tape, "mlp/combine", ready, back)
+    _exchange(tape, "mlp/combine", ready, back)
     return back
 
 
@@ -120,12 +120,12 @@ def restored(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
     """Rows by expert -> (batch seq top_k d_model)."""
     back = replace(order.order, name="mlp/restore.index")
     _record(tape, "mlp/restore.order", (order.order,), (back,))
-    return _placed(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]), routed.index.split)
+    return _place_rows(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]), routed.index.split)
 
 
 def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
-    """The weight of every row."""
-    return _placed(tape, "mlp/row_weights", weights, order.order, order.order.dims)
+    """The weight of every row, by expert."""
+    return _place_rows(tape, "mlp/row_weights", weights, order.order, order.order.dims)
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ def summed(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
 
 
 def _arrival(rows: Tensor) -> Tensor:
-    """Rows arrive device by device; this says where each belongs among those of its expert."""
+    """The place of each row, which arrive device by device, among those of its expert."""
     return Tensor("mlp/arrival.index", rows.dims[:2], "int64", "index", rows.split)
 
 
-def _placed(  # noqa: PLR0913 - the arguments are the facts of one copy
+def _place_rows(  # noqa: PLR0913 - the arguments are the facts of one copy
     tape: Tape, name: str, x: Tensor, index: Tensor, dims: tuple[Dim, ...], split: Split | None = None
 ) -> Tensor:
     """Rows of x put in another order: an indexed copy, whose gradient adds up what was copied more than once.
@@ -166,15 +166,10 @@ def _placed(  # noqa: PLR0913 - the arguments are the facts of one copy
     return tape.record(Pointwise(name, COPY, (x, index), (result,), (index,)))
 
 
-def _exchanged(tape: Tape, name: str, source: Tensor, result: Tensor) -> None:
+def _exchange(tape: Tape, name: str, source: Tensor, result: Tensor) -> None:
     tape.record(collective(name, "all_to_all", AXIS, source, result))
 
 
 def _record(tape: Tape, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     """Work on indices, which has no gradient."""
     tape.record(Pointwise(name, REDUCTION, inputs, outputs, flops=0))
-
-
-def _cut(index: Tensor) -> Split:
-    """Rows are cut as the tokens are from which they come."""
-    return tuple(("slots", axis) for _, axis in index.split)

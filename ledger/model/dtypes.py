@@ -1,4 +1,4 @@
-"""Number formats: bytes per element (scales included) and range."""
+"""Number formats: bytes per element (scales included), range, and the bits of a value."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ class Dtype:
     @property
     def average(self) -> Fraction:
         """Bytes of an element of a large matrix, with all that stands beside it but what each row or matrix has."""
-        beside = (DTYPES[each.dtype].size * each.count / each.block for each in self.scales if each.block > 0)
-        return sum(beside, self.size)
+        scale_bytes = (
+            DTYPES[scales.dtype].size * scales.count / scales.block for scales in self.scales if scales.block > 0
+        )
+        return sum(scale_bytes, self.size)
 
     @property
     def largest(self) -> float:
@@ -157,7 +159,7 @@ def rate(name: str) -> str:
     return RATES.get(name, name)
 
 
-# --- The bits of one value of a number format, and the scales that stand beside a block of values ---
+# --- bits of a value, and scales of a block ---
 
 # Formats whose bytes hold the scale of a block: values in a block, and the format of its scale.
 BLOCKS: Mapping[str, tuple[int, str]] = {"mxfp8": (32, "e8m0"), "mxfp4": (32, "e8m0"), "nvfp4": (16, "fp8_e4m3")}
@@ -190,10 +192,10 @@ def bits(name: str) -> Bits:
 
 
 def _scales(name: str) -> Iterator[str]:
-    """What stands beside the values of a block, a row or a matrix."""
+    """The scales beside the values of a block, a row or a matrix, in words."""
     if name in BLOCKS:
         block, scale = BLOCKS[name]
         yield f"and one scale ({scale}, {size(scale) * 8} bits) for each {block} values"
-    for each in DTYPES[name].scales:
-        of = {ROW: "row of a matrix", WHOLE: "matrix"}.get(each.block, f"{each.block} values")
-        yield f"and {each.count if each.count > 1 else 'one'} {each.dtype} for each {of}"
+    for scales in DTYPES[name].scales:
+        of = {ROW: "row of a matrix", WHOLE: "matrix"}.get(scales.block, f"{scales.block} values")
+        yield f"and {scales.count if scales.count > 1 else 'one'} {scales.dtype} for each {of}"

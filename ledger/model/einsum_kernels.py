@@ -40,42 +40,42 @@ class SizedDims:
 
     def tensor(self, name: str, names: Sequence[str], role: str = "activation") -> Tensor:
         """A tensor of these dims; one that has the size of another has its symbol."""
-        dims = tuple(Dim(one, letter(root(one, self.sizes))) for one in names)
+        dims = tuple(Dim(dim, letter(root(dim, self.sizes))) for dim in names)
         return Tensor(name, dims, self.dtype, role)
 
 
 def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) -> Contraction:
     """The product of a text with windows; raises EinsumError where it is none, or a size is missing."""
-    found = windowed(text)
+    indices = windowed(text)
     left, right, result = (
-        Tensor(f"{name}.{what}", tuple(_read(index, sized) for index in term), sized.dtype, role)
-        for what, term, role in zip(("0", "1", "result"), found, (*roles, "activation"), strict=True)
+        Tensor(f"{name}.{label}", tuple(_read_dim(index, sized) for index in term), sized.dtype, role)
+        for label, term, role in zip(("0", "1", "result"), indices, (*roles, "activation"), strict=True)
     )
     return Contraction(name, matmul(sized.dtype), (left, right), (result,), einsum=text)
 
 
 def windowed(text: str) -> tuple[Term, Term, Term]:
     """The indices of a product with windows; raises EinsumError where a text is none."""
-    found = parsed(text)
-    if found is None:
+    indices = parsed(text)
+    if indices is None:
         raise EinsumError(f"`{text}` is no product of two operands with windows", CONVOLUTION)
-    first, second, out = found
+    first, second, out = indices
     plain = {*out, *second} if any(map(window, first)) else {*out, *first}
-    for one in (*names_of(first), *names_of(second)):
-        if one not in plain:
-            raise EinsumError(f"`{one}` stands in one operand alone", CONVOLUTION)
-    for one in out:
-        if one not in {*names_of(first), *names_of(second)}:
-            raise EinsumError(f"`{one}` is in the result and in no operand", CONVOLUTION)
-    return found
+    for index in (*names_of(first), *names_of(second)):
+        if index not in plain:
+            raise EinsumError(f"`{index}` stands in one operand alone", CONVOLUTION)
+    for index in out:
+        if index not in {*names_of(first), *names_of(second)}:
+            raise EinsumError(f"`{index}` is in the result and in no operand", CONVOLUTION)
+    return indices
 
 
-def _read(index: str, sized: SizedDims) -> Dim:
+def _read_dim(index: str, sized: SizedDims) -> Dim:
     """A dim by its name, or as long as what windows over it read."""
     over = window(index)
     if over is None:
         return Dim(index, letter(root(index, sized.sizes)))
-    return Dim(index, over.least(*(letter(root(one, sized.sizes)) for one in (over.over, over.tap))))
+    return Dim(index, over.least(*(letter(root(dim, sized.sizes)) for dim in (over.over, over.tap))))
 
 
 class Sum(Pointwise):
@@ -87,39 +87,40 @@ def einsum_kernels(
 ) -> Iterator[Operation]:
     """The kernels of an einsum whose operands have these roles; of one operand, `by` says how elements are joined."""
     if len(einsum.operands) > 1:
-        yield from _products(einsum, name, sized, roles)
+        yield from _product_kernels(einsum, name, sized, roles)
     elif einsum.summed:
-        x, result = (sized.tensor(f"{name}.{what}", term.names) for what, term in
+        x, result = (sized.tensor(f"{name}.{label}", term.names) for label, term in
                      (("x", einsum.operands[0]), ("result", einsum.result)))  # fmt: skip
         yield (Pointwise if by == "mean" else Sum)(f"{name}.{by}", REDUCTION, (x,), (result,))
     else:
-        yield from _moved(einsum, name, sized)
+        yield from _copy_kernels(einsum, name, sized)
 
 
-def _products(einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str]) -> Iterator[Operation]:
+def _product_kernels(einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str]) -> Iterator[Operation]:
     """Two operands at a time in the cheapest order; what only one of them has is summed before."""
-    sizes = {one: sized.number(one) for one in einsum.names}
-    left = [sized.tensor(f"{name}.{at}", term.names, role) for at, (term, role) in
-            enumerate(zip(einsum.operands, roles, strict=True))]  # fmt: skip
-    for index, (pair, a, b, made) in enumerate(pairwise(einsum, best_order(einsum, sizes))):
+    sizes = {dim: sized.number(dim) for dim in einsum.names}
+    tensors = [sized.tensor(f"{name}.{at}", term.names, role) for at, (term, role) in
+               enumerate(zip(einsum.operands, roles, strict=True))]  # fmt: skip
+    for index, (pair, a, b, out) in enumerate(pairwise(einsum, best_order(einsum, sizes))):
         operands = []
-        for at, (names, others) in zip(pair, ((a, b), (b, a)), strict=True):
-            kept = tuple(one for one in names if one in others or one in made)
-            if kept != names:
-                part = sized.tensor(f"{name}.{index}.{at}.part", kept)
-                yield Sum(f"{name}.{index}.sum", REDUCTION, (left[at],), (part,))
-            operands.append(part if kept != names else left[at])
-        result = sized.tensor(f"{name}.{index}.result", made)
-        text_of = f"{', '.join(written([dim.name for dim in one.dims]) for one in operands)} -> {written(made)}"
-        yield Contraction(f"{name}.{index}", matmul(sized.dtype), tuple(operands), (result,), einsum=text_of)
-        left = [*(one for at, one in enumerate(left) if at not in pair), result]
+        for at, (names, partner) in zip(pair, ((a, b), (b, a)), strict=True):
+            operand = tensors[at]
+            needed = tuple(dim for dim in names if dim in partner or dim in out)
+            if needed != names:
+                operand = sized.tensor(f"{name}.{index}.{at}.part", needed)
+                yield Sum(f"{name}.{index}.sum", REDUCTION, (tensors[at],), (operand,))
+            operands.append(operand)
+        result = sized.tensor(f"{name}.{index}.result", out)
+        text = f"{', '.join(written([dim.name for dim in operand.dims]) for operand in operands)} -> {written(out)}"
+        yield Contraction(f"{name}.{index}", matmul(sized.dtype), tuple(operands), (result,), einsum=text)
+        tensors = [*(tensor for at, tensor in enumerate(tensors) if at not in pair), result]
 
 
-def _moved(einsum: Einsum, name: str, sized: SizedDims) -> Iterator[Operation]:
+def _copy_kernels(einsum: Einsum, name: str, sized: SizedDims) -> Iterator[Operation]:
     """A copy where the strides of a contiguous tensor do not allow the other order as a view; else nothing runs."""
     source, target = einsum.operands[0], einsum.result
-    x = strides.fresh({one: sized.number(one) for one in source.names}, sized.dtype)
-    merged = {"_".join(dim): math.prod(sized.number(one) for one in dim) for dim in target.dims}
+    x = strides.fresh({dim: sized.number(dim) for dim in source.names}, sized.dtype)
+    merged = {"_".join(names): math.prod(sized.number(dim) for dim in names) for names in target.dims}
     if strides.viewed(strides.permute(x, target.names), merged) is None:
         yield Pointwise(name, COPY, (sized.tensor(f"{name}.x", source.names),),
                         (sized.tensor(f"{name}.result", target.names),), flops=0)  # fmt: skip

@@ -33,7 +33,7 @@ class Term:
 
     @property
     def names(self) -> Names:
-        """All names, those of merged dims apart."""
+        """The names of all dims, those of merged dims apart."""
         return tuple(name for dim in self.dims for name in dim)
 
 
@@ -63,13 +63,13 @@ def parse(text: str, rest: str = "") -> Einsum:
     operands = tuple(_term(part, rest) for part in sides[0].split(","))
     if len(operands) > MOST_OPERANDS:
         raise EinsumError(f"`{text}` has {len(operands)} operands", f"at most {MOST_OPERANDS}")
-    found = Einsum(operands, _term(sides[1], rest))
-    for name in found.result.names:
+    einsum = Einsum(operands, _term(sides[1], rest))
+    for name in einsum.result.names:
         if all(name not in term.names for term in operands):
             raise EinsumError(f"`{name}` is in the result and in no operand")
-    if len(operands) > 1 and any(len(dim) > 1 for term in (*operands, found.result) for dim in term.dims):
+    if len(operands) > 1 and any(len(dim) > 1 for term in (*operands, einsum.result) for dim in term.dims):
         raise EinsumError(f"`{text}` merges dims", "split or merge them in a step of their own: `rearrange:`")
-    return found
+    return einsum
 
 
 def _term(text: str, rest: str) -> Term:
@@ -115,7 +115,7 @@ def rest_of(sizes: Sizes) -> str:
     return str(sizes.get(REST, ""))
 
 
-# --- order of contraction -----------------------------------------------------------------------
+# --- order of contraction ---
 
 Pair = tuple[int, int]
 Order = tuple[Pair, ...]  # which two are joined, of those that are left; the result goes to the end
@@ -132,14 +132,14 @@ def orders(count: int) -> Iterator[Order]:
 
 def pairwise(einsum: Einsum, order: Order) -> Iterator[tuple[Pair, Names, Names, Names]]:
     """The products of an order: which two operands, their dims, and those of the result."""
-    left = [term.names for term in einsum.operands]
+    remaining = [term.names for term in einsum.operands]
     for first, second in order:
-        a, b = left[first], left[second]
-        others = [names for at, names in enumerate(left) if at not in (first, second)]
-        wanted = {*einsum.result.names, *(name for names in others for name in names)}
-        made = tuple(name for name in dict.fromkeys((*a, *b)) if name in wanted)
-        yield (first, second), a, b, made if others else einsum.result.names
-        left = [*others, made]
+        a, b = remaining[first], remaining[second]
+        unjoined = [names for at, names in enumerate(remaining) if at not in (first, second)]
+        needed = {*einsum.result.names, *(name for names in unjoined for name in names)}
+        result = tuple(name for name in dict.fromkeys((*a, *b)) if name in needed)
+        yield (first, second), a, b, result if unjoined else einsum.result.names
+        remaining = [*unjoined, result]
 
 
 def cost(einsum: Einsum, order: Order, sizes: Mapping[str, int]) -> int:
@@ -153,5 +153,5 @@ def best_order(einsum: Einsum, sizes: Mapping[str, int]) -> Order:
 
 
 def written(names: Sequence[str]) -> str:
-    """Dims as an einsum has them."""
+    """Names of dims as an einsum has them, with spaces between."""
     return " ".join(names)

@@ -1,4 +1,4 @@
-"""Everything that is bound by what it reads and writes: elementwise kernels, sums, norms, copies, lookups."""
+"""Operations that are bound by what they read and write: elementwise kernels, sums, norms, copies, lookups."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ class Pointwise(Operation):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel that reads the saved tensors and the upstream gradient and writes the gradients of its inputs."""
-        wanted = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
-        if not wanted or self.flops == 0:
+        gradients = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
+        if not gradients or self.flops == 0:
             return ()
         saved = {tensor.storage: tensor for tensor in self.saves}
         reads = (*saved.values(), self.output.gradient)
         kernel = self.backward_kernel or self.kernel
-        passing = tuple(replace(wanted[0], name=f"{self.name}.scratch.{index}") for index in range(self.scratch))
-        made = (*wanted, *passing)
-        return (Pointwise(f"{self.name}.gradient", kernel, (*reads, *passing), made, flops=2 * self.flops),)
+        passing = tuple(replace(gradients[0], name=f"{self.name}.scratch.{index}") for index in range(self.scratch))
+        writes = (*gradients, *passing)
+        return (Pointwise(f"{self.name}.gradient", kernel, (*reads, *passing), writes, flops=2 * self.flops),)
 
 
 @dataclass(frozen=True)
 class Addition(Pointwise):
     """A sum: the gradient of an operand of the same shape and dtype is the upstream gradient, without a kernel."""
 
-    def _alike(self, tensor: Tensor) -> bool:
+    def _has_shape_of_result(self, tensor: Tensor) -> bool:
         return tensor.dtype == self.output.dtype and tensor.elements() == self.output.elements()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """The gradients that need no kernel."""
-        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._alike(t)])
+        """The gradients of operands of the same shape and dtype, which need no kernel."""
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._has_shape_of_result(t)])
 
     def gradients(self) -> tuple[Operation, ...]:
         """An operand of another dtype gets a cast of the upstream gradient, a smaller one a sum over the other dims."""
         upstream = self.output.gradient
-        rest = [t for t in self.inputs if differentiable(t) and not self._alike(t)]
+        converted = [t for t in self.inputs if differentiable(t) and not self._has_shape_of_result(t)]
         return tuple(
             Pointwise(
                 f"{self.name}.gradient" + (f".{index}" if index else ""),
@@ -68,7 +68,7 @@ class Addition(Pointwise):
                 (upstream,),
                 (tensor.gradient,),
             )
-            for index, tensor in enumerate(rest)
+            for index, tensor in enumerate(converted)
         )
 
 
@@ -81,7 +81,7 @@ class DroppedAddition(Addition):
         return handed_on(self, *filter(differentiable, self.inputs[:1]))
 
     def gradients(self) -> tuple[Operation, ...]:
-        """The mask is read again."""
+        """One kernel, which reads the mask and writes the gradient of the update."""
         if not differentiable(self.inputs[1]):
             return ()
         reads, update = (*self.saves, self.output.gradient), self.inputs[1].gradient
@@ -99,17 +99,17 @@ class Weighed(Pointwise):
         """A product for each factor, and what makes it as large and as wide as the factor."""
         upstream = self.output.gradient
         products: list[Operation] = []
-        rest: list[Operation] = []
-        for factor, other in (self.inputs, self.inputs[::-1]):
-            wanted = factor.gradient
-            exact = wanted.dtype == upstream.dtype and wanted.elements() == upstream.elements()
-            full = wanted if exact else replace(upstream, name=f"{self.name}.scratch.{len(products)}")
+        conversions: list[Operation] = []
+        for factor, partner in (self.inputs, self.inputs[::-1]):
+            gradient = factor.gradient
+            exact = gradient.dtype == upstream.dtype and gradient.elements() == upstream.elements()
+            full = gradient if exact else replace(upstream, name=f"{self.name}.scratch.{len(products)}")
             name = f"{self.name}.gradient.{len(products)}"
-            products.append(Pointwise(name, self.kernel, (upstream, other), (full,)))
+            products.append(Pointwise(name, self.kernel, (upstream, partner), (full,)))
             if not exact:
-                kernel = CAST if wanted.elements() == upstream.elements() else REDUCTION
-                rest.append(Pointwise(f"{name}.{kernel}", kernel, (full,), (wanted,)))
-        return (*products, *rest)
+                kernel = CAST if gradient.elements() == upstream.elements() else REDUCTION
+                conversions.append(Pointwise(f"{name}.{kernel}", kernel, (full,), (gradient,)))
+        return (*products, *conversions)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Transfers of weights and gradients between devices that share them: which there are, how often, and in which pass."""
+"""Transfers of weights and gradients between devices that share them, how often and when; where gradients stay."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of
 
 def exchanges(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Exchanged]:
     """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
-    for whole in sets:
-        for axis, part in whole.over(sharding):
+    for fsdp_unit in sets:
+        for axis, part in fsdp_unit.over(sharding):
             yield from _gathers(plan, part, sharding, axis)
             yield from _reductions(plan, part, sharding, axis)
 
 
-def _gathers(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
-    """Of weights held split, before each pass that does not find them gathered; else of what was updated, once."""
+def _gathers(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+    """Gathers of weights held split, before each pass that does not find them gathered; else of updated ones, once."""
     if sharding.stage == 0:
         return
-    amount = whole.whole(sharding, sent(plan))
+    amount = fsdp_unit.whole(sharding, sent(plan))
     if not sharding.splits("weights"):
-        amount = whole.trained().whole(sharding, sent(plan))
+        amount = fsdp_unit.trained().whole(sharding, sent(plan))
         if amount != 0:
-            yield whole.name, whole.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
+            yield fsdp_unit.name, fsdp_unit.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
         return
-    yield whole.name, whole.count, "forward", exchange("all_gather", axis, amount, per_step=False)
-    if gathers_again(plan, whole.name) and whole.used_again:
-        yield whole.name, whole.count, "backward", exchange("all_gather", axis, amount, per_step=False)
+    yield fsdp_unit.name, fsdp_unit.count, "forward", exchange("all_gather", axis, amount, per_step=False)
+    if gathers_again(plan, fsdp_unit.name) and fsdp_unit.used_again:
+        yield fsdp_unit.name, fsdp_unit.count, "backward", exchange("all_gather", axis, amount, per_step=False)
 
 
-def _reductions(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+def _reductions(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
     """Whole gradients to every device, or to each its share; over copies of the shares, each share is summed again."""
-    once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.gradients()
-    if not whole.parts:
+    once, dtype, fsdp_unit = plan.parallelism.reduces_once, plan.precision.reduction, fsdp_unit.gradients()
+    if not fsdp_unit.parts:
         return
     if sharding.stage == 0 or (sharding.stage < 3 and plan.stack.reduces == "all" and not sharding.replicated):
-        amount = whole.unpadded(dtype)
-        yield whole.name, whole.count, "backward", exchange("all_reduce", axis, amount, per_step=once)
+        amount = fsdp_unit.unpadded(dtype)
+        yield fsdp_unit.name, fsdp_unit.count, "backward", exchange("all_reduce", axis, amount, per_step=once)
         return
-    amount = whole.whole(sharding, dtype)
-    yield whole.name, whole.count, "backward", exchange("reduce_scatter", axis, amount, per_step=once)
+    amount = fsdp_unit.whole(sharding, dtype)
+    yield fsdp_unit.name, fsdp_unit.count, "backward", exchange("reduce_scatter", axis, amount, per_step=once)
     if sharding.replicated:
-        amount = whole.share(sharding, dtype)
+        amount = fsdp_unit.share(sharding, dtype)
         summed = exchange("all_reduce", "replicate", amount, per_step=once, of=part_of(axis))
-        yield whole.name, whole.count, "backward", summed
+        yield fsdp_unit.name, fsdp_unit.count, "backward", summed
 
 
 def sent(plan: Plan) -> str:
@@ -72,8 +72,8 @@ def gathers_again(plan: Plan, name: str) -> bool:
 
     A head that moves by itself is not, since backward needs it at once (torchtitan, `apply_fsdp`).
     """
-    kept = plan.parallelism.reshard
-    return name != OUTPUT and (kept == "all" or (kept == "layers" and name != ROOT))
+    reshard = plan.parallelism.reshard
+    return name != OUTPUT and (reshard == "all" or (reshard == "layers" and name != ROOT))
 
 
 def tied(weight: Tensor, dtype: str) -> Exchanged:
@@ -82,20 +82,20 @@ def tied(weight: Tensor, dtype: str) -> Exchanged:
     return ROOT, ONE, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
 
 
-def sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
-    """What moves as one on this device: sets of layers where weights are held split, else layer by layer."""
+def sets(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
+    """The sets of weights that move as one on a device: of several layers where they are held split, else of each."""
     if not sharding.splits("weights"):
-        return wraps(mine, 1)
-    return wraps(mine, plan.parallelism.wrap, ends_apart(plan, mine))
+        return wraps(units, 1)
+    return wraps(units, plan.parallelism.wrap, ends_apart(plan, units))
 
 
-def ends_apart(plan: Plan, mine: Sequence[Unit]) -> tuple[str, ...]:
+def ends_apart(plan: Plan, units: Sequence[Unit]) -> tuple[str, ...]:
     """The ends of the model that move by themselves, where weights are held split."""
-    own = plan.stack.ends == "apart" and plan.parallelism.zero == 3 and plan.parallelism.wrap != MODEL
-    return apart(mine) if own else ()
+    apart_ends = plan.stack.ends == "apart" and plan.parallelism.zero == 3 and plan.parallelism.wrap != MODEL
+    return apart(units) if apart_ends else ()
 
 
-# --- Where gradients are kept between the matmul that makes them and the update that uses them ---
+# --- where gradients are kept ---
 
 
 def stays(plan: Plan) -> bool:

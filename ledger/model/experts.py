@@ -34,19 +34,19 @@ PROJECTIONS = {"gate_up": ("d_model", "two d_ff"), "down": ("d_ff", "d_model")}
 def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """Every token through its `top_k` experts and through the shared ones; x and result (batch seq d_model)."""
     if tape.routes_own:
-        return _mapped(tape, x, spec)
+        return _mapped_experts(tape, x, spec)
     axis = tape.layout.splits.get("d_ff")
     if axis:
         x = moves.gather_or_share(tape, x, axis)
     chosen = routed(tape.inside("router"), x, spec)
     result = KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec)
     if spec.shared:
-        result = _joined(tape, result, shared(tape, x, spec))
+        result = _add_shared(tape, result, shared(tape, x, spec))
     return moves.reduce_to_stream(tape, result, axis) if axis else result
 
 
-def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
-    """What both give together; all experts on all tokens are added into the shared one's result."""
+def _add_shared(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
+    """The sum of routed and shared experts; all experts on all tokens are added into the shared one's result."""
     if tape.kernels.experts != "dense":
         return tape.pointwise("mlp/both", routed_result, shared, add=True)
     result = replace(shared, name="mlp/both", view_of=shared.storage)
@@ -63,19 +63,19 @@ def _weight(tape: Tape, projection: str) -> Tensor:
 
 def _bias(tape: Tape, projection: str) -> Tensor:
     bias = Parameter(Module("mlp", projection), BIAS)
-    held = tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
-    return reached(held) if tape.cache else held
+    bias_weight = tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
+    return reached(bias_weight) if tape.cache else bias_weight
 
 
-# --- one kernel over groups of rows -------------------------------------------------------------
+# --- one kernel over groups of rows ---
 
 
-def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+def _grouped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """Tokens sorted by expert; one kernel multiplies each group with its expert's matrix."""
     order = dispatch.in_order(tape, chosen, spec)
     rows = dispatch.taken(tape, x, order)
     weights = dispatch.ordered(tape, chosen.weights, order)
-    rows = _entering(tape, rows, weights, spec)
+    rows = _weigh_inputs(tape, rows, weights, spec)
     arrived = dispatch.sent(tape, rows, spec) if dispatch.splits_experts(tape) else rows
     inside = tape.kernels.weighing == "activation"
     scores = dispatch.sent_along(tape, weights, arrived) if inside else None
@@ -85,23 +85,23 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     active = activated(tape, joint, spec, scores)
     out = _group_product(tape, "down", active, index, spec)
     back = dispatch.returned(tape, out, rows) if dispatch.splits_experts(tape) else out
-    result = dispatch.restored(tape, back if inside else _leaving(tape, back, weights, spec), order, chosen)
+    result = dispatch.restored(tape, back if inside else _weigh_results(tape, back, weights, spec), order, chosen)
     return tape.cast(dispatch.summed(tape, result, spec), x.dtype)
 
 
-def _mapped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+def _mapped_experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """Rows moved by maps, and shared experts before them, as Megatron-Core runs them (moe/moe_layer.py, forward)."""
     always = shared(tape, x, spec, partial=False) if spec.shared else None
     chosen = routing.mapped(tape.inside("router"), x, spec)
     inner = tape.inside("experts")
     scores, used = row_maps.score_map(inner, chosen.weights, chosen.index)
     index = row_maps.row_map(inner, used)
-    mine = row_maps.taken(inner, x, scores, index, spec)
-    arrived = row_maps.sent(inner, mine, spec)
+    rows = row_maps.taken(inner, x, scores, index, spec)
+    arrived = row_maps.sent(inner, rows, spec)
     joint = _group_product(inner, "gate_up", arrived.rows, None, spec)
     active = activated(inner, joint, spec, arrived.scores)
     out = _group_product(inner, "down", active, None, spec)
-    result = row_maps.restored(inner, row_maps.returned(inner, out, mine.rows, spec), index, x)
+    result = row_maps.restored(inner, row_maps.returned(inner, out, rows.rows, spec), index, x)
     return tape.pointwise("mlp/both", result, always, add=True) if always else result
 
 
@@ -121,30 +121,30 @@ def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Ten
         grouped=True,
         partial=True,
     )
-    return _biased(tape, name, result, index[0]) if spec.bias and index else result
+    return _add_bias(tape, name, result, index[0]) if spec.bias and index else result
 
 
-def _biased(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
-    each = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights.norms, result.split)
-    tape.record(Pointwise(each.name, COPY, (_bias(tape, name), owner), (each,), (owner,)))
+def _add_bias(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
+    biases = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights.norms, result.split)
+    tape.record(Pointwise(biases.name, COPY, (_bias(tape, name), owner), (biases,), (owner,)))
     inside = replace(result, name=f"mlp/{name}.biased", view_of=result.storage)
-    return tape.record(Addition(inside.name, ELEMENTWISE, (result, each), (inside,)))
+    return tape.record(Addition(inside.name, ELEMENTWISE, (result, biases), (inside,)))
 
 
-# --- a copy of its expert for every row ---------------------------------------------------------
+# --- a copy of its expert for every row ---
 
 
-def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+def _batched_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """Every choice of a token is a matrix-vector product with a copy of its expert's weights."""
     index = chosen.index
     rows = tape.activation("mlp/rows", (*index.dims, x.dims[-1]), x.dtype, index.split)
     tape.record(Pointwise(rows.name, COPY, (x,), (rows,)))
-    rows = _entering(tape, rows, chosen.weights, spec)
-    first = _copied(tape, _weight(tape, "gate_up"), index)
+    rows = _weigh_inputs(tape, rows, chosen.weights, spec)
+    first = _copy_weights(tape, _weight(tape, "gate_up"), index)
     active = activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
-    second = _copied(tape, _weight(tape, "down"), index, beside=first)
+    second = _copy_weights(tape, _weight(tape, "down"), index, previous=first)
     out = _row_product(tape, "down", active, (second, index), spec)
-    return tape.cast(dispatch.summed(tape, _leaving(tape, out, chosen.weights, spec), spec), x.dtype)
+    return tape.cast(dispatch.summed(tape, _weigh_results(tape, out, chosen.weights, spec), spec), x.dtype)
 
 
 def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
@@ -153,7 +153,7 @@ def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tens
     choice = " ".join(dim.name for dim in index.dims)
     einsum = f"{choice} {after} {before}, {choice} {before} -> {choice} {after}"
     result = tape.contract(Module("mlp", name), einsum, weights, rows, partial=True)
-    return _biased(tape, name, result, index) if spec.bias else result
+    return _add_bias(tape, name, result, index) if spec.bias else result
 
 
 @dataclass(frozen=True)
@@ -165,22 +165,24 @@ class Copied(Pointwise):
         return self.inputs[2:]
 
 
-def _copied(tape: Tape, weight: Tensor, index: Tensor, beside: Tensor | None = None) -> Tensor:
+def _copy_weights(tape: Tape, weight: Tensor, index: Tensor, previous: Tensor | None = None) -> Tensor:
     """The weights of the chosen expert, for every choice."""
-    own = tuple(pair for pair in weight.split if pair[0] != "experts")
-    each = tape.activation(f"{weight.name}.copies", (*index.dims, *weight.dims[1:]), weight.dtype, (*index.split, *own))
-    earlier = (replace(beside, role="statistic", view_of=beside.storage),) if beside else ()
-    return tape.record(Copied(each.name, COPY, (weight, index, *earlier), (each,), (index,)))
+    inner_split = tuple(pair for pair in weight.split if pair[0] != "experts")
+    copies = tape.activation(
+        f"{weight.name}.copies", (*index.dims, *weight.dims[1:]), weight.dtype, (*index.split, *inner_split)
+    )
+    earlier = (replace(previous, role="statistic", view_of=previous.storage),) if previous else ()
+    return tape.record(Copied(copies.name, COPY, (weight, index, *earlier), (copies,), (index,)))
 
 
-# --- a loop over experts ------------------------------------------------------------------------
+# --- a loop over experts ---
 
 
-def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+def _looped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """A kernel an expert: its tokens are looked up, multiplied, weighed and added to the result."""
     dims = dispatch.slots(tape, spec, received=False)
-    held = tuple(("slots", axis) for _, axis in chosen.index.split)
-    hits = Tensor("mlp/hits.index", (*dims, PAIR), "int64", "index", held)
+    split = tuple(("slots", axis) for _, axis in chosen.index.split)
+    hits = Tensor("mlp/hits.index", (*dims, PAIR), "int64", "index", split)
     one_hot = Tensor(
         "mlp/one_hot.index", (*chosen.index.dims, *tape.dims("routes")), "int64", "index", chosen.index.split
     )
@@ -188,14 +190,14 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     loop = tape.repeated(dims[0].symbol)
     loop.record(Pointwise(hits.name, REDUCTION, (one_hot,), (hits,), flops=0))
     rows, weights = (
-        loop.activation(name, (*dims, *source.dims[kept:]), source.dtype, held)
-        for name, source, kept in (("mlp/rows", x, 2), ("mlp/row_weights", chosen.weights, 3))
+        loop.activation(name, (*dims, *source.dims[dims_before:]), source.dtype, split)
+        for name, source, dims_before in (("mlp/rows", x, 2), ("mlp/row_weights", chosen.weights, 3))
     )
     for source, result in ((x, rows), (chosen.weights, weights)):
         loop.record(Pointwise(result.name, COPY, (source, hits), (result,), (hits,)))
-    joint = _loop_product(loop, "gate_up", _entering(loop, rows, weights, spec), spec)
+    joint = _loop_product(loop, "gate_up", _weigh_inputs(loop, rows, weights, spec), spec)
     out = _loop_product(loop, "down", activated(loop, joint, spec), spec)
-    weighed = loop.cast(_leaving(loop, out, weights, spec), x.dtype)
+    weighed = loop.cast(_weigh_results(loop, out, weights, spec), x.dtype)
     result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
     return loop.record(Pointwise(result.name, COPY, (weighed, hits), (result,), (hits, weighed)))
 
@@ -207,21 +209,21 @@ def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
     return tape.pointwise(f"mlp/{name}.biased", result, _bias(tape, name), add=True) if spec.bias else result
 
 
-# --- all experts on all tokens ------------------------------------------------------------------
+# --- all experts on all tokens ---
 
 
-def _dense(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+def _dense_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """A copy of all tokens for each expert, scaled by its score for each, which is 0 where it was not chosen."""
     dims = (*tape.dims("experts"), *x.dims[:2])
     rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel=COPY)
     weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel=COPY)
-    joint = _dense_product(tape, "gate_up", _entering(tape, rows, weights, spec))
+    joint = _dense_product(tape, "gate_up", _weigh_inputs(tape, rows, weights, spec))
     out = _dense_product(tape, "down", activated(tape, joint, spec))
     return tape.pointwise("mlp/summed", out, dims=x.dims, kernel=REDUCTION)
 
 
 def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:
-    """Of the rows that run, the result needs `top_k` for each token."""
+    """All rows times the matrices of all experts; of the rows that run, the result needs `top_k` for each token."""
     before, after = PROJECTIONS[name]
     experts, top_k = tape.dims("experts top_k")
     einsum = f"experts batch seq {before}, experts {after} {before} -> experts batch seq {after}"
@@ -230,24 +232,24 @@ def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:
 
 
 KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
-    "grouped_mm": _grouped,
-    "batched_mm": _batched,
-    "eager": _eager,
-    "dense": _dense,
+    "grouped_mm": _grouped_experts,
+    "batched_mm": _batched_experts,
+    "eager": _looped_experts,
+    "dense": _dense_experts,
 }
 
 
-def _entering(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
-    """What experts read of rows: their product with the weights where scores multiply inputs."""
+def _weigh_inputs(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
+    """The rows that experts read: their product with the weights where scores multiply inputs."""
     return tape.cast(weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
 
 
-def _leaving(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
-    """What counts of what experts give: its product with the weights, but where these multiplied the inputs."""
+def _weigh_results(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
+    """The results of experts times the weights, unless these multiplied the inputs."""
     return rows if spec.router.scales == "input" else weighed(tape, rows, weights)
 
 
-# --- Inside an expert ---
+# --- inside an expert ---
 
 TWO = Dim("two", sympy.Integer(2))  # gate and up
 ONE = Dim("one", sympy.Integer(1))
@@ -270,11 +272,11 @@ def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None
         read = [joint, *([scores] if scores else [])]
         return inner.pointwise("mlp/product", *read, dims=dims, dtype=joint.dtype, flops=4 + len(read), saves=read)
     gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
-    active = _gated(inner, gate, up, spec)
+    active = _gated_activation(inner, gate, up, spec)
     return inner.cast(weighed(inner, active, scores), active.dtype) if scores else active
 
 
-def _gated(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
+def _gated_activation(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
     """Activation and product, a kernel each."""
     if spec.activation == "clamped_swiglu":
         return _clamped_swiglu(tape, gate, up)
@@ -300,10 +302,7 @@ def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
 
 
 def shared(tape: Tape, x: Tensor, spec: MLP, *, partial: bool = True) -> Tensor:
-    """The experts that every token uses: one gated MLP, and its learned gate where there is one.
-
-    `partial`: who calls shares `x` and sums the result.
-    """
+    """The experts that every token uses: a gated MLP, and its own gate if any; `partial`: the caller sums results."""
     tape = tape.inside(SHARED)
 
     def into(name: str) -> Tensor:

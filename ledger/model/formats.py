@@ -1,4 +1,4 @@
-"""Which format each weight is stored in, by the part of the model that it belongs to, and the bytes that this takes."""
+"""The format that each weight is stored in, by the part of the model that it belongs to, and the bytes it takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.causes import BIAS, Parameter
+from ledger.model.causes import BIAS
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
@@ -26,23 +26,14 @@ def part_of(weight: Tensor) -> str:
         return "base"
     if of.module.adapter:
         return ADAPTERS
-    if _is_no_matrix(of, weight):
+    if of.kind == BIAS or of.elementwise or len(weight.dims) == 1:  # bitsandbytes quantises weights of nn.Linear alone
         return "norms"
     if of.module.component in EMBEDDINGS:
         return "embedding"
     if of.module.component == "head":
         return "head"
-    return EXPERTS if _is_of_an_expert(weight) else "base"
-
-
-def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
-    """bitsandbytes replaces modules that are nn.Linear, and of those quantises the weight, not the bias."""
-    return of.kind == BIAS or of.elementwise or len(weight.dims) == 1
-
-
-def _is_of_an_expert(weight: Tensor) -> bool:
-    """A matrix for each expert; the router has a row for each, and is one matrix."""
-    return len(weight.dims) > 2 and any(dim.name == "experts" for dim in weight.dims)
+    per_expert = len(weight.dims) > 2 and any(dim.name == "experts" for dim in weight.dims)
+    return EXPERTS if per_expert else "base"  # the router has a row for each expert, and is one matrix
 
 
 def stored_dtype(precision: Precision, weight: Tensor) -> str:
@@ -52,8 +43,8 @@ def stored_dtype(precision: Precision, weight: Tensor) -> str:
 
 def share_dtype(precision: Precision, weight: Tensor) -> str:
     """The format of a device's share of a weight that ZeRO 3 shares out: quantised, where no other copy is kept."""
-    alone = precision.matmul is not None and precision.matmul.weights == "only"
-    return weight.narrow if weight.narrow and alone else stored_dtype(precision, weight)
+    only_quantised = precision.matmul is not None and precision.matmul.weights == "only"
+    return weight.narrow if weight.narrow and only_quantised else stored_dtype(precision, weight)
 
 
 def trained_dtype(plan: Plan) -> str:
@@ -70,10 +61,9 @@ def trained_dtype(plan: Plan) -> str:
 def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
     """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
 
-    None where it has whole quantised copies alone, which are counted by themselves.
-
-    What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
-    keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
+    0 where it has whole quantised copies alone, which are counted by themselves. What is quantised is cut with the
+    weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes keeps its QuantState in Python,
+    which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
     """
     split = sharding.splits("weights")
     if weight.narrow and not split:
@@ -101,11 +91,11 @@ def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:
 
 
 def matrices(weight: Tensor) -> sympy.Expr:
-    """How many matrices a weight is on one device: one for each of its experts, or one."""
+    """The number of matrices that a weight is on one device: one for each of its experts, or one."""
     return product(*[weight.local(dim) for dim in weight.dims if dim.name == "experts"])
 
 
 def first_scales(dtype: str, weight: Tensor) -> sympy.Expr:
-    """How many scales of the innermost blocks a weight has; 1 where there are none."""
+    """The number of scales of a weight's innermost blocks; 1 where there are none."""
     blocks = [scales.block for scales in dtypes.DTYPES[dtype].scales if scales.block > 0]
     return CeilDiv(weight.elements(), blocks[0]) if blocks else ONE

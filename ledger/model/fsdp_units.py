@@ -1,9 +1,9 @@
-"""What moves as one: the weights that are gathered, and whose gradients are reduced, together."""
+"""FSDP units: sets of weights that are gathered, and whose gradients are reduced, together."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import sympy
 
 from ledger.model.causes import ENDS, LOSS, ROOT
 from ledger.model.formats import share_dtype
-from ledger.model.operations import total
+from ledger.model.operations import ONE, total
 from ledger.model.sharding import Sharding, gathered, sent_as
 from ledger.model.tensors import Tensor, sized
 from ledger.spec.plan import Precision
@@ -45,15 +45,15 @@ class FsdpUnit:
 
     def over(self, sharding: Sharding) -> Iterator[tuple[str, FsdpUnit]]:
         """The axes over which its weights are shared, each with the set of those that are."""
-        found: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
+        parts_by_axis: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
         for times, weights in self.parts:
             for axis, shared in sharding.shared(weights):
-                found.setdefault(axis, []).append((times, shared))
-        for axis, parts in found.items():
+                parts_by_axis.setdefault(axis, []).append((times, shared))
+        for axis, parts in parts_by_axis.items():
             yield axis, replace(self, parts=tuple(parts))
 
     def trained(self) -> FsdpUnit:
-        """The same without the weights that have no gradient."""
+        """The set without the weights that have no gradient."""
         parts = ((times, tuple(weight for weight in weights if not weight.frozen)) for times, weights in self.parts)
         return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
 
@@ -86,7 +86,7 @@ class FsdpUnit:
         )
 
     def stored_otherwise(self, precision: Precision, dtype: str) -> FsdpUnit:
-        """The same without the weights that are stored as they are sent, where others are sent in `dtype`."""
+        """The set without the weights that are stored as they are sent, where others are sent in `dtype`."""
 
         def is_cast(weight: Tensor) -> bool:
             return share_dtype(precision, weight) != sent_as(weight, dtype)
@@ -100,54 +100,49 @@ class FsdpUnit:
         return total(times * sized(dtype, weight.elements()) for times, weights in self.parts for weight in weights)
 
 
-def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+def distinct(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Weights of several units, a shared one once."""
-    return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+    return tuple({weight.name: weight for unit in units for weight in unit.weights}.values())
 
 
-def shared(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+def shared(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Trained weights that both ends of the model have, on a device that holds both."""
-    ends = [{w.name: w for w in unit.weights if not w.frozen} for unit in mine if unit.name in ENDS]
+    ends = [{w.name: w for w in unit.weights if not w.frozen} for unit in units if unit.name in ENDS]
     uses = Counter(name for weights in ends for name in weights)
     return tuple({name: w for weights in ends for name, w in weights.items() if uses[name] > 1}.values())
 
 
-def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
-    """All weights once: those of each layer with their number, and those of the two ends of the model, the root."""
-    ends = [unit for unit in mine if unit.name in ENDS]
-    for unit in mine:
+def wrapped(units: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
+    """Each weight once: those of each layer with their number, and those of the two ends of the model, the root."""
+    ends = [unit for unit in units if unit.name in ENDS]
+    for unit in units:
         if unit not in ends:
             yield unit.name, unit.count, unit.weights
     if ends:
-        yield ROOT, sympy.Integer(1), distinct(ends)
+        yield ROOT, ONE, distinct(ends)
 
 
-def apart(mine: Sequence[Unit]) -> tuple[str, ...]:
+def apart(units: Sequence[Unit]) -> tuple[str, ...]:
     """The ends that can be sets of their own, since no other unit has any of their weights; else none of them."""
-    ends = {unit.name: {weight.name for weight in unit.weights} for unit in mine if unit.name in ENDS and unit.weights}
-    rest = [{weight.name for weight in unit.weights} for unit in mine if unit.name not in ENDS]
-    alone = all(not weights & other for name, weights in ends.items() for other in (*rest, *_but(ends, name)))
-    return tuple(ends) if alone and LOSS not in ends else ()
+    uses = Counter(weight.name for unit in units for weight in unit.weights)
+    ends = [unit for unit in units if unit.name in ENDS and unit.weights]
+    shares = any(uses[weight.name] > 1 for end in ends for weight in end.weights)
+    names = tuple(end.name for end in ends)
+    return () if shares or LOSS in names else names
 
 
-def _but(ends: Mapping[str, set[str]], name: str) -> Iterator[set[str]]:
-    return (weights for other, weights in ends.items() if other != name)
-
-
-def wraps(mine: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
+def wraps(units: Sequence[Unit], layers: int, ends: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root.
 
-    The ends `alone` are sets of their own, which leaves none to the root.
+    These `ends` are sets of their own, which leaves none to the root.
     """
-    one = sympy.Integer(1)
     if layers == MODEL:
-        return (FsdpUnit(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
-    found: list[FsdpUnit] = []
-    found.extend(FsdpUnit(unit.name, one, ((one, unit.weights),)) for unit in mine if unit.name in alone)
-    for name, count, weights in wrapped(mine):
-        if alone and name == ROOT:
+        return (FsdpUnit(ROOT, ONE, tuple((count, weights) for _, count, weights in wrapped(units))),)
+    sets = [FsdpUnit(unit.name, ONE, ((ONE, unit.weights),)) for unit in units if unit.name in ends]
+    for name, count, weights in wrapped(units):
+        if ends and name == ROOT:
             continue
-        held = one if name == ROOT else sympy.Integer(layers)
-        passed = name == ROOT or any(unit.backward for unit in mine if unit.name == name)
-        found.append(FsdpUnit(name, count / held, ((held, weights),), passed))
-    return tuple(found)
+        depth = ONE if name == ROOT else sympy.Integer(layers)
+        has_backward = name == ROOT or any(unit.backward for unit in units if unit.name == name)
+        sets.append(FsdpUnit(name, count / depth, ((depth, weights),), has_backward))
+    return tuple(sets)

@@ -60,31 +60,32 @@ def gated_delta(tape: Tape, x: Tensor, spec: Attention, _: Norm) -> Tensor:
     einsum = "batch seq d_model, two_heads d_model -> batch seq two_heads"
     gates = tape.linear(GATES, einsum, x, bias=spec.qkv_bias, sizes=(two,))
     inner = tape.inside("core")
-    inputs = _inputs(inner, joint, gates, spec, of)
-    run = _decoded if decodes(tape) else _fused if is_fused(tape) else delta_operators
+    inputs = _delta_inputs(inner, joint, gates, spec, of)
+    run = _decode_step if decodes(tape) else _fused_scan if is_fused(tape) else delta_operators
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
     return tape.linear(OUT, einsum, run(inner, inputs, of), bias=spec.out_bias)
 
 
-def _inputs(tape: Tape, joint: Tensor, gates: Tensor, spec: Attention, of: Sizes) -> DeltaInputs:
+def _delta_inputs(tape: Tape, joint: Tensor, gates: Tensor, spec: Attention, of: Sizes) -> DeltaInputs:
     """Parts of the projections are copied out, since those of a group of heads lie together; all but gates convolved.
 
     transformers, Qwen3NextGatedDeltaNet.forward.
     """
     names = {"attention/in.q": of.shared, "attention/in.k": of.shared, "attention/in.v": of.values}
-    taken = (
+    views = (
         *tape.taken(joint, names | {"attention/in.gate": of.values}),
         *tape.taken(gates, {"attention/in.rate": of.of_heads, "attention/in.step": of.of_heads}),
     )
-    *parts, gate, rate, step = (copied(tape, part, f"{part.name}.copy") for part in taken)
+    *parts, gate, rate, step = (copied(tape, part, f"{part.name}.copy") for part in views)
     mixed = tape.joined("attention/channels", parts, (of.batch, of.seq, of.channels))
-    made = convolved(tape, mixed, spec)
-    query, key, value = tape.taken(made, {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values})
+    channels = convolved(tape, mixed, spec)
+    names = {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values}
+    query, key, value = tape.taken(channels, names)
     written = tape.pointwise("attention/rate", rate, flops=4, saves=["out"])  # sigmoid
-    return DeltaInputs(made, query, key, value, gate, _decay(tape, step, of), written)
+    return DeltaInputs(channels, query, key, value, gate, _log_decay(tape, step, of), written)
 
 
-def _decay(tape: Tape, step: Tensor, of: Sizes) -> Tensor:
+def _log_decay(tape: Tape, step: Tensor, of: Sizes) -> Tensor:
     """The logarithm by which a state decays with each token, in fp32."""
     bias, rate = of_heads(tape, of)
     added = tape.pointwise("attention/step.add", tape.cast(step, WIDE), bias, dtype=WIDE, add=True)
@@ -93,7 +94,7 @@ def _decay(tape: Tape, step: Tensor, of: Sizes) -> Tensor:
     return weighed(tape, "attention/decay", positive, tape.pointwise("attention/a.negative", rate))
 
 
-def _fused(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
+def _fused_scan(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
     """Scan and norm, a call each; the scan saves what it reads and the system of each chunk, and rebuilds states.
 
     flash-linear-attention, ops/gated_delta_rule/chunk.py, ChunkGatedDeltaRuleFunction.
@@ -110,7 +111,7 @@ def _fused(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
     scanned = tape.activation("attention/scan", of.values, dtype)
     waiting = states(of) if tape.cache else ()
     operands = (inputs.query, inputs.key, inputs.value, inputs.decay, inputs.rate)
-    parts = _products(dtype, of)
+    parts = _scan_products(dtype, of)
     rows = (of.batch, of.chunks, of.chunk, of.heads)
     begun = Tensor("attention/scan.states", (of.batch, of.chunks, of.heads, of.head_dim, of.state), dtype)
     keys, values = (Tensor(f"attention/{n}.new", (*rows, d), dtype) for n, d in (("k", of.state), ("v", of.head_dim)))
@@ -144,7 +145,7 @@ def _fused_norm(tape: Tape, scanned: Tensor, gate: Tensor, of: Sizes) -> Tensor:
     )
 
 
-def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
+def _scan_products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     """Keys of a chunk with each other; five products that backward runs once more; what queries read of a state.
 
     Solving the system of a chunk is two products with its inverse; making that takes far fewer FLOPs than they do.
@@ -178,8 +179,8 @@ def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     )
 
 
-def _decoded(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
-    """Of the next token of each sequence: its state decays, is read by the key, corrected, and read by the query.
+def _decode_step(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
+    """The scan of one token a sequence: a state decays, is read by the key, corrected, and read by the query.
 
     flash-linear-attention, ops/gated_delta_rule/fused_recurrent.py; a state is read and written once for all of this.
     transformers writes both products out as sums of elements, of which a counter of FLOPs knows none.
@@ -197,7 +198,7 @@ def _decoded(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
     return gated_norm(tape, scanned, inputs.gate)
 
 
-# --- The gated delta rule operator by operator, as transformers runs it without other kernels ---
+# --- the gated delta rule operator by operator, as transformers runs it without other kernels ---
 
 NORM = Module("attention", "gated_norm")
 WIDE = "fp32"
@@ -243,36 +244,38 @@ class DeltaScan:
 
 def delta_operators(tape: Tape, inputs: DeltaInputs, of: Sizes) -> Tensor:
     """Chunks by themselves, the states between them, and the norm of it all with its gate."""
-    scan = _operands(tape, inputs, of)
+    scan = _scan_operands(tape, inputs, of)
     values, keys, seen = _within_chunks(scan)
-    found = _along(scan, values, keys, seen)
+    scanned = _scan_chunks(scan, values, keys, seen)
     if tape.cache:
         tape.record(Pointwise("attention/cache", COPY, (states(of)[0],), (states(of)[1],), flops=0))
-    laid = tape.pointwise("attention/scan.copy", found, dims=of.values, dtype=inputs.gate.dtype, kernel=COPY, add=True)
+    laid = tape.pointwise(
+        "attention/scan.copy", scanned, dims=of.values, dtype=inputs.gate.dtype, kernel=COPY, add=True
+    )
     return gated_norm(tape, laid, inputs.gate)
 
 
-def _operands(tape: Tape, inputs: DeltaInputs, of: Sizes) -> DeltaScan:
+def _scan_operands(tape: Tape, inputs: DeltaInputs, of: Sizes) -> DeltaScan:
     """Everything of each head, in fp32 and contiguous; queries and keys of length 1; padded to whole chunks."""
     wide = []
     for tensor in (inputs.query, inputs.key, inputs.value, inputs.rate, inputs.decay):
         shared = of.groups in tensor.dims and of.groups.symbol != of.heads.symbol
-        each = repeated(tape, tensor, f"{tensor.name}.repeat", of) if shared else tensor
+        per_head = repeated(tape, tensor, f"{tensor.name}.repeat", of) if shared else tensor
         name = f"{tensor.name}.wide"
-        wide.append(tape.pointwise(name, each, dtype=WIDE, kernel=COPY, add=True))
+        wide.append(tape.pointwise(name, per_head, dtype=WIDE, kernel=COPY, add=True))
     query, key, value, rate, decay = wide
-    query = tape.pointwise("attention/q.scaled", _unit(tape, "attention/q.unit", query))
-    key = _unit(tape, "attention/k.unit", key)
+    query = tape.pointwise("attention/q.scaled", _unit_length(tape, "attention/q.unit", query))
+    key = _unit_length(tape, "attention/k.unit", key)
 
     def padded(x: Tensor) -> Tensor:
-        rest = tuple(each for each in x.dims if each not in of.of_heads)
-        return copied(tape, x, f"{x.name}.pad", (of.batch, of.heads, of.chunks, of.chunk, *rest))
+        width = tuple(dim for dim in x.dims if dim not in of.of_heads)
+        return copied(tape, x, f"{x.name}.pad", (of.batch, of.heads, of.chunks, of.chunk, *width))
 
     query, key, value, rate, decay = map(padded, (query, key, value, rate, decay))
     return DeltaScan(tape, of, query, key, value, rate, tape.pointwise("attention/decay.sum", decay))
 
 
-def _unit(tape: Tape, name: str, x: Tensor) -> Tensor:
+def _unit_length(tape: Tape, name: str, x: Tensor) -> Tensor:
     """x over the root of the sum of its squares in the last dim (l2norm)."""
     square = tape.pointwise(f"{name}.square", x, saves=[x])
     total = tape.pointwise(f"{name}.sum", square, dims=x.dims[:-1], kernel=REDUCTION)
@@ -281,7 +284,7 @@ def _unit(tape: Tape, name: str, x: Tensor) -> Tensor:
 
 
 def _within_chunks(scan: DeltaScan) -> tuple[Tensor, Tensor, Tensor]:
-    """What each token would write and where, as if its chunk began with no state; and how tokens of a chunk see others.
+    """Values and keys that tokens write as if their chunk began with no state; and how tokens of a chunk see others.
 
     A triangular system has the writes of a chunk that correct each other (the UT transform: Yang et al. 2024,
     arXiv 2406.06484, section 3).
@@ -302,7 +305,7 @@ def _within_chunks(scan: DeltaScan) -> tuple[Tensor, Tensor, Tensor]:
     scores = scan.product("scores", out, scan.query, earlier, half)
     seen = tape.pointwise("attention/seen", scores, pairs, saves=[scores, pairs])
     decayed = weighed(tape, "attention/k.decayed", keys, scan.exponential("attention/decay.until", scan.decay.dims))
-    return _solved(scan, "attention/v.new", system, values), _solved(scan, "attention/k.new", system, decayed), seen
+    return _solve(scan, "attention/v.new", system, values), _solve(scan, "attention/k.new", system, decayed), seen
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,7 @@ class TriangularSolve(Pointwise):
         right, system = self.inputs
         width, source = right.dims[-1], system.dims[-1]
         again = replace(self.output, dims=(*right.dims[:-2], source, width), view_of=self.output.storage)
-        rows = " ".join(each.name for each in right.dims[:-2])
+        rows = " ".join(dim.name for dim in right.dims[:-2])
         chunk, of_width = right.dims[-2].name, width.name
         einsum = f"{rows} {chunk} {of_width}, {rows} {source.name} {of_width} -> {rows} {chunk} {source.name}"
         operands = (right.gradient, again)
@@ -328,8 +331,8 @@ class TriangularSolve(Pointwise):
         )
 
 
-def _solved(scan: DeltaScan, name: str, system: Tensor, right: Tensor) -> Tensor:
-    """The solution for a right side; both it and the system are saved."""
+def _solve(scan: DeltaScan, name: str, system: Tensor, right: Tensor) -> Tensor:
+    """The solution of a triangular system for a right side; solution and system are saved."""
     result = scan.tape.activation(name, right.dims, WIDE, right.split)
     solve = TriangularSolve(name, ELEMENTWISE, (right, system), (result,), (system, result))
     return scan.tape.record(solve)
@@ -361,27 +364,27 @@ class LoopProduct(Contraction):
         plain = super().gradient_product(einsum, operands, of, which)
         if of.name not in self.but_one:
             return plain
-        fewer = tuple(replace(each, dims=tuple(map(_but_one, each.dims))) for each in plain.inputs)
-        return ButOneChunk(plain.name, plain.kernel, fewer, plain.outputs, einsum=einsum, whole=plain)
+
+        def fewer(dim: Dim) -> Dim:
+            return Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim
+
+        inputs = tuple(replace(tensor, dims=tuple(map(fewer, tensor.dims))) for tensor in plain.inputs)
+        return ButOneChunk(plain.name, plain.kernel, inputs, plain.outputs, einsum=einsum, whole=plain)
 
 
-def _but_one(dim: Dim) -> Dim:
-    return Dim(dim.name, dim.symbol - 1) if dim.name == "chunks" else dim
-
-
-def _in_loop(scan: DeltaScan, name: str, einsum: str, operands: tuple[Tensor, Tensor], *but_one: Tensor) -> Tensor:
+def _loop_product(scan: DeltaScan, name: str, einsum: str, operands: tuple[Tensor, Tensor], *but_one: Tensor) -> Tensor:
     tape = scan.tape
     dtype = tape.precision.compute if tape.precision.autocast else WIDE
     narrow = tuple(tape.cast(operand, dtype) for operand in operands)
     names = tuple(cast.name for cast, plain in zip(narrow, operands, strict=True) if plain in but_one)
-    table = {each.name: each for operand in operands for each in operand.dims}
-    dims = tuple(table[each] for each in terms(einsum)[2])
+    table = {dim.name: dim for operand in operands for dim in operand.dims}
+    dims = tuple(table[index] for index in terms(einsum)[2])
     result, account = tape.activation(f"attention/{name}", dims, dtype), f"attention/{name}"
     kernel = matmul(dtypes.rate(dtype))
     return tape.record(LoopProduct(account, kernel, narrow, (result,), narrow, einsum=einsum, but_one=names))
 
 
-def _along(scan: DeltaScan, values: Tensor, keys: Tensor, seen: Tensor) -> Tensor:
+def _scan_chunks(scan: DeltaScan, values: Tensor, keys: Tensor, seen: Tensor) -> Tensor:
     """Chunk after chunk: what is new to the state, what queries read of it and of their chunk, and the next state."""
     of, tape = scan.of, scan.tape
     query = weighed(tape, "attention/q.decayed", scan.query, scan.exponential("attention/decay.q", scan.decay.dims))
@@ -392,14 +395,14 @@ def _along(scan: DeltaScan, values: Tensor, keys: Tensor, seen: Tensor) -> Tenso
     state = loop.tape.pointwise("attention/states", ends, dims=dims, flops=2, saves=["out", ends])
     reading = "batch heads chunks chunk state_size, batch heads chunks state_size head_dim"
     out = "batch heads chunks chunk head_dim"
-    known = _in_loop(loop, "predicted", f"{reading} -> {out}", (keys, state), state)
-    new = loop.tape.pointwise("attention/v.corrected", values, known, dtype=WIDE, add=True)
-    between = _in_loop(loop, "reading", f"{reading} -> {out}", (query, state), state)
+    predicted = _loop_product(loop, "predicted", f"{reading} -> {out}", (keys, state), state)
+    new = loop.tape.pointwise("attention/v.corrected", values, predicted, dtype=WIDE, add=True)
+    between = _loop_product(loop, "reading", f"{reading} -> {out}", (query, state), state)
     earlier = replace(new, dims=(of.batch, of.heads, of.chunks, of.source, of.head_dim), view_of=new.storage)
     inner = "batch heads chunks chunk source, batch heads chunks source head_dim"
-    within = _in_loop(loop, "within", f"{inner} -> {out}", (seen, earlier))
+    within = _loop_product(loop, "within", f"{inner} -> {out}", (seen, earlier))
     writing = "batch heads chunks chunk state_size, batch heads chunks chunk head_dim"
-    _in_loop(loop, "writing", f"{writing} -> batch heads chunks state_size head_dim", (key, new), key, new)
+    _loop_product(loop, "writing", f"{writing} -> batch heads chunks state_size head_dim", (key, new), key, new)
     both = loop.tape.pointwise("attention/scan.add", between, within, dtype=WIDE, add=True)
     return copied(loop.tape, both, "attention/scan")
 
@@ -416,10 +419,10 @@ def gated_norm(tape: Tape, x: Tensor, gate: Tensor) -> Tensor:
 
 
 def norm_weight(tape: Tape, head_dim: Dim) -> Tensor:
-    """What the norm of the gated result multiplies each head by."""
+    """The weight by which the norm of the gated result multiplies each head."""
     return tape.weight(Parameter(NORM, elementwise=True), (head_dim,))
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, Tensor]:
-    """What is learned of each head: the bias of its steps of time, and its decay."""
+    """Learned tensors of each head: the bias of its steps of time, and its decay."""
     return learned(tape, "dt_bias", of.heads), learned(tape, "a_log", of.heads)

@@ -1,4 +1,4 @@
-"""What encoders of images and of sound begin with."""
+"""The first and last operations of encoders of images and of sound: patches, stems, spectrograms, classifiers."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def _row(x: Tensor) -> tuple[Dim, ...]:
 
 def patches(tape: Tape, image: Image) -> Tensor:
     """Tokens of an image without their positions (batch seq d_model), the class token first."""
-    cut = _convolved(tape, image)
+    cut = _convolve_patches(tape, image)
     batch, width, rows, columns = cut.dims
-    each = Dim("patches", rows.symbol * columns.symbol)
+    places = Dim("patches", rows.symbol * columns.symbol)
     # From channels first to channels last is a view, of whose gradient backward makes a copy.
-    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, each, width)})
-    one = Dim("one", ONE)
-    first = tape.weight(Parameter(CLASS, kind=""), (one, one, width))
+    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, places, width)})
+    single = Dim("one", ONE)
+    first = tape.weight(Parameter(CLASS, kind=""), (single, single, width))
     laid = tape.cast(laid, dtypes.promote(laid.dtype, first.dtype))
     stream = tape.activation("embedding/joined", tape.dims("batch seq d_model"), laid.dtype, laid.split)
     return tape.record(Prefixed(stream.name, COPY, (first, laid), (stream,)))
 
 
-def _convolved(tape: Tape, image: Image) -> Tensor:
+def _convolve_patches(tape: Tape, image: Image) -> Tensor:
     """Windows as large as a patch, which lie side by side (batch d_model rows columns)."""
     height, width, channels, patch = (dim(name) for name in ("image_height", "image_width", "image_channels", "patch"))
     pixels = Tensor(PIXELS, (dim("batch"), channels, height, width), "fp32", "index", tape.layout.inputs)
@@ -85,7 +85,7 @@ def placed(tape: Tape, model: Model) -> Tensor:
 
 
 def stemmed(tape: Tape, stem: Custom) -> Tensor:
-    """What the steps of a stem make of pixels."""
+    """The result of a stem's steps on pixels, where the layers begin."""
     tape = replace(tape, suffix=STEM)
     dims = tuple(dim(name) if name == "batch" else own(name, STEM) for name in stem.takes)
     pixels = Tensor(PIXELS, dims, "fp32", "index", tape.layout.inputs)
@@ -109,15 +109,15 @@ def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
     return _scores(tape, first, model, *((x,) if first.dtype == tape.precision.compute else ()))
 
 
-def _scores(tape: Tape, first: Tensor, model: Model, *whole: Tensor) -> Tensor:
-    """What the classifier makes of a row for each image, which is saved as the `whole` tensor that it looks into."""
+def _scores(tape: Tape, first: Tensor, model: Model, *saved: Tensor) -> Tensor:
+    """Scores of classes by the classifier, from a row for each image, saved as the tensor that the row looks into."""
     weight = tape.weight(CLASSIFIER, (dim("classes"), dim("d_model")))
     bias = tape.weight(Parameter(CLASSIFIER, BIAS), (dim("classes"),)) if model.head_bias else None
     einsum = "batch d_model, classes d_model -> batch classes"
-    return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=whole)
+    return tape.contract(CLASSIFIER, einsum, first, weight, bias=bias, saving=saved)
 
 
-# --- What an encoder of sound reads ---
+# --- what an encoder of sound reads ---
 
 PART = "source_embedding"
 FRAMES = f"{PART}/frames.index"  # which, like indices of tokens, no gradient flows into
@@ -128,18 +128,18 @@ ACTIVATION = "gelu"
 def heard(tape: Tape) -> Tensor:
     """Tokens of a spectrogram with their fixed positions (batch seq d_model), as transformers' WhisperEncoder runs."""
     bands, frames, width = dim("bands"), dim("frames"), dim("d_model")
-    tap, each, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
+    tap, steps, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)
     narrow = tape.weight(NARROW, (width, bands, tap))
     x = Tensor(FRAMES, (dim("batch"), bands, frames), narrow.dtype, "index", tape.layout.inputs)
-    x = _convolved_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, each)
+    x = _convolve_sound(tape, "batch bands (steps+tap-1), d_model bands tap -> batch d_model steps", x, narrow, steps)
     wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
     einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
-    x = _convolved_sound(tape, einsum, x, wide, tokens)
+    x = _convolve_sound(tape, einsum, x, wide, tokens)
     (laid,) = tape.taken(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
     return tape.pointwise(f"{PART}/add", laid, _positions(tape), add=True)
 
 
-def _convolved_sound(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
+def _convolve_sound(tape: Tape, einsum: str, x: Tensor, weight: Tensor, over: Dim) -> Tensor:
     """A convolution with a bias, and its nonlinearity."""
     if weight.parameter is None:
         raise TypeError(f"{weight.name} is no parameter of a module")

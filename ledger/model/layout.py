@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def inputs(self) -> Split:
-        """How tokens and labels are cut: as the stream, but whole for tensor parallelism."""
+        """The split of tokens and labels: that of the stream, but whole for tensor parallelism."""
         return tuple(pair for pair in self.stream if pair[1] not in self.splits.values())
 
     @property

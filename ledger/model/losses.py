@@ -38,12 +38,12 @@ class SplitLogSoftmax(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """Probabilities are written out before they join the upstream gradient."""
-        logs, upstream = self.output, self.output.gradient
+        logs, gradients = self.output, (self.inputs[0].gradient,)
         shares = replace(logs, name=f"{self.name}.probabilities")
-        wanted = (self.inputs[0].gradient,)
+        reads = (logs, logs.gradient, shares)
         return (
-            Pointwise(f"{shares.name}", ELEMENTWISE, (logs,), (shares,), flops=4),
-            Pointwise(f"{self.name}.gradient", ELEMENTWISE, (logs, upstream, shares), wanted, flops=2),
+            Pointwise(shares.name, ELEMENTWISE, (logs,), (shares,), flops=4),
+            Pointwise(f"{self.name}.gradient", ELEMENTWISE, reads, gradients, flops=2),
         )
 
 
@@ -55,10 +55,10 @@ class Replicated(Collective):
     """
 
     def gradients(self) -> tuple[Operation, ...]:
-        """The part of the upstream gradient."""
-        wanted, upstream = self.inputs[0].gradient, self.output.gradient
-        part = replace(wanted, name=f"{upstream.name}.part", view_of=upstream.storage)
-        return (Pointwise(f"{self.name}.gradient", COPY, (part,), (wanted,)),)
+        """A copy of this device's part of the upstream gradient."""
+        gradient, upstream = self.inputs[0].gradient, self.output.gradient
+        part = replace(gradient, name=f"{upstream.name}.part", view_of=upstream.storage)
+        return (Pointwise(f"{self.name}.gradient", COPY, (part,), (gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Inner(Pointwise):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None of its own."""
+        """No operation: the operation that it is inside of has the gradient."""
         return ()
 
 
@@ -82,7 +82,7 @@ class InPlaceLoss(Pointwise):
     """
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None: forward has left the gradient where the logits were."""
+        """No operation: forward has left the gradient where the logits were."""
         return ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
@@ -137,19 +137,19 @@ class Shifted(Pointwise):
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token or of a class; a split vocabulary needs the sums of its three reductions."""
     inside = replace(tape, of_loss=True)
-    logits = _whole(inside, logits) if tape.stack.gathered_logits else logits
+    logits = _gather_logits(inside, logits) if tape.stack.gathered_logits else logits
     return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:-1]))
 
 
-def _whole(tape: Tape, logits: Tensor) -> Tensor:
+def _gather_logits(tape: Tape, logits: Tensor) -> Tensor:
     """The logits of all rows on every device, by way of a copy: the vocabulary is not outermost in memory."""
-    for axis in _axes(logits):
+    for axis in _vocabulary_axes(logits):
         name = f"{logits.name}.all_gather"
-        rest = tuple(pair for pair in logits.split if pair[1] != axis)
-        whole = replace(logits.on(rest, f"{logits.name}.gathered"), of_loss=True)
-        copy = replace(whole, name=f"{name}.copy")
-        kernel, made = KernelClass("all_gather"), (whole, copy)
-        gather = Replicated(name, kernel, (logits,), made, collective="all_gather", axis=axis, copied=True)
+        split = tuple(pair for pair in logits.split if pair[1] != axis)
+        gathered = replace(logits.on(split, f"{logits.name}.gathered"), of_loss=True)
+        copy = replace(gathered, name=f"{name}.copy")
+        kernel, outputs = KernelClass("all_gather"), (gathered, copy)
+        gather = Replicated(name, kernel, (logits,), outputs, collective="all_gather", axis=axis, copied=True)
         logits = tape.record(replace(gather, block=logits.block))
     return logits
 
@@ -159,103 +159,101 @@ def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:
     return Tensor("cross_entropy/labels.index", dims, "int64", "index", tape.layout.inputs, of_loss=True)
 
 
-def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+def _eager_loss(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
     if tape.stack.shifted_logits and len(logits.dims) > 2:
         shifted = tape.activation("cross_entropy/shifted_logits", logits.dims, logits.dtype, logits.split)
         logits = tape.record(Shifted(shifted.name, COPY, (logits,), (shifted,), (logits,)))
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
-    if _axes(logits):
+    if _vocabulary_axes(logits):
         _split_log_softmax(tape, logits, logs)
     else:
         tape.record(Pointwise(logs.name, CROSS_ENTROPY, (logits,), (logs,), (logs,), flops=5))
     total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic", of_loss=True)
-    kept = [logs, wanted]
-    return tape.pointwise("cross_entropy/nll", logs, wanted, dims=(), kernel=LOSS, saves=kept, extras=[total])
+    saves = [logs, targets]
+    return tape.pointwise("cross_entropy/nll", logs, targets, dims=(), kernel=LOSS, saves=saves, extras=[total])
 
 
 def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
     """The steps of a log-softmax one by one, since every device needs the maximum and the sum of all."""
-    largest, each, below = (_row(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target"))
-    shifted, powers = (_beside(logits, f"cross_entropy/{name}") for name in ("shifted", "exponentials"))
+    largest, sums, below = (
+        _row_statistic(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target")
+    )
+    shifted, powers = (
+        replace(logits, name=f"cross_entropy/{name}", role="statistic", view_of="")
+        for name in ("shifted", "exponentials")
+    )
     tape.record(Inner(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
-    largest = _summed(tape, largest, logits)
+    largest = _sum_over_axes(tape, largest, logits)
     tape.record(Inner(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
     tape.record(Inner(powers.name, ELEMENTWISE, (shifted,), (powers,), flops=1))
-    tape.record(Inner(f"{each.name}.row", REDUCTION, (powers,), (each,), flops=1))
-    each = _summed(tape, each, logits)
-    tape.record(SplitLogSoftmax(logs.name, CROSS_ENTROPY, (logits, shifted, each), (logs,), (logs,), flops=2))
-    _summed(tape, below, logits)
+    tape.record(Inner(f"{sums.name}.row", REDUCTION, (powers,), (sums,), flops=1))
+    sums = _sum_over_axes(tape, sums, logits)
+    tape.record(SplitLogSoftmax(logs.name, CROSS_ENTROPY, (logits, shifted, sums), (logs,), (logs,), flops=2))
+    _sum_over_axes(tape, below, logits)
 
 
-def _beside(logits: Tensor, name: str) -> Tensor:
-    """A tensor of the logits' shape that no gradient flows into."""
-    return replace(logits, name=name, role="statistic", view_of="")
-
-
-def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
-    """One number for each token."""
+def _row_statistic(tape: Tape, logits: Tensor, name: str) -> Tensor:
+    """A statistic of one number for each token."""
     return Tensor(name, logits.dims[:-1], "fp32", "statistic", tape.layout.inputs, of_loss=True)
 
 
-def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
-    """Put together from every device that has a part of the vocabulary."""
-    for axis in _axes(logits):
+def _sum_over_axes(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
+    """A statistic summed over the devices that each have a part of the vocabulary."""
+    for axis in _vocabulary_axes(logits):
         part = moves.all_reduce_over(tape, part, axis)
     return part
 
 
-def _fused(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
-    """One kernel on the logits as the head wrote them."""
-    _summed_over_vocabulary(tape, logits)
-    result = tape.activation("cross_entropy/loss", (), "fp32")
-    inside = replace(logits.gradient, view_of=logits.storage)
-    read = (logits, wanted)
-    return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
+def _fused_loss(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """One kernel on the logits as the head wrote them, over which it writes their gradient."""
+    _write_vocabulary_sums(tape, logits)
+    results = tape.activation("cross_entropy/loss", (), "fp32"), replace(logits.gradient, view_of=logits.storage)
+    return tape.record(InPlaceLoss(results[0].name, CROSS_ENTROPY, (logits, targets), results, (logits,), flops=8))
 
 
-def _fused_apart(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+def _fused_loss_apart(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """One kernel on the logits as the head wrote them, and a gradient in fp32 of its own."""
-    _summed_over_vocabulary(tape, logits)
-    result = tape.activation("cross_entropy/loss", (), "fp32")
-    kept = replace(logits, name="cross_entropy/gradient", dtype="fp32", view_of="")
-    read = (logits, wanted)
-    return tape.record(LossWithGradient(result.name, CROSS_ENTROPY, read, (result, kept), (kept,), flops=8))
+    _write_vocabulary_sums(tape, logits)
+    gradient = replace(logits, name="cross_entropy/gradient", dtype="fp32", view_of="")
+    results = tape.activation("cross_entropy/loss", (), "fp32"), gradient
+    reads = (logits, targets)
+    return tape.record(LossWithGradient(results[0].name, CROSS_ENTROPY, reads, results, (gradient,), flops=8))
 
 
-def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor, *, apart: bool = False) -> Tensor:
+def _softmax_in_place(tape: Tape, logits: Tensor, targets: Tensor, *, apart: bool = False) -> Tensor:
     """Logits in fp32 that become their softmax, or have it `apart`; it becomes their gradient."""
     logits = tape.cast(logits, tape.precision.logits)
-    _summed_over_vocabulary(tape, logits)
+    _write_vocabulary_sums(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     inside = "" if apart else logits.storage
     shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of=inside)
-    kept = (shares, wanted)
-    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, wanted), (result, shares), kept, flops=8))
+    saves = (shares, targets)
+    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, targets), (result, shares), saves, flops=8))
 
 
-def _compiled(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
-    """What Inductor makes of it: fp32 inside its kernels alone, so that the head's own logits are what is kept."""
-    _summed_over_vocabulary(tape, logits)
+def _compiled_loss(tape: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """The loss as Inductor compiles it: fp32 inside its kernels alone, so that the head's own logits are saved."""
+    _write_vocabulary_sums(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    sums = _row(tape, logits, "cross_entropy/logsumexp")
+    sums = _row_statistic(tape, logits, "cross_entropy/logsumexp")
     return tape.record(
-        Pointwise(result.name, CROSS_ENTROPY, (logits, wanted), (result, sums), (logits, wanted, sums), flops=8)
+        Pointwise(result.name, CROSS_ENTROPY, (logits, targets), (result, sums), (logits, targets, sums), flops=8)
     )
 
 
 LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {
-    "eager": _eager,
-    "fused": _fused,
-    "fused_apart": _fused_apart,
+    "eager": _eager_loss,
+    "fused": _fused_loss,
+    "fused_apart": _fused_loss_apart,
     "softmax_in_place": _softmax_in_place,
     "softmax_apart": partial(_softmax_in_place, apart=True),
-    "compiled": _compiled,
+    "compiled": _compiled_loss,
 }
 
 
-def _axes(logits: Tensor) -> list[str]:
+def _vocabulary_axes(logits: Tensor) -> list[str]:
     return sorted({axis for dim, axis in logits.split if dim == "vocab"})
 
 
@@ -267,21 +265,21 @@ SUMS: Mapping[str, Mapping[str, int]] = {
 }
 
 
-def _summed_over_vocabulary(tape: Tape, logits: Tensor) -> None:
+def _write_vocabulary_sums(tape: Tape, logits: Tensor) -> None:
     """Each device has a part of every row: its largest value, its sum and its target are put together."""
-    for name, numbers in SUMS[tape.stack.loss_sums].items() if _axes(logits) else ():
-        row = _row(tape, logits, f"cross_entropy/{name}")
+    for name, numbers in SUMS[tape.stack.loss_sums].items() if _vocabulary_axes(logits) else ():
+        row = _row_statistic(tape, logits, f"cross_entropy/{name}")
         part = replace(row, dims=(*row.dims, Dim("numbers", sympy.Integer(numbers)))) if numbers > 1 else row
         if tape.stack.loss_sums == "gathered":
-            for axis in _axes(logits):
+            for axis in _vocabulary_axes(logits):
                 ranks = Dim("ranks", symbol(axis))
-                each = replace(part, dims=(ranks, *part.dims), split=(("ranks", axis), *part.split))
-                moves.all_gather_along(tape, each, axis)
+                statistics = replace(part, dims=(ranks, *part.dims), split=(("ranks", axis), *part.split))
+                moves.all_gather_along(tape, statistics, axis)
         else:
-            _summed(tape, part, logits)
+            _sum_over_axes(tape, part, logits)
 
 
-# --- chunked loss ---
+# --- the loss in chunks ---
 
 REGION = "loss_chunk"  # what a chunked loss rebuilds
 LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
@@ -293,16 +291,18 @@ class Cut(Operation):
 
     @property
     def runs(self) -> bool:
-        """A view is no kernel."""
+        """False: a view is no kernel."""
         return False
 
     def gradients(self) -> tuple[Operation, ...]:
         """One copy of the gradients of all parts, those that were there before and that of the first part."""
         part = self.output.gradient
-        (whole,) = self.inputs[0].named("seq")
+        (sequence,) = self.inputs[0].named("seq")
         (first,) = part.named("seq")
-        rest = tuple(replace(dim, symbol=whole.symbol - first.symbol) if dim == first else dim for dim in part.dims)
-        earlier = replace(part, name=f"{part.name}.earlier", dims=rest, earlier=True)
+        earlier_dims = tuple(
+            replace(dim, symbol=sequence.symbol - first.symbol) if dim == first else dim for dim in part.dims
+        )
+        earlier = replace(part, name=f"{part.name}.earlier", dims=earlier_dims, earlier=True)
         return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (self.inputs[0].gradient,)),)
 
 
@@ -315,7 +315,7 @@ class Done(Contraction):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing: forward has run its contractions already."""
+        """No operation: forward has run its contractions already."""
         return ()
 
 
@@ -328,7 +328,7 @@ class DoneLoss(InPlaceLoss):
         return ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """Nothing is left for backward."""
+        """No gradient is left for backward."""
         return ()
 
 
@@ -337,7 +337,7 @@ class Buffer(Pointwise):
     """Zeros, to which a gradient is added part by part; nothing asks for a gradient of it."""
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing: backward does not go through it."""
+        """No operation: backward does not go through it."""
         return ()
 
 
@@ -353,7 +353,7 @@ class HandedOn(Operation):
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradient is the tensor that was saved."""
         return tuple(
-            (tensor.gradient.name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False)
+            (tensor.gradient.name, saved.storage) for tensor, saved in zip(self.inputs, self.saves, strict=False)
         )
 
 
@@ -378,47 +378,49 @@ def write_chunked_loss(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
     hidden = moves.all_gather_along(tape, hidden, "tensor")
     seq, first, last = _part_dims(hidden, tape.kernels)
-    each = replace(tape, times=symbol("loss_chunks"), last_dim=(first, last))
+    chunk_tape = replace(tape, times=symbol("loss_chunks"), last_dim=(first, last))
     dims = tuple(first if dim == seq else dim for dim in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
     if tape.kernels.loss == "chunked":
-        inner = each.inside(REGION)
+        inner = chunk_tape.inside(REGION)
         replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
         loss(inner, components.logits(inner.of_block("head"), part, model), "eager")
         return
-    _fused_linear(tape, each, (hidden, part), model)
+    _write_fused_linear(tape, chunk_tape, (hidden, part), model)
 
 
-def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: Model) -> None:
+def _write_fused_linear(tape: Tape, chunk_tape: Tape, states: tuple[Tensor, Tensor], model: Model) -> None:
     """Logits, loss and both gradients of each part; what is left of it are the gradients alone."""
     hidden, part = states
     weight = tape.weight(components.table_of(model), "vocab d_model")
     collected = replace(hidden, name="head/hidden.collected", view_of="")
     summed = Tensor("head/weight.collected", weight.dims, weight.dtype, "activation", weight.split)
-    for made, towards in ((collected, hidden.name), (summed, weight.name)):
-        tape.record(Buffer(f"{made.name}.zeros", ELEMENTWISE, (), (made,), towards=towards))
+    for buffer, towards in ((collected, hidden.name), (summed, weight.name)):
+        tape.record(Buffer(f"{buffer.name}.zeros", ELEMENTWISE, (), (buffer,), towards=towards))
     compute = tape.precision.compute
-    left, right = each.cast(part, compute), each.cast(weight, compute)
+    left, right = chunk_tape.cast(part, compute), chunk_tape.cast(weight, compute)
     batch, seq, _ = part.dims
     logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
     inside = replace(logits.gradient, view_of=logits.storage)
     result = replace(tape, of_loss=True).activation("cross_entropy/loss", (), "fp32")
     piece = replace(part, name="head/part.collected", view_of=collected.name)
     kernel = matmul(dtypes.rate(compute))
-    each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
-    each.record(
+    chunk_tape.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
+    chunk_tape.record(
         DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels(tape, (batch, seq))), (result, inside), flops=8)
     )
     back = "batch seq vocab, vocab d_model -> batch seq d_model"
-    each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name))
+    chunk_tape.record(
+        Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name)
+    )
     sums = "batch seq d_model, batch seq vocab -> vocab d_model"
     last = Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
-    each.record(replace(last, purpose=Purpose.WEIGHT_GRADIENT))
+    chunk_tape.record(replace(last, purpose=Purpose.WEIGHT_GRADIENT))
     tape.record(HandedOn("head/hidden.gradient", NO_KERNEL, (hidden,), (collected,), (collected,), towards=hidden.name))
     tape.record(HandedOn("head/weight.gradient", NO_KERNEL, (weight,), (summed,), (summed,), towards=weight.name))
 
 
-# --- Multi-token prediction ---
+# --- predictions of further tokens ---
 
 UNIT = "multi_token"
 LAYER = "predicting_layer"  # the region of all but norm, head and loss
@@ -446,25 +448,20 @@ def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
 
 
 def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """Checkpointing of whole layers is that of this one; its head and loss are as the model's own."""
-    inside = {
-        "selective": ("core",),
-        "components": recompute.components,
-        "none": (),
-        "every": (),
-        "layers": (),
-    }.get(recompute.policy, (LAYER,))
+    """The tensors that predictions save: of their layer by the policy, of their head and loss as of the model's own."""
+    parts = {"selective": ("core",), "components": recompute.components, "none": (), "every": (), "layers": ()}
+    inside = parts.get(recompute.policy, (LAYER,))
     return POLICIES["components"](operations, replace(recompute, components=(*inside, REGION)))
 
 
 def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
-    """Weights of its own: embedding and head are the model's."""
+    """The weights that predictions have of their own: embedding and head are the model's."""
     shared = (Parameter(components.TOKENS), Parameter(components.table_of(model)))
     return tuple(weight for weight in weights if weight.parameter not in shared)
 
 
 def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
-    """Its backward pass, whose gradients of what it shares are added to those that are there.
+    """The backward pass of the predictions, whose gradients of what the model shares are added to those that are there.
 
     The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first
     here, and the residual stream has one from the final norm.
@@ -475,18 +472,18 @@ def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     for step in unit.backward:
         apart = part_of_head if not step.adds_to else head  # a product that adds its result makes none of its own
         outputs = tuple(
-            apart if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
+            apart if tensor.name == head.name else _in_other_unit(tensor) if tensor.name == tokens.name else tensor
             for tensor in step.outputs
         )
         yield replace(step, outputs=outputs)
-        for whole, part in zip(step.outputs, outputs, strict=True):
+        for total, part in zip(step.outputs, outputs, strict=True):
             if part.name == part_of_head.name:
-                yield Pointwise(f"{step.name}.shared", ELEMENTWISE, (whole, part), (part,))
+                yield Pointwise(f"{step.name}.shared", ELEMENTWISE, (total, part), (part,))
     earlier = replace(stream, name=f"{stream.name}.earlier", earlier=True)
-    whole = replace(stream, name=f"{stream.name}.whole")
-    yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (whole,))
+    total = replace(stream, name=f"{stream.name}.whole")
+    yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (total,))
 
 
-def _held(gradient: Tensor) -> Tensor:
-    """A gradient in the storage of another unit, which has all there is of it so far."""
+def _in_other_unit(gradient: Tensor) -> Tensor:
+    """A gradient in the storage of another unit, which has all that there is of it until then."""
     return replace(gradient, view_of=f"{gradient.name}.held")

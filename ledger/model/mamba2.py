@@ -49,28 +49,28 @@ def mamba2(tape: Tape, x: Tensor, spec: Attention, _: Norm) -> Tensor:
     wide = 2 * of.heads.symbol * of.head_dim.symbol + 2 * of.groups.symbol * of.state.symbol + of.heads.symbol
     einsum = "batch seq d_model, projected d_model -> batch seq projected"
     joint = tape.linear(IN, einsum, x, bias=spec.qkv_bias, sizes=(Dim("projected", wide),))
-    run = _decoded if decodes(tape) else _fused if is_fused(tape) else operators
+    run = _decode_step if decodes(tape) else _fused_scan if is_fused(tape) else operators
     narrow = tape.cast(run(tape.inside("core"), joint, spec, of), joint.dtype)
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
     return tape.linear(OUT, einsum, narrow, bias=spec.out_bias)
 
 
-def _fused(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
+def _fused_scan(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
     """Convolution, scan and norm in one call, which saves the projection, what was scanned and the norm's statistics.
 
     mamba_ssm, ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn; its output projection outside, as
     Megatron-Core calls it (ssm/mamba_mixer.py). Backward convolves again, and rebuilds scores and states of chunks.
     """
     channels = tape.activation("attention/in.channels", (of.batch, of.seq, of.channels), joint.dtype)
-    made = replace(channels, name=str(CONVOLUTION))
-    own = filters(tape, channels, spec)
+    convolved_channels = replace(channels, name=str(CONVOLUTION))
+    filter_weights = filters(tape, channels, spec)
     weight = norm_weight(tape, of)
-    parts = (depthwise((channels, *own), made, spec), *_products(joint.dtype, of))
+    parts = (depthwise((channels, *filter_weights), convolved_channels, spec), *_scan_products(joint.dtype, of))
     scanned = tape.activation("attention/scan", of.values, joint.dtype)
     normed = tape.activation(str(NORM), of.values, joint.dtype)
     rstd = Tensor(f"{NORM}.rstd", of.shared[:3], WIDE, "statistic")
     waiting = (window(tape, channels), states(of)) if tape.cache else ()
-    learned_here = (*own, *of_heads(tape, of), weight)
+    learned_here = (*filter_weights, *of_heads(tape, of), weight)
     begun = replace(
         states(of)[1], name="attention/scan.states", dims=of.chunked(of.values)[:2] + states(of)[0].dims[1:]
     )
@@ -78,12 +78,12 @@ def _fused(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
         FusedScan(
             "attention/scan.combined",
             SCAN,
-            (joint, *learned_here, *(each[0] for each in waiting)),
-            (normed, replace(scanned, role="statistic"), rstd, *(each[1] for each in waiting)),
+            (joint, *learned_here, *(tensors[0] for tensors in waiting)),
+            (normed, replace(scanned, role="statistic"), rstd, *(tensors[1] for tensors in waiting)),
             (joint, *learned_here, replace(scanned, role="statistic"), rstd),
             parts=parts,
             rebuilt=parts[:3],
-            between=(made, begun, begun, _scores(of)),
+            between=(convolved_channels, begun, begun, _scores(of)),
         )
     )
 
@@ -93,7 +93,7 @@ def _scores(of: Sizes) -> Tensor:
     return Tensor("attention/scores", dims, WIDE)
 
 
-def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
+def _scan_products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     """Scores of each group, states of chunks; then what tokens read of their chunk, and of the state before it.
 
     States are handed on from chunk to chunk element by element.
@@ -130,8 +130,8 @@ def _products(dtype: str, of: Sizes) -> tuple[Contraction, ...]:
     )  # fmt: skip
 
 
-def _decoded(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
-    """Of the next token of each sequence: its state decays, takes the token up, and is read by it.
+def _decode_step(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
+    """The scan of one token a sequence: a state decays, takes the token up, and is read by it.
 
     mamba_ssm, ops/triton/selective_state_update.py; a state is read and written once for all of this.
     """
@@ -150,7 +150,7 @@ def _decoded(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
     return tape.pointwise(str(NORM), scanned, inputs.gate, weight, dtype=joint.dtype, kernel=NORM_FORWARD, flops=12)
 
 
-# --- The scan of Mamba-2 operator by operator, as transformers runs it without other kernels ---
+# --- the scan operator by operator, as transformers runs it without other kernels ---
 
 NORM = Module("attention", "gated_norm")
 WIDE = "fp32"
@@ -158,7 +158,7 @@ WIDE = "fp32"
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a scan is made of: the gate and the steps of time, and what was convolved."""
+    """The inputs of a scan: the gate and the steps of time, and what was convolved."""
 
     gate: Tensor
     step: Tensor
@@ -172,13 +172,13 @@ def inputs_of(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Inputs:
     streams = (of.batch, of.seq, of.channels)
     parts = {"attention/in.gate": of.values, "attention/in.channels": streams, "attention/in.step": of.of_heads}
     gate, channels, step = tape.taken(joint, parts)
-    made = convolved(tape, channels, spec)
+    convolved_channels = convolved(tape, channels, spec)
     names = {"attention/x": of.values, "attention/b": of.shared, "attention/c": of.shared}
-    return Inputs(gate, step, *tape.taken(made, names))
+    return Inputs(gate, step, *tape.taken(convolved_channels, names))
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, ...]:
-    """What is learned of each head: the bias of its steps of time, its decay, and what goes around the scan."""
+    """Learned tensors of each head: the bias of its steps of time, its decay, and what goes around the scan."""
     return tuple(learned(tape, name, of.heads) for name in ("dt_bias", "a_log", "d"))
 
 
@@ -203,22 +203,18 @@ class Scan:
 def operators(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Tensor:
     """Chunks by themselves, the states between them, what each chunk reads of those, and the norm of it all."""
     inputs = inputs_of(tape, joint, spec, of)
-    return gated_norm(tape, _scan(tape, inputs, of), inputs, of)
-
-
-def _scan(tape: Tape, inputs: Inputs, of: Sizes) -> Tensor:
-    scan, skipped = _operands(tape, inputs, of)
+    scan, skipped = _scan_operands(tape, inputs, of)
     within = _within_chunks(scan)
-    found = _states(scan)
+    states_begun = _chunk_states(scan)
     if tape.cache:
         tape.record(Pointwise("attention/cache", COPY, (states(of)[0],), (states(of)[1],), flops=0))
-    between = _read_states(scan, found)
+    between = _read_states(scan, states_begun)
     both = tape.pointwise("attention/scan.add", within, between, add=True)
     laid = copied(tape, both, "attention/scan.copy", of.chunked(of.values))
-    return tape.pointwise("attention/scan", laid, skipped, add=True)
+    return gated_norm(tape, tape.pointwise("attention/scan", laid, skipped, add=True), inputs, of)
 
 
-def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
+def _scan_operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
     """Steps of time through softplus, all in fp32, padded to whole chunks; and what goes around the scan (`D`)."""
     bias, rate, skip = of_heads(tape, of)
     bias = tape.cast(bias, inputs.step.dtype)
@@ -237,7 +233,7 @@ def _operands(tape: Tape, inputs: Inputs, of: Sizes) -> tuple[Scan, Tensor]:
     rate = tape.pointwise("attention/a.negative", tape.pointwise("attention/a.exp", rate, flops=4, saves=["out"]))
     decay = weighed(tape, "attention/decay", tape.cast(step, WIDE), rate)
     values, decay, written, read = (
-        copied(tape, each, f"{each.name}.pad", of.chunked(each.dims)) for each in (values, decay, written, read)
+        copied(tape, tensor, f"{tensor.name}.pad", of.chunked(tensor.dims)) for tensor in (values, decay, written, read)
     )
     decay = viewed(decay, (of.batch, of.heads, of.chunks, of.chunk))
     so_far = tape.pointwise("attention/decay.sum", decay)
@@ -270,13 +266,13 @@ def _within_chunks(scan: Scan) -> Tensor:
     return scan.product("within", f"{einsum} -> batch chunks heads chunk head_dim", decayed, values, half)
 
 
-def _states(scan: Scan) -> Tensor:
-    """What each chunk adds to the state, and the state that each begins with (batch passes heads head_dim state)."""
+def _chunk_states(scan: Scan) -> Tensor:
+    """The state that each chunk begins with, from what each adds to it (batch passes heads head_dim state)."""
     tape, of = scan.tape, scan.of
-    left = tape.pointwise("attention/decay.left", scan.so_far, add=True)
-    left = tape.pointwise("attention/decay.to_end", left, flops=4, saves=["out"])
+    decay_to_end = tape.pointwise("attention/decay.left", scan.so_far, add=True)
+    decay_to_end = tape.pointwise("attention/decay.to_end", decay_to_end, flops=4, saves=["out"])
     rows = (of.batch, of.chunks, of.heads)
-    decayed = weighed(tape, "attention/b.decayed", scan.written, left)
+    decayed = weighed(tape, "attention/b.decayed", scan.written, decay_to_end)
     written = copied(tape, decayed, "attention/states.left", (*rows, of.state, of.chunk))
     values = copied(tape, scan.values, "attention/states.right", (*rows, of.chunk, of.head_dim))
     einsum = "batch chunks heads state_size chunk, batch chunks heads chunk head_dim"
@@ -295,15 +291,15 @@ def _states(scan: Scan) -> Tensor:
 
 
 def _read_states(scan: Scan, states: Tensor) -> Tensor:
-    """What tokens read of the state that their chunk begins with, decayed until them (batch chunks heads chunk ...)."""
+    """Readings of the state that a chunk begins with, decayed until each token (batch chunks heads chunk head_dim)."""
     tape, of = scan.tape, scan.of
     rows = (of.batch, of.chunks, of.heads)
     until = tape.pointwise("attention/decay.until", scan.so_far, flops=4, saves=["out"])
     read = copied(tape, scan.read, "attention/reading.left", (*rows, of.chunk, of.state))
     begun = copied(tape, states, "attention/reading.right", (*rows, of.state, of.head_dim))
     einsum = "batch chunks heads chunk state_size, batch chunks heads state_size head_dim"
-    found = scan.product("reading", f"{einsum} -> batch chunks heads chunk head_dim", read, begun)
-    return weighed(tape, "attention/reading.decayed", found, until)
+    reading = scan.product("reading", f"{einsum} -> batch chunks heads chunk head_dim", read, begun)
+    return weighed(tape, "attention/reading.decayed", reading, until)
 
 
 def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor:
@@ -319,5 +315,5 @@ def gated_norm(tape: Tape, scanned: Tensor, inputs: Inputs, of: Sizes) -> Tensor
 
 
 def norm_weight(tape: Tape, of: Sizes) -> Tensor:
-    """What the norm of the gated result multiplies all heads by."""
+    """The weight by which the norm of the gated result multiplies all heads."""
     return tape.weight(Parameter(NORM, elementwise=True), (of.heads, of.head_dim), 2)

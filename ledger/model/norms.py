@@ -68,13 +68,7 @@ def unweighted(tape: Tape, name: str, x: Tensor) -> Tensor:
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
     rstd = Tensor(f"{name}.rstd", x.dims[:-1], "fp32", "statistic", x.split)
     return tape.pointwise(
-        name,
-        source,
-        kernel=NORM_FORWARD,
-        backward_kernel=NORM_BACKWARD,
-        flops=3,
-        saves=[source],
-        extras=[rstd],
+        name, source, kernel=NORM_FORWARD, backward_kernel=NORM_BACKWARD, flops=3, saves=[source], extras=[rstd]
     )
 
 

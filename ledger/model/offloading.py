@@ -1,4 +1,4 @@
-"""What lives in host memory instead of the device's, and what then moves over the link to the host."""
+"""Weights, optimizer states and activations in host memory, and the copies of them between host and device."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class HostCopy:
 
     @property
     def name(self) -> str:
-        """What moves and where."""
+        """The kind of thing that moves and its direction: `weights.up`."""
         return f"{self.of}.{self.direction}"
 
     @property
     def transfer(self) -> HostTransfer:
-        """What is copied, and which way."""
+        """The transfer over the link between host and device that this copy is."""
         return HostTransfer(self.of, self.direction)
 
 
@@ -86,66 +86,66 @@ def sums_on_host(plan: Plan) -> bool:
 
 
 def leaving(unit: Unit) -> tuple[Tensor, ...]:
-    """What waits for backward in host memory, each storage once; nothing of a unit that stays on the device."""
+    """The tensors that wait for backward in host memory, each storage once; none of a unit that stays on the device."""
     return tuple(tensor for tensor in unit.kept.saved if tensor.role not in STAY) if unit.hosted else ()
 
 
-def copies_of_weights(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
-    """Weights and gradients that move over the link."""
+def copies_of_weights(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+    """The copies of weights and gradients over the link between host and device."""
     if weights_on_host(plan):
-        yield from _of_sets(plan, mine, sharding)
+        yield from _unit_copies(plan, units, sharding)
     elif updates_on_host(plan):
-        yield from _of_update(plan, mine, sharding)
+        yield from _update_copies(plan, units, sharding)
 
 
-def copies_of_activations(mine: Sequence[Unit]) -> Iterator[Copied]:
-    """What layers save for backward, on its way down after forward and up before backward."""
-    for unit in mine:
+def copies_of_activations(units: Sequence[Unit]) -> Iterator[Copied]:
+    """The copies of what layers save for backward: down after forward, up before backward."""
+    for unit in units:
         amount = total(tensor.bytes() for tensor in leaving(unit))
         yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, DOWN, "forward", amount, per_step=False)
         yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, UP, "backward", amount, per_step=False)
 
 
-def _of_update(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+def _update_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Once a step: this device's share of gradients goes down layer by layer, that of the updated weights comes up."""
     precision = plan.precision
-    for unit, count, weights in wrapped(tuple(mine)):
+    for name, count, weights in wrapped(tuple(units)):
         elements = total(sharding.held("optimizer", weight) for weight in weights if not weight.frozen)
-        yield unit, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
-        yield unit, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(trained_dtype(plan), elements))
+        yield name, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
+        yield name, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(trained_dtype(plan), elements))
 
 
-def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+def _unit_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Set by set: this device's share comes up before each gather, as it is held, and that of the gradients goes down.
 
     It is cast to the dtype of the gather on the device, and gradients to theirs before they leave.
     """
     precision = plan.precision
-    for each in sets(plan, mine, sharding):
-        share = each.stored_share(sharding, precision)
-        yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
-        if gathers_again(plan, each.name) and each.used_again:
-            yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "backward", share, per_step=False)
-        reduced = each.gradients().share(sharding, precision.gradients)
+    for fsdp_unit in sets(plan, units, sharding):
+        share = fsdp_unit.stored_share(sharding, precision)
+        yield fsdp_unit.name, fsdp_unit.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
+        if gathers_again(plan, fsdp_unit.name) and fsdp_unit.used_again:
+            yield fsdp_unit.name, fsdp_unit.count, HostCopy(OF_WEIGHTS, UP, "backward", share, per_step=False)
+        reduced = fsdp_unit.gradients().share(sharding, precision.gradients)
         once = plan.parallelism.reduces_once
-        yield each.name, each.count, HostCopy(OF_GRADIENTS, DOWN, "backward", reduced, per_step=once)
+        yield fsdp_unit.name, fsdp_unit.count, HostCopy(OF_GRADIENTS, DOWN, "backward", reduced, per_step=once)
 
 
-def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
-    """What host memory holds for a device of weights, and of what updates them."""
+def weights_held_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """The stocks in host memory for a device: weights, and what updates them."""
     if weights_on_host(plan):
-        for unit, count, weights in wrapped(tuple(mine)):
+        for unit, count, weights in wrapped(tuple(units)):
             for weight in weights:
                 amount = sized(share_dtype(plan.precision, weight), sharding.held("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         place = "nvme" if plan.parallelism.offload.nvme else "host"
-        yield from (replace(held, place=place) for held in _updated(plan, mine, sharding, value))
+        yield from (replace(stock, place=place) for stock in _updated_on_host(plan, units, sharding, value))
     elif plan.optimizer.pages:
-        yield from _paged(plan, mine, sharding, value)
+        yield from _paged_states(plan, units, sharding, value)
 
 
-def swaps(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> dict[str, sympy.Expr]:
+def swaps(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> dict[str, sympy.Expr]:
     """Bytes that a step reads from drives and writes to them, of an optimizer that lives there: all of it, both ways.
 
     DeepSpeed 0.19.8, runtime/swap_tensor/partitioned_optimizer_swapper.py: gradients are written as they are reduced
@@ -153,20 +153,22 @@ def swaps(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) ->
     """
     if not plan.parallelism.offload.nvme:
         return {}
-    amount = total(held.amount * held.count for held in _updated(plan, mine, sharding, value))
+    amount = total(stock.amount * stock.count for stock in _updated_on_host(plan, units, sharding, value))
     return {"read": amount, "write": amount}
 
 
-def _paged(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+def _paged_states(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
     """States in unified memory: PyTorch's allocator knows nothing of them, and the host has room for all of them.
 
     bitsandbytes 0.50, optim/optimizer.py, `get_state_buffer`: from 100,000 elements on, by cudaMallocManaged.
     """
-    for one in owned(plan.optimizer, tuple(mine)):
-        for state in states(one, sharding, plan.precision, value):
+    for updated in owned(plan.optimizer, tuple(units)):
+        for state in states(updated, sharding, plan.precision, value):
             if state.paged:
-                why = f"{state.name.replace('_', ' ')} of {one.rule.title}: pages that a full device leaves to the host"
-                yield HostHeld(Cause(one.unit, one.weight.name, state=state.name), PAGED, state.bytes(), one.count, why)
+                title = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
+                why = f"{title}: pages that a full device leaves to the host"
+                cause = Cause(updated.unit, updated.weight.name, state=state.name)
+                yield HostHeld(cause, PAGED, state.bytes(), updated.count, why)
 
 
 def keeps_on_host(plan: Plan) -> bool:
@@ -174,30 +176,30 @@ def keeps_on_host(plan: Plan) -> bool:
     return bool(plan.parallelism.offload) or plan.optimizer.pages
 
 
-def activations_held_on_host(mine: Sequence[Unit]) -> Iterator[HostHeld]:
-    """What host memory holds for a device of activations when it is fullest."""
-    for each in mine:
-        for tensor in leaving(each):
-            flying = each.count * symbol("in_flight", each.suffix)
+def activations_held_on_host(units: Sequence[Unit]) -> Iterator[HostHeld]:
+    """The stocks of activations in host memory for a device when it is fullest."""
+    for unit in units:
+        for tensor in leaving(unit):
+            flying = unit.count * symbol("in_flight", unit.suffix)
             why = "saved for backward: each storage once, of every micro-batch in flight"
-            yield HostHeld(Cause(each.name, tensor.name), "activations", tensor.bytes(), flying, why)
+            yield HostHeld(Cause(unit.name, tensor.name), "activations", tensor.bytes(), flying, why)
 
 
-def _updated(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
-    """What the update reads and writes in host memory: a copy of the weights, their gradients in its dtype, states.
+def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """The stocks that the update reads and writes in host memory: weights, their gradients in its dtype, states.
 
     The copy is the master weights where there are any; a gradient is kept in the dtype of what it updates.
     """
     precision = plan.precision
-    updated = precision.master or trained_dtype(plan)
-    for one in owned(plan.optimizer, tuple(mine)):
-        elements = sharding.held("optimizer", one.weight)
+    dtype = precision.master or trained_dtype(plan)
+    for updated in owned(plan.optimizer, tuple(units)):
+        unit, weight, count = updated.unit, updated.weight, updated.count
+        amount = sized(dtype, sharding.held("optimizer", weight))
         if precision.master or not weights_on_host(plan):
             copy = "master copy" if precision.master else "the copy of the weights that the update writes"
-            yield HostHeld(Cause(one.unit, one.weight.name), "master", sized(updated, elements), one.count, copy)
+            yield HostHeld(Cause(unit, weight.name), "master", amount, count, copy)
         why = "gradients where the update reads them, in the dtype of what it updates"
-        yield HostHeld(Cause(one.unit, one.weight.gradient.name), "gradients", sized(updated, elements), one.count, why)
-        for state in states(one, sharding, precision, value):
-            why = f"{state.name.replace('_', ' ')} of {one.rule.title}"
-            cause = Cause(one.unit, one.weight.name, state=state.name)
-            yield HostHeld(cause, "optimizer", state.bytes(), one.count, why)
+        yield HostHeld(Cause(unit, weight.gradient.name), "gradients", amount, count, why)
+        for state in states(updated, sharding, precision, value):
+            why = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
+            yield HostHeld(Cause(unit, weight.name, state=state.name), "optimizer", state.bytes(), count, why)

@@ -68,8 +68,8 @@ class Operation:
     @property
     def after(self) -> bool:
         """Whether something saved only exists once this operation has run."""
-        made = {tensor.storage for tensor in self.outputs}
-        return any(tensor.storage in made for tensor in self.saves)
+        written = {tensor.storage for tensor in self.outputs}
+        return any(tensor.storage in written for tensor in self.saves)
 
     @property
     def runs(self) -> bool:
@@ -77,10 +77,12 @@ class Operation:
         return True
 
     def occurrences(self) -> tuple[tuple[sympy.Expr, Operation], ...]:
-        """How often it runs in a pass, on tensors of which sizes: alike but for the last, whose may be smaller."""
+        """The runs of a pass: how often, and on tensors of which sizes; those of the last run may be smaller."""
         if self.last_dim is None:
             return ((self.times, self),)
-        inputs, outputs, saves = (_with_dim(own, *self.last_dim) for own in (self.inputs, self.outputs, self.saves))
+        inputs, outputs, saves = (
+            _replace_dim(tensors, *self.last_dim) for tensors in (self.inputs, self.outputs, self.saves)
+        )
         last = replace(self, name=f"{self.name}.last", inputs=inputs, outputs=outputs, saves=saves)
         return ((self.times - ONE, self), (ONE, last))
 
@@ -89,7 +91,7 @@ class Operation:
         return total(times * amount(run) for times, run in self.occurrences())
 
     def cause(self, unit: str) -> Cause:
-        """What its entries are caused by, in a unit."""
+        """The cause of this operation's entries, in a unit."""
         return Cause(unit, self.name, self.block, self.region, self.purpose)
 
     def useful(self) -> sympy.Expr:
@@ -126,9 +128,9 @@ class Operation:
 
     @cached_property
     def _traffic(self) -> sympy.Expr:
-        left = self.untouched()
+        untouched = self.untouched()
         written = () if self.adds_to else self.outputs
-        amounts = [tensor.bytes() for tensor in (*self.inputs, *written) if tensor not in left]
+        amounts = [tensor.bytes() for tensor in (*self.inputs, *written) if tensor not in untouched]
         sums = product(2, sized(self.adds_to, self.output.elements())) if self.adds_to else ZERO
         return total((*amounts, sums))
 
@@ -163,9 +165,9 @@ class Operation:
         return ()
 
 
-def _with_dim(tensors: tuple[Tensor, ...], dim: Dim, other: Dim) -> tuple[Tensor, ...]:
+def _replace_dim(tensors: tuple[Tensor, ...], old: Dim, new: Dim) -> tuple[Tensor, ...]:
     """Tensors with another dim in place of one of theirs."""
-    return tuple(replace(own, dims=tuple(other if each == dim else each for each in own.dims)) for own in tensors)
+    return tuple(replace(tensor, dims=tuple(new if dim == old else dim for dim in tensor.dims)) for tensor in tensors)
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

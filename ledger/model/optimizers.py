@@ -69,13 +69,12 @@ def rule_of(optimizer: Optimizer, unit: str, weight: Tensor) -> Optimizer:
     return rule_of(optimizer.otherwise, unit, weight)
 
 
-def owned(optimizer: Optimizer, mine: tuple[Unit, ...]) -> Iterator[Owned]:
+def owned(optimizer: Optimizer, units: tuple[Unit, ...]) -> Iterator[Owned]:
     """Every weight of a device that is trained, once, with its rule."""
-    for unit, count, weights in wrapped(mine):
+    for unit, count, weights in wrapped(units):
         for weight in weights:
-            if weight.frozen:
-                continue
-            yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
+            if not weight.frozen:
+                yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
 
 
 def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
@@ -84,11 +83,11 @@ def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
     return name, rule.update.get(name, Implementation())
 
 
-# --- shapes -------------------------------------------------------------------------------------
+# --- shapes ---
 
 
 def matrix(weight: Tensor) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
-    """How many matrices a weight is on one device, and their rows and columns as torch has them."""
+    """The number of matrices that a weight is on one device, and their rows and columns as torch has them."""
     stacked = [dim for dim in weight.dims if dim.name in STACKED]
     inner = [dim for dim in weight.dims if dim.name not in STACKED]
     lead = max(1, weight.lead - len(stacked))
@@ -126,13 +125,13 @@ def shape_of(state: State, unit: str, weight: Tensor) -> str:
     return state.shapes.get(name, by_kind)
 
 
-def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
-    """What is kept beside a weight: each state, and the scales of its blocks. `value` says what is too small to cut."""
-    for name, state in one.rule.states.items():
-        shape = shape_of(state, one.unit, one.weight)
+def states(updated: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
+    """The tensors kept beside a weight: states, and scales of their blocks. `value` says what is too small to cut."""
+    for name, state in updated.rule.states.items():
+        shape = shape_of(state, updated.unit, updated.weight)
         if not shape:
             continue
-        size, dtype = elements(shape, one.weight, sharding), dtype_of(state.dtype, precision)
+        size, dtype = elements(shape, updated.weight, sharding), dtype_of(state.dtype, precision)
         paged = bool(state.paged) and value(size) >= state.paged
         if state.scales is None:
             yield StateTensor(name, size, dtype, paged)
@@ -148,28 +147,25 @@ def dtype_of(written: str, precision: Precision) -> str:
     return precision.states if written == DEFAULT else written
 
 
-def temporary(one: Owned, what: Temporary, sharding: Sharding, precision: Precision, value: Value) -> sympy.Expr:
-    """Bytes of a temporary of one weight."""
+def temporary(updated: Owned, what: Temporary, sharding: Sharding, precision: Precision, value: Value) -> sympy.Expr:
+    """Bytes of a temporary that the update of one weight needs."""
     dtype = dtype_of(what.dtype, precision)
     if what.copies and dtype == precision.gradients:
         return ZERO
-    held = WHOLE if what.gathered or what.shape == "gram" else sharding
+    held_as = WHOLE if what.gathered or what.shape == "gram" else sharding
     if what.shape == "gram":
-        _, rows, columns = matrix(one.weight)
+        _, rows, columns = matrix(updated.weight)
         side = min((rows, columns), key=value)
         return sized(dtype, side * side)
-    return sized(dtype, elements(what.shape, one.weight, held))
-
-
-# --- per parameter ------------------------------------------------------------------------------
+    return sized(dtype, elements(what.shape, updated.weight, held_as))
 
 
 def per_parameter(optimizer: Optimizer, precision: Precision) -> dict[str, Fraction]:
     """Bytes a parameter of a large matrix by state; what is kept of rows and columns only is nothing beside it."""
-    found: dict[str, Fraction] = {}
+    bytes_by_state: dict[str, Fraction] = {}
     for name, state in optimizer.states.items():
         if state.shapes.get("matrices") == "whole":
-            found[name] = dtypes.size(dtype_of(state.dtype, precision))
+            bytes_by_state[name] = dtypes.size(dtype_of(state.dtype, precision))
             if state.scales:
-                found[name] += dtypes.size(state.scales.dtype) / state.scales.block
-    return found
+                bytes_by_state[name] += dtypes.size(state.scales.dtype) / state.scales.block
+    return bytes_by_state

@@ -14,7 +14,6 @@ from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
-from ledger.model.tensors import Tensor
 from ledger.model.unit import Unit
 from ledger.model.units import Builder, builder, units, whole
 from ledger.spec.plan import Plan
@@ -22,7 +21,7 @@ from ledger.spec.plan import Plan
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what.
+    """The program of one device. `exchanges` move weights and gradients: unit, how many, phase, what.
 
     `sends` move activations between stages: how many a micro-batch, the phase, and what.
     """
@@ -33,10 +32,10 @@ class Program:
     sharding: Sharding
 
 
-def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Program:
-    """Everything one device of a role runs in a step; `mine`: its units, where they are there already."""
+def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = None) -> Program:
+    """The program of one device of a role; `units_of_role`: its units, where they are there already."""
     build = builder(plan)
-    mine = mine or units(build, role)
+    units_of_role = units_of_role or units(build, role)
     degrees = plan.parallelism
     several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
@@ -44,10 +43,14 @@ def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Pro
     rows, flat = frozenset(_by_rows(plan, build)), plan.stack.unshard == "modules"
     sharding = Sharding(degrees.zero, axes, bool(degrees.replicate > 1), scattered, rows, flat)
     if plan.model.bare:
-        return Program(mine, (), (), sharding)
-    shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
-    moved = exchanges(plan, sets(plan, mine, sharding), sharding)
-    return Program(mine, (*shared, *moved), tuple(sends(plan, role)), sharding)
+        return Program(units_of_role, (), (), sharding)
+    shared: list[Exchanged] = []
+    if (plan.model.tied or plan.model.predictions) and role.first != role.last:
+        shared = [
+            tied(build.input().weights[0], plan.precision.gradients)
+        ]  # the embedding, which another stage uses too
+    moved = exchanges(plan, sets(plan, units_of_role, sharding), sharding)
+    return Program(units_of_role, (*shared, *moved), tuple(sends(plan, role)), sharding)
 
 
 def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
@@ -57,12 +60,6 @@ def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
     for group in plan.model.groups:
         if group.mlp.experts // degrees.expert % shards:
             yield symbol("experts", build.suffix(group))
-
-
-def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
-    """The embedding, where another stage uses it too: as its head, or to predict further tokens."""
-    if (plan.model.tied or plan.model.predictions) and role.first != role.last:
-        yield builder(plan).input().weights[0]
 
 
 def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]]:
@@ -75,19 +72,19 @@ def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
     counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}
-    for name, phase, sent, way in (
+    for name, phase, sent, direction in (
         ("send", "forward", stream, "sends"),
         ("send_gradient", "backward", stream.gradient, "returns"),
     ):
-        if way in counts:
-            yield counts[way], phase, collective(name, "send", "pipeline", sent, sent)
+        if direction in counts:
+            yield counts[direction], phase, collective(name, "send", "pipeline", sent, sent)
     gathered_again = (  # what comes in crosses the same ends of chunks as what goes the other way
         ("gather", "forward", stream, whole_stream, "returns"),
         ("gather_gradient", "backward", stream.gradient, whole_stream.gradient, "sends"),
     )
-    for name, phase, share, together, way in gathered_again if shares else ():
-        if way in counts:
-            yield counts[way], phase, collective(name, "all_gather", "tensor", share, together)
+    for name, phase, share, together, direction in gathered_again if shares else ():
+        if direction in counts:
+            yield counts[direction], phase, collective(name, "all_gather", "tensor", share, together)
 
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:

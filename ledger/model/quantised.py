@@ -28,17 +28,14 @@ ALL = (ONE, ONE)  # parts of an operand and of a result's gradient that are quan
 
 @dataclass(frozen=True)
 class Copies:
-    """What quantising a tensor gives: what forward multiplies and what backward does, each with its scales.
-
-    `of` is the name of the tensor.
-    """
+    """The copies of a quantised tensor (`of`), each with its scales: what forward multiplies, what backward does."""
 
     of: str
     forward: tuple[Tensor, ...]
     backward: tuple[Tensor, ...]
 
     def both(self) -> tuple[Tensor, ...]:
-        """All of it, each tensor once."""
+        """The copies for forward and for backward, each tensor once."""
         return tuple({tensor.name: tensor for tensor in (*self.forward, *self.backward)}.values())
 
 
@@ -55,10 +52,10 @@ class Quantise(Operation):
 
     def traffic(self) -> sympy.Expr:
         """The tensor is read, its copies are written."""
-        turned = [made for made in self.outputs if self.part != ONE and made.scales == COLUMN]
-        own = (made.bytes() for made in self.outputs if made not in turned)
-        quantised = total((product(self.reads, self.inputs[0].bytes()), *own))
-        return total((product(self.part, quantised), *(product(2, made.bytes()) for made in turned)))
+        turned = [copy for copy in self.outputs if self.part != ONE and copy.scales == COLUMN]
+        row_bytes = (copy.bytes() for copy in self.outputs if copy not in turned)
+        quantised = total((product(self.reads, self.inputs[0].bytes()), *row_bytes))
+        return total((product(self.part, quantised), *(product(2, copy.bytes()) for copy in turned)))
 
     def vector(self) -> sympy.Expr:
         """A few operations on each element."""
@@ -76,15 +73,15 @@ class QuantisedGather(Collective):
     originals: tuple[Tensor, Tensor] | tuple[()] = ()
 
     def learned(self) -> tuple[Tensor, ...]:
-        """The share, as it was before it was quantised."""
+        """The share as it was before it was quantised, into which the gradient flows."""
         return self.originals[:1]
 
     def gradients(self) -> tuple[Operation, ...]:
         """The gradient of the whole is summed, and scattered."""
         if not self.originals or not differentiable(self.originals[0]):
             return ()
-        share, whole = self.originals
-        moved = collective(f"{self.name}.gradient", "reduce_scatter", self.axis, whole.gradient, share.gradient)
+        share, gathered = self.originals
+        moved = collective(f"{self.name}.gradient", "reduce_scatter", self.axis, gathered.gradient, share.gradient)
         return (replace(moved, purpose=Purpose.COLUMN_INPUT_GRADIENT),)
 
 
@@ -104,7 +101,7 @@ class Quantised(Contraction):
     share: tuple[Tensor, ...] = ()
 
     def traffic(self) -> sympy.Expr:
-        """Both operands with their scales, the bias, and the result."""
+        """Bytes: both operands with their scales, the bias, and the result."""
         scales = (scale.bytes() for copies in self.narrow for scale in copies.forward[1:])
         return total((super().traffic(), *scales))
 
@@ -114,13 +111,13 @@ class Quantised(Contraction):
 
     @property
     def gathered_again(self) -> Tensor:
-        """What backward gathers where a share was kept: rows, or the columns that it multiplies."""
+        """The operand that backward gathers where a share was kept: rows, or the columns that it multiplies."""
         if not self.share or not self.narrow:
             return self.inputs[0]
         return next(tensor for tensor in self.narrow[0].both() if tensor.scales == self.share[0].scales)
 
     def of(self, originals: tuple[Tensor, ...]) -> Quantised:
-        """The same product of other originals."""
+        """The product with other originals of its copies."""
         left, right = originals
         return replace(self, originals=(left, right))
 
@@ -134,38 +131,40 @@ class Quantised(Contraction):
 
     def gradients(self) -> tuple[Operation, ...]:
         """The upstream gradient is quantised; the two other products are of copies as well."""
-        return tuple(self._gradients())
+        return tuple(self._gradient_steps())
 
-    def _gradients(self) -> Iterator[Operation]:
+    def _gradient_steps(self) -> Iterator[Operation]:
         if self.recipe is None or not self.originals or not self.narrow:
             return
         (left, right), (inputs, weights), upstream = self.originals, self.narrow, self.output.gradient
         first, second, out = (" ".join(names) for names in self.terms())
         towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
-        wanted = (differentiable(left), differentiable(right))
-        if not any(wanted):
+        needs_gradient = (differentiable(left), differentiable(right))
+        if not any(needs_gradient):
             return
         reads = read(self.recipe, towards.both())
         name = f"{self.name}.quantise_gradient"
         yield Quantise(name, QUANTISE, (upstream,), towards.both(), reads=reads, part=self.parts[1])
-        if wanted[0]:
+        if needs_gradient[0]:
             if self.recipe.turns:
                 yield Quantise(f"{self.name}.turn_weight", QUANTISE, weights.forward[:1], weights.backward)
             elif not self.recipe.lasts:
-                yield self._again("weight", right, weights)
+                yield self._quantise_again("weight", right, weights)
             operands = towards.forward[0], weights.backward[0]
-            yield from self._product(f"{out}, {second} -> {first}", operands, left, "input")
-        if wanted[1]:
+            yield from self._gradient_product(f"{out}, {second} -> {first}", operands, left, "input")
+        if needs_gradient[1]:
             if self.recipe.saves == "original":
-                yield self._again("input", left, inputs, self.parts[0])
+                yield self._quantise_again("input", left, inputs, self.parts[0])
             elif self.share and self.gathered_again == self.inputs[0]:
                 yield Quantise(f"{self.name}.turn_input", QUANTISE, self.inputs[:1], inputs.backward)
             operands = inputs.backward[0], towards.backward[0]
-            yield from self._product(f"{first}, {out} -> {second}", operands, right, "weight")
+            yield from self._gradient_product(f"{first}, {out} -> {second}", operands, right, "weight")
         for bias in self.inputs[2:]:
             yield Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
 
-    def _product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Iterator[Operation]:
+    def _gradient_product(
+        self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str
+    ) -> Iterator[Operation]:
         """The product that gives a gradient, and what scales its result where the product itself does not."""
         product_of = self.gradient_product(einsum, operands, of, which)
         if self.recipe is None or self.recipe.scaled == "matmul":
@@ -180,10 +179,10 @@ class Quantised(Contraction):
         first, second, out = self.terms()
         return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
 
-    def _again(self, which: str, tensor: Tensor, made: Copies, part: sympy.Expr = ONE) -> Quantise:
-        """What forward did not leave is made in backward, of the tensor itself."""
-        reads = 0 if part != ONE else read(self.recipe, made.backward) if self.recipe else 1
-        return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), made.backward, reads=reads, part=part)
+    def _quantise_again(self, which: str, tensor: Tensor, copies: Copies, part: sympy.Expr = ONE) -> Quantise:
+        """The kernel by which backward makes copies that forward did not leave, of the tensor itself."""
+        reads = 0 if part != ONE else read(self.recipe, copies.backward) if self.recipe else 1
+        return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), copies.backward, reads=reads, part=part)
 
 
 def replaced(operations: Iterable[Operation]) -> dict[str, str]:
@@ -203,7 +202,7 @@ class QuantisedGroups(Quantised, Grouped):
     """Groups of rows, each with a matrix of its own, in one kernel."""
 
 
-# --- copies -------------------------------------------------------------------------------------
+# --- copies ---
 
 
 def copied(  # noqa: PLR0913 - what a copy is of, and as what
@@ -215,32 +214,35 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
     role: str = PASSING,
 ) -> Copies:
     """The copies of a tensor; `sides` are the dims that the products of forward and of backward contract."""
-    shared = (_scale(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
-    forward = _copy(tensor, ROW, dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
+    shared = (_scale_tensor(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
+    forward = _copy(tensor, ROW, dtype, _scale_count(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
     if recipe.layouts == "one":
         return Copies(tensor.name, (*forward, *shared), (*forward, *shared))
     second = PASSING if recipe.turns else role
-    backward = _copy(tensor, COLUMN, dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, second))
+    count = _scale_count(tensor, sides[1], block, recipe.padded)
+    backward = _copy(tensor, COLUMN, dtype, count, (recipe.scale, second))
     return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 
-def read(recipe: Recipe, made: tuple[Tensor, ...]) -> int:
-    """How often a tensor is read for these copies of it."""
-    return recipe.reads(frozenset(tensor.scales for tensor in made))
+def read(recipe: Recipe, copies: tuple[Tensor, ...]) -> int:
+    """The number of passes over a tensor that these copies of it take."""
+    return recipe.reads(frozenset(tensor.scales for tensor in copies))
 
 
 def _copy(tensor: Tensor, name: str, dtype: str, scales: sympy.Expr, of: tuple[str, str]) -> tuple[Tensor, Tensor]:
     scale, role = of
-    made = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="", scales=name)
-    return made, _scale(tensor, f"{name}.scales", scales, scale, role)
+    copy = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="", scales=name)
+    return copy, _scale_tensor(tensor, f"{name}.scales", scales, scale, role)
 
 
-def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) -> Tensor:
+def _scale_tensor(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) -> Tensor:
     return Tensor(f"{tensor.name}.{name}", (Dim("scales", count),), dtype, role)
 
 
-def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]) -> sympy.Expr:
-    """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
+def _scale_count(
+    tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]
+) -> sympy.Expr:
+    """The number of scales: blocks beside what is contracted, by blocks along it; a last short one is one too."""
     if block == WHOLE_TENSOR:
         return ONE
     sides = (
@@ -253,11 +255,11 @@ def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int],
 
 def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
     """The fp32 scales of a tensor whose blocks lie along its last dim."""
-    count = _scales(tensor, (tensor.dims[-1].name,), block, (1, 1))
+    count = _scale_count(tensor, (tensor.dims[-1].name,), block, (1, 1))
     return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
 
 
-# --- Projections of one input whose weights are one matrix ---
+# --- projections of one input whose weights are one matrix ---
 
 # `projections` of a stack -> the parts of a layer in which what multiplies one input is one matrix.
 JOINED: Mapping[str, tuple[str, ...]] = {"apart": (), "attention": ("attention",), "joined": ("attention", "mlp")}
@@ -272,7 +274,7 @@ def is_projection(operation: Operation) -> bool:
 
 
 def matrix(operation: Operation, joined: Collection[str]) -> str:
-    """What names the matrix that a projection multiplies by: its input where all weights that read it are one."""
+    """The name of the matrix that a projection multiplies by: its input where all weights that read it are one."""
     return operation.inputs[0].storage if is_joined(operation, joined) else operation.name
 
 

@@ -1,4 +1,4 @@
-"""Recompute policies: what a unit keeps from forward to backward, and what backward runs again to rebuild the rest."""
+"""Recompute policies: what a unit saves, in which format, what backward runs again, and for which layers."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class Kept:
 
     @property
     def again(self) -> tuple[Operation, ...]:
-        """All that backward runs a second time."""
+        """The operations that backward runs a second time."""
         return tuple(operation for segment in self.segments for operation in segment.again)
 
     @property
     def rebuilt(self) -> tuple[Tensor, ...]:
-        """All that a second run brings back."""
+        """The tensors that a second run brings back."""
         return tuple(tensor for segment in self.segments for tensor in segment.rebuilt)
 
 
 def read(kept: Kept, backward: Sequence[Operation]) -> Kept:
-    """What backward reads of what is kept: a compiler of both passes drops the rest, checkpointing's cache does not."""
-    wanted = {t.storage for op in (*backward, *kept.again) for t in op.inputs}
-    wanted |= {t.storage for segment in kept.segments for t in segment.entry}
-    return replace(kept, saved=tuple(tensor for tensor in kept.saved if tensor.storage in wanted))
+    """Saved tensors that backward reads: a compiler of both passes drops the others, checkpointing's cache does not."""
+    reads = {t.storage for op in (*backward, *kept.again) for t in op.inputs}
+    reads |= {t.storage for segment in kept.segments for t in segment.entry}
+    return replace(kept, saved=tuple(tensor for tensor in kept.saved if tensor.storage in reads))
 
 
 @dataclass(frozen=True)
@@ -96,89 +96,92 @@ def discarded(recompute: Recompute) -> frozenset[str]:
     return frozenset(COMPONENTS[name].region for name in recompute.components if COMPONENTS[name].discards)
 
 
-# --- what is saved ------------------------------------------------------------------------------
+# --- what is saved ---
 
 
 def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
-    """What autograd keeps: each storage once, views as the tensor they look into, weights excluded, casts included.
+    """The tensors that autograd keeps: each storage once, views as what they look into, no weights, casts included.
 
     `among`: where the tensors behind views are looked for, if not in `operations`.
     """
     owners = {t.name: t for op in among or operations for t in (*op.outputs, *op.inputs) if not t.view_of}
-    found: dict[str, Tensor] = {}
+    saved: dict[str, Tensor] = {}
     for operation in operations:
         for tensor in operation.saves:
             if tensor.role != "weight":
-                found.setdefault(tensor.storage, owners.get(tensor.storage, tensor))
-    return tuple(found.values())
+                saved.setdefault(tensor.storage, owners.get(tensor.storage, tensor))
+    return tuple(saved.values())
 
 
 def prefix(operations: Sequence[Operation], *, whole: bool = False) -> tuple[Operation, ...]:
-    """What rebuilding runs: all up to the last operation that saves something, and it too if it saves a result.
+    """The operations that rebuilding runs: up to the last that saves something, and it too if it saves a result.
 
     PyTorch's checkpointing stops as soon as the last saved tensor is back (torch.utils.checkpoint, early stop); a
     reentrant one runs the `whole` stretch.
     """
-    last = max((i for i, op in enumerate(operations) if _saves(op)), default=-1)
+    last = max((i for i, op in enumerate(operations) if _saves_activation(op)), default=-1)
     if last < 0:
         return ()
     needed = operations if whole else operations[: last + (1 if operations[last].after else 0)]
     return tuple(op for op in needed if any(tensor.role != STAYING for tensor in op.outputs))
 
 
-def _saves(operation: Operation) -> bool:
+def _saves_activation(operation: Operation) -> bool:
     return any(tensor.role != "weight" for tensor in operation.saves)
 
 
 def entry(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
     """The activations that come from outside, each storage once, as the tensor that owns it."""
-    made = {t.storage for op in operations for t in op.outputs if not t.view_of}
+    written = {t.storage for op in operations for t in op.outputs if not t.view_of}
     owners = {t.name: t for op in among for t in op.outputs}
     inputs = (t for op in operations for t in op.inputs)
-    found = {t.storage: owners.get(t.storage, t) for t in inputs if t.storage not in made and t.role == "activation"}
-    return tuple(found.values())
+    entering = {
+        t.storage: owners.get(t.storage, t) for t in inputs if t.storage not in written and t.role == "activation"
+    }
+    return tuple(entering.values())
 
 
-# --- policies of one layer ----------------------------------------------------------------------
+# --- policies of one layer ---
 
 
-def _none(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
     return Kept(saved_by(operations))
 
 
-def _full(operations: Sequence[Operation], recompute: Recompute) -> Kept:
-    """Only what enters is kept."""
-    if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
+def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+    """A layer of which only what enters is kept; all else is rebuilt."""
+    if not any(map(_saves_activation, operations)):  # no gradient flows here, so nothing waits for backward
         return Kept(())
     start = entry(operations)
-    rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
-    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rest, recompute.reentrant),))
+    rebuilt = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
+    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rebuilt, recompute.reentrant),))
 
 
-def _within(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_within_segment(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """A layer inside a segment of layers: nothing is kept, and all of it runs again to reach the next."""
     return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations), recompute.reentrant),))
 
 
-def _selective(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_core(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """The attention core is rebuilt from query, key and value (Korthikanti et al. 2022, section 5)."""
-    return _by_component(operations, replace(recompute, components=("core",)))
+    return _rebuild_components(operations, replace(recompute, components=("core",)))
 
 
-def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Each named component is checkpointed by itself; one inside another goes with the outer one."""
-    stretches = tuple(_stretches(operations, recompute.components))
+    stretches = tuple(_runs_of_components(operations, recompute.components))
     outside = [op for component, run in stretches if component is None for op in run]
     parts = [(component, run) for component, run in stretches if component]
     saved = {t.storage: t for t in saved_by(outside, operations)}
-    saved |= {t.storage: t for _, run in parts if any(map(_saves, run)) for t in entry(run, operations)}
+    saved |= {t.storage: t for _, run in parts if any(map(_saves_activation, run)) for t in entry(run, operations)}
     for component, run in parts:
         for tensor in (t for op in run if component.discards for t in op.outputs):
             saved.pop(tensor.storage, None)
     lost = {t.storage: t for t in saved_by(operations) if t.storage not in saved}
     segments = []
     for component, run in parts:
-        rebuilt = tuple(_own(run, lost, wholly=component.discards))
+        written = {t.storage for op in run for t in (*op.saves, *(op.outputs if component.discards else ()))}
+        rebuilt = tuple(lost.pop(storage) for storage in [*lost] if storage in written)
         again = tuple(run) if component.discards else prefix(run, whole=recompute.whole)
         if rebuilt:
             reentrant = recompute.reentrant and not component.discards
@@ -186,12 +189,12 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
     return Kept(tuple(saved.values()), tuple(segments))
 
 
-def _loss(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _rebuild_logits(operations: Sequence[Operation], _: Recompute) -> Kept:
     """The logits of a loss that goes part by part, if they are rebuilt at all; nothing else of the end."""
-    return _by_component(operations, Recompute(components=("loss_chunk",)))
+    return _rebuild_components(operations, Recompute(components=("loss_chunk",)))
 
 
-def _stretches(
+def _runs_of_components(
     operations: Sequence[Operation], named: tuple[str, ...]
 ) -> Iterator[tuple[Component | None, tuple[Operation, ...]]]:
     """Operations in runs of one named component, or of none."""
@@ -204,32 +207,29 @@ def _stretches(
         yield component, tuple(run)
 
 
-def _own(run: Sequence[Operation], lost: dict[str, Tensor], *, wholly: bool) -> Iterator[Tensor]:
-    """What of `lost` this stretch brings back: what it saves, and where its result is discarded all that it makes."""
-    mine = {t.storage for op in run for t in (*op.saves, *(op.outputs if wholly else ()))}
-    for storage in [storage for storage in lost if storage in mine]:
-        yield lost.pop(storage)
-
-
-def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
-    if not any(map(_saves, operations)):
+    if not any(map(_saves_activation, operations)):
         return Kept(())
     dropped = set(_second_matmuls(operations, recompute.joined)) if recompute.matmuls == "every_second" else set()
 
-    def kept(operation: Operation) -> bool:
+    def is_kept(operation: Operation) -> bool:
         return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
 
-    results = {t.storage: t for op in operations if kept(op) for t in _results(op)}
+    results = {
+        tensor.storage: tensor
+        for operation in filter(is_kept, operations)  # of a transfer that copies its operand before, not the copy
+        for tensor in (operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs)
+    }
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
-    again = tuple(_run_again(prefix(operations, whole=recompute.whole), kept, compiled=recompute.compiled))
+    again = tuple(_run_again(prefix(operations, whole=recompute.whole), is_kept, compiled=recompute.compiled))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
     return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
 
 def _run_again(
-    operations: Iterable[Operation], kept: Callable[[Operation], bool], *, compiled: bool
+    operations: Iterable[Operation], is_kept: Callable[[Operation], bool], *, compiled: bool
 ) -> Iterator[Operation]:
     """The operations whose results are not kept, and the copies that a kept scatter is cut from.
 
@@ -237,7 +237,7 @@ def _run_again(
     nobody has its result on file; a compiler drops it, since nothing reads it.
     """
     for operation in operations:
-        if not kept(operation):
+        if not is_kept(operation):
             yield operation
         elif isinstance(operation, Collective) and operation.collective == "reduce_scatter" and not compiled:
             for copy in operation.passing():
@@ -260,13 +260,8 @@ KINDS: Mapping[str, Callable[[Operation], bool]] = {
 }
 
 
-def _results(operation: Operation) -> tuple[Tensor, ...]:
-    """What an operator gives: of a transfer that copies its operand before, not the copy."""
-    return operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs
-
-
 def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) -> Iterator[str]:
-    """Of a layer's projections the second, fourth, ..., and the products of two activations.
+    """The second, fourth, ... of a layer's projections, and the products of two activations.
 
     torchtitan (distributed/activation_checkpoint.py, 2025) counts aten.mm from 1, and keeps odd ones; aten.bmm is not
     in its list. Products with one matrix count as one.
@@ -282,17 +277,17 @@ def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) ->
 
 
 POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {
-    "none": _none,
-    "selective": _selective,
-    "full": _full,
-    "within": _within,
-    "components": _by_component,
-    "keep": _keep,
-    "loss": _loss,
+    "none": _save_everything,
+    "selective": _rebuild_core,
+    "full": _rebuild_layer,
+    "within": _rebuild_within_segment,
+    "components": _rebuild_components,
+    "keep": _save_named_kinds,
+    "loss": _rebuild_logits,
 }
 
 
-# --- What waits for backward in a narrower format than it was computed in ---
+# --- saved activations in a narrower format ---
 
 WIDE = 2  # bytes: statistics and scores, in fp32, stay as they are
 
@@ -320,34 +315,34 @@ def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored])
     forward: list[Operation] = []
     for operation in operations:
         forward.append(operation)
-        for storage, rule in _named(operation, rules, saved):
+        for storage, rule in _narrowed_activations(operation, rules, saved):
             if storage not in copies:
-                copies[storage] = _copy(saved[storage], rule)
-                forward.append(Quantise(f"{storage}.narrow", QUANTISE, (saved[storage],), copies[storage]))
+                tensor = saved[storage]
+                copies[storage] = (replace(tensor, name=f"{tensor.name}.narrow", dtype=rule.format, view_of=""),)
+                if rule.block is not None:
+                    copies[storage] += (scales_along(tensor, f"{tensor.name}.narrow.scales", rule.block),)
+                forward.append(Quantise(f"{storage}.narrow", QUANTISE, (tensor,), copies[storage]))
     waiting = (copies.get(storage, (tensor,)) for storage, tensor in saved.items())
     segments = tuple(
         Segment(narrow, (Widen(f"{storage}.widen", QUANTISE, narrow, (saved[storage],)),), (saved[storage],))
         for storage, narrow in copies.items()
     )
-    found = replace(kept, saved=tuple(t for each in waiting for t in each), segments=(*segments, *kept.segments))
-    return tuple(forward), found
+    saved_tensors = tuple(tensor for tensors in waiting for tensor in tensors)
+    return tuple(forward), replace(kept, saved=saved_tensors, segments=(*segments, *kept.segments))
 
 
-def _named(operation: Operation, rules: Sequence[Stored], saved: Mapping[str, Tensor]) -> Iterator[tuple[str, Stored]]:
+def _narrowed_activations(
+    operation: Operation, rules: Sequence[Stored], saved: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Stored]]:
     """The 16-bit activations that this operation saves under a rule."""
     for rule in rules:
         inside = rule.part in operation.region
-        for whole in (saved.get(tensor.storage) for tensor in operation.saves if inside):
-            if whole is not None and whole.role == "activation" and dtypes.size(whole.dtype) == WIDE:
-                yield whole.storage, rule
+        for owner in (saved.get(tensor.storage) for tensor in operation.saves if inside):
+            if owner is not None and owner.role == "activation" and dtypes.size(owner.dtype) == WIDE:
+                yield owner.storage, rule
 
 
-def _copy(tensor: Tensor, rule: Stored) -> tuple[Tensor, ...]:
-    narrow = replace(tensor, name=f"{tensor.name}.narrow", dtype=rule.format, view_of="")
-    return (narrow,) if rule.block is None else (narrow, scales_along(tensor, f"{narrow.name}.scales", rule.block))
-
-
-# --- Which layers of a device are recomputed, and how many of them at once ---
+# --- which layers are recomputed ---
 
 WITHIN = "within"
 
@@ -378,48 +373,45 @@ def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: i
     """The parts of a group that has `layers` layers on a device, in `chunks`; `redone` of them are recomputed."""
     count = symbol("layers", suffix)
     if recompute.policy == "every" and recompute.every > 1:
-        return _two(CeilDiv(count, recompute.every), count, -(-layers // recompute.every), layers)
+        return _parts_by_recompute(CeilDiv(count, recompute.every), count, -(-layers // recompute.every), layers)
     if recompute.policy == "layers":
         if redone == 0:
             return (Part("", count, "none", held=layers),)
-        return _two(symbol("redone", suffix), count, redone, layers)
+        return _parts_by_recompute(symbol("redone", suffix), count, redone, layers)
     length = segment(recompute, layers, chunks) if recompute.policy == "segment" else 1
     if length > 1:
-        return tuple(_segments(suffix, chunks, even=(layers // chunks) % length == 0))
+        return tuple(_segment_parts(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
     return (Part("", count, "full" if whole_layers else recompute.policy, held=layers),)
 
 
 def hosted(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
-    """Of each group's layers on a device, those whose activations leave: none, all (0), or the first of each chunk."""
+    """The layers of each group on a device whose activations leave: none, all (0), or the first of each chunk."""
     if asked is None:
         return (0,) * len(layers)
     return among_first(asked * chunks, layers) if asked else tuple(layers)
 
 
-def hosting(found: Sequence[Part], suffix: str, leaving: int) -> tuple[Part, ...]:
-    """The same parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
+def hosting(group_parts: Sequence[Part], suffix: str, leaving: int) -> tuple[Part, ...]:
+    """The parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
     if not leaving:
-        return tuple(found)
-    if len(found) > 1 or leaving == found[0].held:
-        return tuple(replace(part, hosted=True) for part in found)
-    (part,), count = found, symbol("hosted", suffix)
+        return tuple(group_parts)
+    if len(group_parts) > 1 or leaving == group_parts[0].held:
+        return tuple(replace(part, hosted=True) for part in group_parts)
+    (part,), count = group_parts, symbol("hosted", suffix)
     first = replace(part, label=f"{part.label}.hosted", count=count, held=leaving, hosted=True)
     return first, replace(part, count=part.count - count, held=part.held - leaving)
 
 
-def _two(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[Part, ...]:
+def _parts_by_recompute(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[Part, ...]:
     """Layers that are recomputed, and those that are not, where there are any."""
     if redone == layers:
         return (Part("", count, "full", held=layers),)
     return Part(".recomputed", again, "full", held=redone), Part("", count - again, "none", held=layers - redone)
 
 
-def _segments(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:
-    """The layers inside segments, and the last of each, whose backward pass begins by rebuilding all of them.
-
-    The last segment of a chunk may be shorter than the others.
-    """
+def _segment_parts(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:
+    """The layers inside segments, and the last of each, which rebuilds them; a chunk's last segment may be shorter."""
     count, length = symbol("layers", suffix), symbol("segment", suffix)
     segments = CeilDiv(count / chunks, length)
     yield Part(f".{WITHIN}", count - chunks * segments, WITHIN)
@@ -436,19 +428,19 @@ def segment(recompute: Recompute, layers: int, chunks: int) -> int:
     One input is kept for each segment and one segment is rebuilt at a time, so both grow as the square root of the
     depth (Chen et al. 2016, section 4.1; Megatron-LM, `--recompute-method uniform`).
     """
-    held = max(1, layers // chunks)
-    return min(recompute.segment or 1 + isqrt(held - 1), held)
+    depth = max(1, layers // chunks)
+    return min(recompute.segment or 1 + isqrt(depth - 1), depth)
 
 
 def redone(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
-    """Of each group's layers on a device, those among the first n of its stage (`--recompute-method block`)."""
+    """The layers of each group on a device that are among the first n of its stage (`--recompute-method block`)."""
     return among_first(recompute.layers * chunks, layers)
 
 
 def among_first(first: int, layers: Sequence[int]) -> tuple[int, ...]:
-    """Of each group's layers on a device, how many are among so many `first` ones."""
-    left, found = first, []
-    for held in layers:
-        found.append(min(left, held))
-        left -= found[-1]
-    return tuple(found)
+    """The number of each group's layers on a device that are among so many `first` ones."""
+    remaining, counts = first, []
+    for depth in layers:
+        counts.append(min(remaining, depth))
+        remaining -= counts[-1]
+    return tuple(counts)

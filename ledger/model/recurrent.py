@@ -1,4 +1,4 @@
-"""What recurrences along a sequence have in common: dims of their states, the convolution before, heads that share."""
+"""Recurrences along a sequence: dims of their states, the convolution before them, and kernels made for their scans."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ class Sizes:
 
     @property
     def values(self) -> tuple[Dim, ...]:
-        """What each head writes into its state."""
+        """The dims of what each head writes into its state."""
         return (self.batch, self.seq, self.heads, self.head_dim)
 
     @property
     def shared(self) -> tuple[Dim, ...]:
-        """Where a group of heads writes it to, or reads it from."""
+        """The dims of where a group of heads writes values to, or reads them from."""
         return (self.batch, self.seq, self.groups, self.state)
 
     @property
     def of_heads(self) -> tuple[Dim, ...]:
-        """A number for each head of a token."""
+        """The dims of a number for each head of a token."""
         return (self.batch, self.seq, self.heads)
 
     @property
     def channels(self) -> Dim:
-        """What is convolved: the values of all heads, and two vectors as wide as a state of each group."""
-        return Dim("channels", self._wide() + 2 * self.groups.symbol * self.state.symbol)
-
-    def _wide(self) -> sympy.Expr:
-        return self.heads.symbol * self.head_dim.symbol
+        """The channels that are convolved: values of all heads, and two vectors as wide as a state of each group."""
+        width = self.heads.symbol * self.head_dim.symbol
+        return Dim("channels", width + 2 * self.groups.symbol * self.state.symbol)
 
     def chunked(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The same dims with the sequence in chunks."""
-        return tuple(found for each in dims for found in ((self.chunks, self.chunk) if each == self.seq else (each,)))
+        """Dims with the sequence in chunks."""
+        return tuple(
+            chunk_dim for dim in dims for chunk_dim in ((self.chunks, self.chunk) if dim == self.seq else (dim,))
+        )
 
 
 def sizes(tape: Tape) -> Sizes:
@@ -86,8 +86,8 @@ def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     batch, seq, channels = x.dims
     width = tape.dims("convolution")[0].symbol
     compute = tape.precision.compute if tape.precision.autocast else filters(tape, x, spec)[0].dtype
-    left = tape.cast(tape.cast(x, filters(tape, x, spec)[0].dtype), compute)
-    operands = (left, *(tape.cast(weight, compute) for weight in filters(tape, x, spec)))
+    narrow = tape.cast(tape.cast(x, filters(tape, x, spec)[0].dtype), compute)
+    operands = (narrow, *(tape.cast(weight, compute) for weight in filters(tape, x, spec)))
     further = 0 if is_fused(tape) else 1 if decodes(tape) else width - 1
     rows = Dim("rows", seq.symbol + further) if further != 0 else seq
     result = tape.activation(str(CONVOLUTION), (batch, rows, channels), compute, x.split)
@@ -125,7 +125,7 @@ def depthwise(operands: Sequence[Tensor], result: Tensor, spec: Attention) -> Co
 
 
 def window(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What a sequence keeps of its last tokens for the convolution, as it is read and as it is written."""
+    """The last tokens that a sequence keeps for the convolution, as they are read and as they are written."""
     (width,) = tape.dims("convolution")
     dims = (x.dims[0], Dim("tap", width.symbol), x.dims[-1])
     return tuple(Tensor(f"{WINDOW}{suffix}", dims, x.dtype, BUFFER) for suffix in (".read", ""))  # type: ignore[return-value]
@@ -148,8 +148,8 @@ def is_fused(tape: Tape) -> bool:
 
 
 def repeated(tape: Tape, x: Tensor, name: str, of: Sizes) -> Tensor:
-    """What a group of heads shares, once for each of its heads: a copy."""
-    dims = tuple(of.heads if each == of.groups else each for each in x.dims)
+    """A copy of what a group of heads shares, once for each of its heads."""
+    dims = tuple(of.heads if dim == of.groups else dim for dim in x.dims)
     return copied(tape, x, name, dims)
 
 
@@ -170,7 +170,7 @@ def learned(tape: Tape, name: str, *dims: Dim) -> Tensor:
 
 
 def viewed(x: Tensor, dims: tuple[Dim, ...]) -> Tensor:
-    """The same bytes, and the same gradient, under other dims."""
+    """A view under other dims, whose bytes and gradient are the tensor's own."""
     return replace(x, dims=dims, view_of=x.storage)
 
 
@@ -179,7 +179,7 @@ def lower(size: sympy.Expr) -> sympy.Expr:
     return (size + 1) / (2 * size)
 
 
-# --- A scan in kernels made for it ---
+# --- a scan in kernels made for it ---
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,11 @@ class FusedScan(Operation):
         return total(part.useful() for part in self.parts)
 
     def masked(self) -> sympy.Expr:
-        """What tokens of a chunk would read of those after them."""
+        """FLOPs of what tokens of a chunk would read of those after them."""
         return total(part.masked() for part in self.parts)
 
     def counted(self) -> sympy.Expr:
-        """All of its products, masked or not."""
+        """FLOPs of all its products, masked or not."""
         return total(part.counted() for part in self.parts)
 
     def traffic(self) -> sympy.Expr:
@@ -232,11 +232,11 @@ class ScanBackward(Operation):
         return total(part.useful() for part in self.of.rebuilt)
 
     def masked(self) -> sympy.Expr:
-        """The same of what masks throw away."""
+        """FLOPs of forward that masks throw away, twice, and of what is rebuilt."""
         return total((product(2, self.of.masked()), *(part.masked() for part in self.of.rebuilt)))
 
     def counted(self) -> sympy.Expr:
-        """The same of all products."""
+        """FLOPs of all products of forward, twice, and of what is rebuilt."""
         return total((product(2, self.of.counted()), *(part.counted() for part in self.of.rebuilt)))
 
     def traffic(self) -> sympy.Expr:

@@ -51,17 +51,17 @@ def _halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tenso
     tables = _tables(tape, x.dims[-1], spec)
     if tape.kernels.rotary == "fused":
         return tape.pointwise(rotation.result, x, *tables, dtype=x.dtype, kernel=ROTARY, flops=3, saves=tables)
-    return _added(tape, rotation, x, tables)
+    return _rotate_spelt_out(tape, rotation, x, tables)
 
 
 def _wide_halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
-    """The same in fp32 (OLMo 2)."""
+    """x cos + rotate_half(x) sin in fp32 (OLMo 2)."""
     tables = [replace(table, dtype="fp32") for table in _tables(tape, x.dims[-1], spec)]
-    return tape.cast(_added(tape, rotation, x, tables), x.dtype)
+    return tape.cast(_rotate_spelt_out(tape, rotation, x, tables), x.dtype)
 
 
-def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scratch: int = 0) -> Tensor:
-    """`scratch`: gradients as large as `x` that putting them together from those of its parts takes."""
+def _rotate_spelt_out(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scratch: int = 0) -> Tensor:
+    """x cos + rotated x sin; `scratch`: gradients as large as `x` that backward puts together from parts."""
     name = rotation.name
     even = tape.pointwise(f"{name}.cos", x, tables[0], saves=[tables[0]])
     swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY, scratch=scratch)
@@ -72,15 +72,17 @@ def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scra
 def _wide_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs, turned in fp32 with tables in the dtype of the layer (Cohere)."""
     dtype = x.dtype
-    return tape.cast(_added(tape, rotation, tape.cast(x, "fp32"), _tables(tape, x.dims[-1], spec), 1), dtype)
+    return tape.cast(_rotate_spelt_out(tape, rotation, tape.cast(x, "fp32"), _tables(tape, x.dims[-1], spec), 1), dtype)
 
 
 def _repeated_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs; each layer widens the tables for its queries and keys (GLM-4)."""
-    return _added(tape, rotation, x, [_widened(tape, table) for table in _tables(tape, x.dims[-1], spec)], 1)
+    return _rotate_spelt_out(
+        tape, rotation, x, [_widen_table(tape, table) for table in _tables(tape, x.dims[-1], spec)], 1
+    )
 
 
-def _widened(tape: Tape, table: Tensor) -> Tensor:
+def _widen_table(tape: Tape, table: Tensor) -> Tensor:
     """Every angle once for each number of its pair, in a tensor of the layer that queries and keys share."""
     wide = replace(table, name=f"{OWN}/{table.name}.repeated", role="statistic")
     if all(operation.output.name != wide.name for operation in tape.operations):
@@ -117,39 +119,36 @@ def _side_by_side(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Ten
 def _complex(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Pairs as complex numbers times a table of unit ones, in fp32 (DeepSeek-V2); a complex number is two of fp32."""
     table = Tensor(
-        f"rotary/unit{_base(spec)}.table", (*tape.dims("seq"), x.dims[-1]), "fp32", "table", tape.layout.inputs
+        f"rotary/unit{_base_suffix(spec)}.table", (*tape.dims("seq"), x.dims[-1]), "fp32", "table", tape.layout.inputs
     )
     if tape.stack.rotary_tables == "each_layer":
-        table = _own_rows(tape, table)
+        table = _rows_of_positions(tape, table)
     wide = tape.cast(x, "fp32")
     return tape.cast(tape.pointwise(f"{rotation.result}.turn", wide, table, flops=3, saves=[table]), x.dtype)
 
 
-def _own_rows(tape: Tape, table: Tensor) -> Tensor:
+def _rows_of_positions(tape: Tape, table: Tensor) -> Tensor:
     """The rows of each token's position, taken from the layer's own table, which has those of whole sequences."""
-    own = replace(table, name=f"{OWN}/{table.name}", role=BUFFER, split=())
+    table_of_layer = replace(table, name=f"{OWN}/{table.name}", role=BUFFER, split=())
     batch = tape.dims("batch")
-    rows = replace(table, name=f"{own.name}.rows", dims=(*batch, *table.dims), role="statistic")
+    rows = replace(table, name=f"{table_of_layer.name}.rows", dims=(*batch, *table.dims), role="statistic")
     if all(operation.output.name != rows.name for operation in tape.operations):  # once for queries and keys
-        tape.record(Pointwise(rows.name, COPY, (own,), (rows,)))
+        tape.record(Pointwise(rows.name, COPY, (table_of_layer,), (rows,)))
     return rows
 
 
 def _tables(tape: Tape, width: Dim, spec: Attention) -> list[Tensor]:
     """Cosines and sines of every position; layers of one base share them."""
     dims = (*tape.dims("seq"), width)
+    dtype = tape.precision.weights.embedding if tape.precision.autocast else tape.precision.activations
     return [
-        Tensor(f"rotary/{name}{_base(spec)}.table", dims, _table_dtype(tape), "table", tape.layout.inputs)
+        Tensor(f"rotary/{name}{_base_suffix(spec)}.table", dims, dtype, "table", tape.layout.inputs)
         for name in ("cos", "sin")
     ]
 
 
-def _base(spec: Attention) -> str:
+def _base_suffix(spec: Attention) -> str:
     return f"_{spec.rotary_base}" if spec.rotary_base else ""
-
-
-def _table_dtype(tape: Tape) -> str:
-    return tape.precision.weights.embedding if tape.precision.autocast else tape.precision.activations
 
 
 FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {

@@ -41,30 +41,26 @@ def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
     """The experts of every token of x (batch seq d_model), chosen as the model's router does."""
     logits = _logits(tape, x, spec.router)
     chosen = SCORES[spec.router.scores](tape, logits, spec)
-    weights = _normalized(tape, chosen.weights) if spec.router.normalize else chosen.weights
+    weights = _normalize(tape, chosen.weights) if spec.router.normalize else chosen.weights
     return replace(chosen, weights=tape.cast(weights, logits.dtype) if spec.router.weights == "input" else weights)
 
 
 def mapped(tape: Tape, x: Tensor, spec: MLP) -> Routed:
-    """The same as Megatron-Core computes it: scores have the dtype of the logits, and add up where they are chosen.
+    """The routing of Megatron-Core: scores have the dtype of the logits, and add up where they are chosen.
 
     megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function: scores that are normalised are a
     softmax of the chosen logits.
     """
     logits = _logits(tape, x, spec.router)
     if spec.router.scores == "sigmoid":
-        return _divided(tape, _sigmoid(tape, logits, spec))
+        chosen = _sigmoid(tape, logits, spec)
+        total = tape.pointwise("mlp/weights.sum", chosen.weights, dims=chosen.weights.dims[:2], kernel=REDUCTION)
+        shares = tape.pointwise("mlp/weights.divide", chosen.weights, total, saves=[chosen.weights, total])
+        return replace(chosen, weights=shares)
     if spec.router.scores == "softmax" and not spec.router.normalize:
         return _softmax(tape, logits, spec, logits.dtype)
     chosen = _softmax_of_chosen(tape, logits, spec, "fp32")
     return replace(chosen, weights=tape.cast(chosen.weights, logits.dtype))
-
-
-def _divided(tape: Tape, chosen: Routed) -> Routed:
-    """Scores divided by their sum."""
-    total = tape.pointwise("mlp/weights.sum", chosen.weights, dims=chosen.weights.dims[:2], kernel=REDUCTION)
-    shares = tape.pointwise("mlp/weights.divide", chosen.weights, total, saves=[chosen.weights, total])
-    return replace(chosen, weights=shares)
 
 
 def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
@@ -73,8 +69,8 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
     A fused one reads them as they are (Megatron-Core, moe_utils.py, `RouterGatingLinearFunction`).
     """
     module = ROUTER
-    weight = _everywhere(tape, tape.weight(module, "routes d_model"))
-    bias = _everywhere(tape, tape.weight(Parameter(module, BIAS), "routes")) if router.bias else None
+    weight = _router_weight(tape, tape.weight(module, "routes d_model"))
+    bias = _router_weight(tape, tape.weight(Parameter(module, BIAS), "routes")) if router.bias else None
     wide = router.dtype == "fp32" and not tape.precision.autocast
     einsum = "batch seq d_model, routes d_model -> batch seq routes"
     if wide and tape.kernels.router == "fused":
@@ -82,8 +78,8 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
     return tape.contract(module, einsum, x, weight, bias=bias, dtype="fp32" if wide else "")
 
 
-def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
-    """Where experts are cut within, each device weighs parts of results: the gradient is a sum over them.
+def _router_weight(tape: Tape, weight: Tensor) -> Tensor:
+    """A weight of the router; where experts are cut within, each device weighs parts of results: gradients add up.
 
     Where rows are moved by maps, each routes tokens of its own.
     """
@@ -91,7 +87,7 @@ def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
     return moves.gather_or_share(tape, weight, axis) if axis and not tape.routes_own else weight
 
 
-# --- scores, each as the real code orders them ----------------------------------------------------
+# --- scores, each as the real code orders them ---
 
 
 def _softmax(tape: Tape, logits: Tensor, spec: MLP, dtype: str = "") -> Routed:
@@ -100,11 +96,11 @@ def _softmax(tape: Tape, logits: Tensor, spec: MLP, dtype: str = "") -> Routed:
     if spec.router.groups > 1:
         best = _best_groups(tape, scores)
         scores = tape.pointwise("mlp/masked", scores, best, dtype=scores.dtype, saves=[best])
-    return _largest(tape, scores)
+    return _choose_largest(tape, scores)
 
 
 def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP, dtype: str = "") -> Routed:
-    chosen = _largest(tape, logits)
+    chosen = _choose_largest(tape, logits)
     weights = tape.pointwise("mlp/scores", chosen.weights, dtype=dtype, kernel=SOFTMAX, flops=5, saves=["out"])
     return replace(chosen, weights=weights)
 
@@ -112,9 +108,9 @@ def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP, dtype: str = "") -> R
 def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
     """Experts are chosen by scores that a bias without gradient corrects, and weighed by the scores themselves."""
     scores = tape.pointwise("mlp/scores", logits, flops=4, saves=["out"])
-    index = _index(tape)
+    index = _chosen_index(tape)
     corrected = Tensor("mlp/corrected", scores.dims, scores.dtype, "statistic", scores.split)
-    tape.record(Pointwise(corrected.name, ELEMENTWISE, (_detached(scores),), (corrected,), flops=0))
+    tape.record(Pointwise(corrected.name, ELEMENTWISE, (_detach(scores),), (corrected,), flops=0))
     if spec.router.groups > 1:
         best = _best_groups(tape, corrected)
         tape.record(Pointwise("mlp/masked", ELEMENTWISE, (corrected, best), (corrected,), flops=0))
@@ -125,7 +121,7 @@ def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
 
 def _sigmoid_of_chosen(tape: Tape, logits: Tensor, _: MLP) -> Routed:
     """A sigmoid in fp32 of the chosen logits; all others are minus infinity where all experts run on all tokens."""
-    chosen = _largest(tape, logits)
+    chosen = _choose_largest(tape, logits)
     values = chosen.weights
     if tape.kernels.experts == "dense":
         index = chosen.index
@@ -142,16 +138,16 @@ SCORES: Mapping[str, Callable[[Tape, Tensor, MLP], Routed]] = {
 }
 
 
-def _largest(tape: Tape, scores: Tensor) -> Routed:
+def _choose_largest(tape: Tape, scores: Tensor) -> Routed:
     """The `top_k` largest scores, of which the indices are saved."""
-    index = _index(tape)
+    index = _chosen_index(tape)
     weights = tape.activation("mlp/top_k", index.dims, scores.dtype, scores.split)
     tape.record(Pointwise(weights.name, REDUCTION, (scores,), (weights, index), (index,)))
     return Routed(index, weights)
 
 
-def _normalized(tape: Tape, weights: Tensor) -> Tensor:
-    """Divided by their sum, which autocast takes in fp32 as well."""
+def _normalize(tape: Tape, weights: Tensor) -> Tensor:
+    """Weights divided by their sum, which autocast takes in fp32 as well."""
     total = tape.pointwise("mlp/weights.sum", weights, dims=weights.dims[:2], dtype="fp32", kernel=REDUCTION)
     return tape.pointwise("mlp/weights.divide", weights, total, dtype=weights.dtype, saves=[weights, total])
 
@@ -159,25 +155,25 @@ def _normalized(tape: Tape, weights: Tensor) -> Tensor:
 def _best_groups(tape: Tape, scores: Tensor) -> Tensor:
     """A mask of the experts whose group is one of a token's best."""
     mask = Tensor("mlp/groups.mask", scores.dims, "bool", "mask", scores.split)
-    tape.record(Pointwise("mlp/groups", REDUCTION, (_detached(scores),), (mask,), flops=0))
+    tape.record(Pointwise("mlp/groups", REDUCTION, (_detach(scores),), (mask,), flops=0))
     return mask
 
 
-def _detached(scores: Tensor) -> Tensor:
-    """For a choice, through which no gradient flows."""
+def _detach(scores: Tensor) -> Tensor:
+    """Scores for a choice, through which no gradient flows."""
     return replace(scores, role="statistic", view_of=scores.storage)
 
 
-def _index(tape: Tape) -> Tensor:
+def _chosen_index(tape: Tape) -> Tensor:
     split = tape.layout.stream if tape.routes_own else tape.layout.inputs
     return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", split)
 
 
-# --- The loss that keeps experts evenly used ---
+# --- the loss that keeps experts evenly used ---
 
 
 def balance(tape: Tape, group: Group) -> None:
-    """Of all layers of a group: the softmax of the logits, how often each expert was chosen, and the loss of both."""
+    """Writes, of all layers of a group, the softmax of the logits, how often each expert was chosen, and their loss."""
     router = group.mlp.router
     wide = router.dtype == "fp32" and not tape.precision.autocast
     layers = Dim("layers", symbol("layers", tape.suffix))

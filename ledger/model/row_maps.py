@@ -32,8 +32,8 @@ class RowMove(Pointwise):
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel moves the gradients of all results back."""
         upstream = tuple(tensor.gradient for tensor in self.outputs)
-        wanted = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
-        return (Pointwise(f"{self.name}.gradient", COPY, (*self.saves, *upstream), wanted),) if wanted else ()
+        gradients = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
+        return (Pointwise(f"{self.name}.gradient", COPY, (*self.saves, *upstream), gradients),) if gradients else ()
 
 
 @dataclass(frozen=True)
@@ -45,27 +45,31 @@ class Rows:
 
     @property
     def both(self) -> tuple[Tensor, Tensor]:
-        """What moves together."""
+        """Rows and scores, which move together."""
         return self.rows, self.scores
 
 
 def held_rows(operations: Sequence[Operation]) -> Held:
-    """What frames of Python hold while experts run, though nothing reads it any more.
+    """The storages that frames of Python hold while experts run, though nothing reads them any more.
 
     Until rows are back: the layer's input, rows as they were sent and as they arrived (megatron/core/transformer/moe/
     moe_layer.py, custom_forward); until parts of rows are put together: what experts give (routed_experts_compute);
     until the last product: the result of the first (experts.py, TEGroupedMLP.forward).
     """
-    found = {op.name: op for op in operations}
-    if not isinstance(back := found.get("mlp/summed"), RowMove):
+    operations_by_name = {op.name: op for op in operations}
+    if not isinstance(back := operations_by_name.get("mlp/summed"), RowMove):
         return ()
     first, *_, last = (op for op in operations if isinstance(op, Grouped))
     returned = frozenset({back.inputs[0].storage})
-    entering = (found["mlp/rows"].inputs[0].storage, "mlp/rows", "mlp/rows.received")
+    entering = (operations_by_name["mlp/rows"].inputs[0].storage, "mlp/rows", "mlp/rows.received")
     parts = [op for op in operations if isinstance(op, Collective) and op.collective == "reduce_scatter"]
     ready = [op.inputs[0].storage for op in parts if REGION in op.region]
-    own = [(last.output.storage, frozenset(ready))] if ready else []
-    return (*((name, returned) for name in entering), (first.output.storage, frozenset({last.inputs[0].storage})), *own)
+    late_parts = [(last.output.storage, frozenset(ready))] if ready else []
+    return (
+        *((name, returned) for name in entering),
+        (first.output.storage, frozenset({last.inputs[0].storage})),
+        *late_parts,
+    )
 
 
 def score_map(tape: Tape, weights: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,16 +78,16 @@ def score_map(tape: Tape, weights: Tensor, index: Tensor) -> tuple[Tensor, Tenso
     The dispatcher keeps both until its next pass (`self.probs`, `self.routing_map`).
     """
     dims = (*index.dims[:2], *tape.dims("routes"))
-    kept = Tensor("mlp/score_map.kept", dims, weights.dtype, REMEMBERED, index.split)
-    scores = replace(tape.activation("mlp/score_map", dims, weights.dtype, index.split), view_of=kept.name)
+    remembered = Tensor("mlp/score_map.kept", dims, weights.dtype, REMEMBERED, index.split)
+    scores = replace(tape.activation("mlp/score_map", dims, weights.dtype, index.split), view_of=remembered.name)
     chosen = Tensor("mlp/chosen.map", dims, "bool", REMEMBERED, index.split)
-    tape.record(Pointwise(scores.name, COPY, (weights, index), (scores, kept), (index,)))
+    tape.record(Pointwise(scores.name, COPY, (weights, index), (scores, remembered), (index,)))
     tape.record(Pointwise(chosen.name, ELEMENTWISE, (index,), (chosen,), flops=0))
     return scores, chosen
 
 
 def row_map(tape: Tape, chosen: Tensor) -> Tensor:
-    """Of each token, where its rows go and which experts they are of: twice as many int32 as experts, and one.
+    """The places of each token's rows and their experts: twice as many int32 as experts, and one.
 
     transformer_engine/pytorch/triton/permutation.py, make_row_id_map; the dispatcher keeps it until its next pass.
     """
@@ -97,34 +101,37 @@ def row_map(tape: Tape, chosen: Tensor) -> Tensor:
 def taken(tape: Tape, x: Tensor, scores: Tensor, index: Tensor, spec: MLP) -> Rows:
     """A row of x (batch seq d_model), and its score, for each choice of a token, by expert."""
     dims = dispatch.slots(tape, spec, received=False)
-    held = tuple(("slots", axis) for _, axis in x.split)
-    rows = tape.activation("mlp/rows", (*dims, x.dims[-1]), x.dtype, held)
-    weights = tape.activation("mlp/row_weights", dims, scores.dtype, held)
-    return _moved(tape, "mlp/rows", (x, scores), (rows, weights), index)
+    split = tuple(("slots", axis) for _, axis in x.split)
+    rows = tape.activation("mlp/rows", (*dims, x.dims[-1]), x.dtype, split)
+    weights = tape.activation("mlp/row_weights", dims, scores.dtype, split)
+    return _move_rows(tape, "mlp/rows", (x, scores), (rows, weights), index)
 
 
-def sent(tape: Tape, mine: Rows, spec: MLP) -> Rows:
+def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
     """Rows on the devices of their experts, by expert there, with how many there are of each.
 
     Devices that share the matrices of an expert gather the rows that each of them was sent.
     """
-    _counts(tape, mine)
-    found: tuple[Tensor, ...] = mine.both
+    _gather_counts(tape, rows)
+    moved: tuple[Tensor, ...] = rows.both
     if dispatch.splits_experts(tape):
         dims = dispatch.slots(tape, spec, received=True)
-        held = (("experts", AXIS), *mine.rows.split)
-        found = tuple(_exchanged(tape, "dispatch", tensor, dims, held) for tensor in found)
-    for axis in _sharing(tape, mine.rows):
-        found = tuple(_gathered(tape, tensor, axis) for tensor in found)
-    return Rows(*found) if _is_alone(tape, spec) else _by_expert(tape, Rows(*found))
+        split = (("experts", AXIS), *rows.rows.split)
+        moved = tuple(_dispatch(tape, tensor, (*dims, *tensor.dims[2:]), split) for tensor in moved)
+    for axis in _sharing_axes(tape, rows.rows):
+        moved = tuple(_gather_rows(tape, tensor, axis) for tensor in moved)
+    return Rows(*moved) if _holds_one_expert(tape, spec) else _sort_by_expert(tape, Rows(*moved))
 
 
 def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
-    result = rows if _is_alone(tape, spec) else _by_device(tape, rows)
-    for axis in _sharing(tape, like):
-        held = result.on((*result.split, ("slots", axis)), f"{result.name}.sum")
-        result = tape.record(collective(f"{result.name}.reduce_scatter", "reduce_scatter", axis, result, held))
+    result = rows
+    if not _holds_one_expert(tape, spec):
+        result = replace(rows, name="mlp/ready", view_of="")
+        _move_rows(tape, result.name, (rows,), (result,), _chunk_map(tape, "mlp/ready.map", rows))
+    for axis in _sharing_axes(tape, like):
+        scattered = result.on((*result.split, ("slots", axis)), f"{result.name}.sum")
+        result = tape.record(collective(f"{result.name}.reduce_scatter", "reduce_scatter", axis, result, scattered))
     if not dispatch.splits_experts(tape):
         return result
     back = tape.activation("mlp/back", like.dims, rows.dtype, like.split)
@@ -134,60 +141,55 @@ def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
 def restored(tape: Tape, rows: Tensor, index: Tensor, x: Tensor) -> Tensor:
     """The results of all experts that a token used, added up where the token is: (batch seq d_model)."""
     result = tape.activation("mlp/summed", x.dims, rows.dtype, x.split)
-    return _moved(tape, result.name, (rows,), (result,), index).rows
+    return _move_rows(tape, result.name, (rows,), (result,), index).rows
 
 
-def _by_expert(tape: Tape, arrived: Rows) -> Rows:
+def _sort_by_expert(tape: Tape, arrived: Rows) -> Rows:
     """Rows arrive device by device, and are sorted by the experts of this one."""
     names = "mlp/rows.grouped", "mlp/row_weights.grouped"
     rows, scores = (replace(t, name=name, view_of="") for name, t in zip(names, arrived.both, strict=True))
-    return _moved(tape, rows.name, arrived.both, (rows, scores), _chunk_map(tape, "mlp/grouped.map", arrived.rows))
+    return _move_rows(tape, rows.name, arrived.both, (rows, scores), _chunk_map(tape, "mlp/grouped.map", arrived.rows))
 
 
-def _by_device(tape: Tape, rows: Tensor) -> Tensor:
-    ready = replace(rows, name="mlp/ready", view_of="")
-    return _moved(tape, ready.name, (rows,), (ready,), _chunk_map(tape, "mlp/ready.map", rows)).rows
-
-
-def _is_alone(tape: Tape, spec: MLP) -> bool:
+def _holds_one_expert(tape: Tape, spec: MLP) -> bool:
     """Whether each device holds one expert of a layer, so that nothing is to be sorted."""
     return tape.layout.expert_degree == spec.experts
 
 
 def _chunk_map(tape: Tape, name: str, rows: Tensor) -> Tensor:
-    """Where each row goes, an int32: make_chunk_sort_map of the same file."""
+    """The place that each row goes to, an int32 (Transformer Engine, permutation.py, make_chunk_sort_map)."""
     result = Tensor(name, rows.dims[:2], "int32", "index", rows.split)
     tape.record(Pointwise(name, REDUCTION, (), (result,), flops=0))
     return result
 
 
-def _moved(tape: Tape, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], index: Tensor) -> Rows:
+def _move_rows(tape: Tape, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], index: Tensor) -> Rows:
     tape.record(RowMove(name, COPY, (*inputs, index), tuple(outputs), (index,)))
     return Rows(outputs[0], outputs[-1])
 
 
-def _exchanged(tape: Tape, name: str, source: Tensor, dims: tuple[Dim, ...], held: Split) -> Tensor:
-    result = tape.activation(f"{source.name}.received", (*dims, *source.dims[2:]), source.dtype, held)
-    return tape.record(collective(f"{source.name}.{name}", "all_to_all", AXIS, source, result))
+def _dispatch(tape: Tape, source: Tensor, dims: tuple[Dim, ...], split: Split) -> Tensor:
+    result = tape.activation(f"{source.name}.received", dims, source.dtype, split)
+    return tape.record(collective(f"{source.name}.dispatch", "all_to_all", AXIS, source, result))
 
 
-def _gathered(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
+def _gather_rows(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
     result = tensor.on(tuple(pair for pair in tensor.split if pair[1] != axis), f"{tensor.name}.gathered")
     return tape.record(collective(f"{tensor.name}.all_gather", "all_gather", axis, tensor, result))
 
 
-def _sharing(tape: Tape, rows: Tensor) -> list[str]:
+def _sharing_axes(tape: Tape, rows: Tensor) -> list[str]:
     """The axes that cut an expert's matrices, over which rows are held in parts."""
     return [axis for _, axis in rows.split if axis == tape.layout.splits.get("d_ff")]
 
 
-def _counts(tape: Tape, mine: Rows) -> None:
-    """How many rows each device sends to each expert: all devices that hold experts gather it (`preprocess`)."""
+def _gather_counts(tape: Tape, rows: Rows) -> None:
+    """Writes the gather of how many rows each device sends to each expert, by all that hold experts (`preprocess`)."""
     (routes,) = tape.dims("routes")
-    axes = [*([AXIS] if dispatch.splits_experts(tape) else ()), *_sharing(tape, mine.rows)]
+    axes = [*([AXIS] if dispatch.splits_experts(tape) else ()), *_sharing_axes(tape, rows.rows)]
     if not axes:
         return
     every = Dim("counts", product(routes.symbol, *(symbol(axis) for axis in axes)))
-    whole = Tensor("mlp/counts.received.index", (every,), "int64", "index")
-    own = Tensor("mlp/counts.index", (every,), "int64", "index", tuple(("counts", axis) for axis in axes))
-    tape.record(collective("mlp/counts", "all_gather", axes[0], own, whole))
+    gathered = Tensor("mlp/counts.received.index", (every,), "int64", "index")
+    sent_counts = Tensor("mlp/counts.index", (every,), "int64", "index", tuple(("counts", axis) for axis in axes))
+    tape.record(collective("mlp/counts", "all_gather", axes[0], sent_counts, gathered))

@@ -1,4 +1,4 @@
-"""Roles: which layers each device of a pipeline runs, how many micro-batches are in flight there, what it sends."""
+"""Roles of a pipeline's devices, and its schedules: layers, micro-batches in flight, sends and idle seconds."""
 
 from __future__ import annotations
 
@@ -55,39 +55,41 @@ def roles(plan: Plan) -> tuple[Role, ...]:
     alike: dict[Role, list[int]] = {}
     for device in range(stages):
         alike.setdefault(described(plan, device, dealt), []).append(device)
-    found = [replace(role, stages=tuple(held), devices=per_stage * len(held)) for role, held in alike.items()]
-    return tuple(_named(found))
+    unnamed = [replace(role, stages=tuple(places), devices=per_stage * len(places)) for role, places in alike.items()]
+    return tuple(_named_roles(unnamed))
 
 
 def described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
-    """What one device holds and sends, without its name and place; `dealt`: the layers of every chunk."""
+    """The layers and sends of one device, a role without name and place; `dealt`: the layers of every chunk."""
     mesh, rule = plan.parallelism, schedule(plan.parallelism)
     final = slots(mesh) - 1
-    mine = placed(rule, device, mesh.pipeline, mesh.interleave)
+    own_chunks = placed(rule, device, mesh.pipeline, mesh.interleave)
     place = Place(device, mesh.pipeline, mesh.interleave, micro_batches(plan))
-    layers = [dealt[chunk] for chunk in mine]
+    layers = [dealt[chunk] for chunk in own_chunks]
     depths = [sum(counts) for counts in layers]
-    held = rule.held(place)
-    even = _mean(held, depths, maximum(*held))
+    in_flight = rule.held(place)
+    even = _mean_in_flight(in_flight, depths, maximum(*in_flight))
     return Role(
         name="",
         stages=(),
         devices=0,
         layers=tuple(sum(counts) for counts in zip(*layers, strict=True)),
-        first=0 in mine,
-        last=final in mine,
+        first=0 in own_chunks,
+        last=final in own_chunks,
         in_flight=even,
-        flying=tuple(_mean(held, own, even) for own in zip(*layers, strict=True)),
-        waiting=divide(rule.waiting(place), len(mine)),
-        sends=len([chunk for chunk in mine if chunk != final]),
-        returns=len([chunk for chunk in mine if chunk != 0]),
+        flying=tuple(_mean_in_flight(in_flight, group_layers, even) for group_layers in zip(*layers, strict=True)),
+        waiting=divide(rule.waiting(place), len(own_chunks)),
+        sends=len([chunk for chunk in own_chunks if chunk != final]),
+        returns=len([chunk for chunk in own_chunks if chunk != 0]),
     )
 
 
-def _mean(held: Sequence[Amount], layers: Sequence[int], otherwise: Amount) -> Amount:
-    """What chunks hold, weighed with their layers."""
+def _mean_in_flight(in_flight: Sequence[Amount], layers: Sequence[int], otherwise: Amount) -> Amount:
+    """Micro-batches that chunks hold, averaged over their layers; `otherwise` where there is none."""
     count = sum(layers)
-    return divide(sum(many * own for many, own in zip(held, layers, strict=True)), count) if count else otherwise
+    if not count:
+        return otherwise
+    return divide(sum(number * depth for number, depth in zip(in_flight, layers, strict=True)), count)
 
 
 def whole_role(model: Model) -> Role:
@@ -96,9 +98,9 @@ def whole_role(model: Model) -> Role:
     return Role("all", (0,), 1, counts, first=True, last=True, in_flight=1)
 
 
-def _named(found: list[Role]) -> Iterator[Role]:
-    inner = [role for role in found if not (role.first or role.last)]
-    for role in found:
+def _named_roles(unnamed: list[Role]) -> Iterator[Role]:
+    inner = [role for role in unnamed if not (role.first or role.last)]
+    for role in unnamed:
         if role.first and role.last:
             name = "ends" if len(role.stages) > 1 else "all"
         elif role.first:
@@ -112,12 +114,12 @@ def _named(found: list[Role]) -> Iterator[Role]:
 
 def dealt_layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
     """Layers of each group in every chunk, from the embedding to the head."""
-    sequence, begin, found = order(model), 0, []
+    sequence, begin, dealt = order(model), 0, []
     for size in chunks(model, mesh):
-        mine = sequence[begin : begin + size]
+        chunk_groups = sequence[begin : begin + size]
         begin += size
-        found.append(tuple(mine.count(group) for group in range(len(model.groups))))
-    return found
+        dealt.append(tuple(chunk_groups.count(group) for group in range(len(model.groups))))
+    return dealt
 
 
 def order(model: Model) -> list[int]:
@@ -126,7 +128,7 @@ def order(model: Model) -> list[int]:
     return [places[group.name] for group in model.layers]
 
 
-# --- Schedules of a pipeline, a row each ---
+# --- schedules ---
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
 
 @dataclass(frozen=True)
 class Work:
-    """What each device has to do in a step: so many micro-batches, each in so many chunks of layers."""
+    """The work of each device in a step: so many micro-batches, each in so many chunks of layers."""
 
     count: Amount
     chunks: Amount = 1
@@ -196,19 +198,19 @@ def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[
     return tuple(chunk * devices + device for chunk in range(chunks))
 
 
-# --- what is held -------------------------------------------------------------------------------
+# --- micro-batches in flight ---
 
 
-def _all(place: Place) -> tuple[Amount, ...]:
+def _gpipe_in_flight(place: Place) -> tuple[Amount, ...]:
     return (place.count,) * place.chunks
 
 
-def _until_the_first_returns(place: Place) -> tuple[Amount, ...]:
-    """As many as are ahead, plus the one that runs."""
+def _one_f_one_b_in_flight(place: Place) -> tuple[Amount, ...]:
+    """1F1B: one micro-batch for each later stage, and the one that runs."""
     return (minimum(place.count, place.after + 1),)
 
 
-def _round(place: Place) -> Amount:
+def _micro_batches_per_round(place: Place) -> Amount:
     """Micro-batches that a chunk runs before it is the next one's turn, as many as there are devices or some more.
 
     Source: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, microbatches_per_round.
@@ -216,93 +218,95 @@ def _round(place: Place) -> Amount:
     return place.count // maximum(1, place.count // place.devices)
 
 
-def _dealt(place: Place, ahead: int) -> tuple[Amount, ...]:
-    """Those of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
-    most = _round(place)
+def _dealt_in_flight(place: Place, ahead: int) -> tuple[Amount, ...]:
+    """Micro-batches of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
+    most = _micro_batches_per_round(place)
     started = minimum(place.count * place.chunks, (place.chunks - 1) * most + ahead + 1)
     every = most * place.chunks
-    rounds, rest = started // every, started % every
-    return tuple(rounds * most + minimum(most, maximum(0, rest - chunk * most)) for chunk in range(place.chunks))
+    rounds, further = started // every, started % every
+    return tuple(rounds * most + minimum(most, maximum(0, further - chunk * most)) for chunk in range(place.chunks))
 
 
-def _interleaved(place: Place) -> tuple[Amount, ...]:
-    return _dealt(place, 2 * place.after)
+def _interleaved_in_flight(place: Place) -> tuple[Amount, ...]:
+    return _dealt_in_flight(place, 2 * place.after)
 
 
-def _zero_bubble(place: Place) -> tuple[Amount, ...]:
-    return _dealt(place, place.after)
+def _zero_bubble_in_flight(place: Place) -> tuple[Amount, ...]:
+    return _dealt_in_flight(place, place.after)
 
 
-def _twice_as_deep(place: Place) -> tuple[Amount, ...]:
-    """F goes on until W can fill every wait: as many again as are ahead."""
+def _zero_bubble_h2_in_flight(place: Place) -> tuple[Amount, ...]:
+    """ZB-H2: F goes on until W can fill every wait: two micro-batches for each later stage, and the one that runs."""
     return (minimum(place.count, 2 * place.after + 1),)
 
 
-def _twice_the_distance(place: Place) -> Amount:
+def _zero_bubble_h2_waiting(place: Place) -> Amount:
     """W falls two steps behind B for each device before this one, as far as there are micro-batches."""
-    return minimum(2 * place.device, place.count - sum(_twice_as_deep(place)))
+    return minimum(2 * place.device, place.count - sum(_zero_bubble_h2_in_flight(place)))
 
 
-def _both_ways(place: Place) -> tuple[Amount, ...]:
+def _dual_pipe_in_flight(place: Place) -> tuple[Amount, ...]:
     """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
     return place.after + 1, place.device + 1
 
 
-def _none(_: Place) -> int:
+def _none_waiting(_: Place) -> int:
     return 0
 
 
-def _distance(place: Place) -> Amount:
+def _zero_bubble_waiting(place: Place) -> Amount:
     """W falls one step behind B for each device before this one, as far as there are micro-batches."""
-    return minimum(place.device, place.count * place.chunks - sum(_zero_bubble(place)))
+    return minimum(place.device, place.count * place.chunks - sum(_zero_bubble_in_flight(place)))
 
 
-# --- how long a device waits --------------------------------------------------------------------
+# --- idle seconds ---
 
 
-def _number(others: Others) -> Amount:
-    return sum(number for number, _ in others)
+def _device_count(peers: Others) -> Amount:
+    """Devices of a pipeline but one, over all paces."""
+    return sum(number for number, _ in peers)
 
 
-def _fill(others: Others, own: Pace, work: Work) -> Amount:
+def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """One micro-batch of every other device, or a chunk of it; of few micro-batches the first is waited for each round.
 
     A chunk begins when the first micro-batch has been through the chunks before it, on all devices.
     """
-    passing = sum(number * pace.seconds for number, pace in others)
-    return _rounds(passing, own.seconds, work) / work.chunks
+    passing = sum(number * peer.seconds for number, peer in peers)
+    return _idle_over_rounds(passing, pace.seconds, work) / work.chunks
 
 
-def _rounds(passing: Amount, own: Amount, work: Work) -> Amount:
-    """What passes by on the other devices, and for each further chunk how much longer a round takes than its work."""
+def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amount:
+    """Seconds that pass by on the peers, and those by which a round of each further chunk exceeds its work."""
     if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
         return passing
-    return passing + (work.chunks - 1) * maximum(0.0, passing + own - work.count * own)
+    return passing + (work.chunks - 1) * maximum(0.0, passing + own_seconds - work.count * own_seconds)
 
 
-def _fill_with_weights(others: Others, own: Pace, work: Work) -> Amount:
+def _zero_bubble_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """While F and B of the others pass by, W that was put off is done, but for the last, if not longer than F or B."""
-    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
-    filled = minimum(_number(others), work.count * work.chunks - 1) * minimum(own.forward, own.inputs, own.weights)
-    return maximum(0.0, _rounds(passing, own.forward + own.inputs, work) - filled) / work.chunks
+    passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
+    steps = minimum(_device_count(peers), work.count * work.chunks - 1)
+    filled = steps * minimum(pace.forward, pace.inputs, pace.weights)
+    return maximum(0.0, _idle_over_rounds(passing, pace.forward + pace.inputs, work) - filled) / work.chunks
 
 
-def _fill_with_weights_of_two(others: Others, own: Pace, work: Work) -> Amount:
+def _zero_bubble_h2_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     """Two of W for each other device fill what F and B of it take, as steps follow each other without a wait."""
-    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
-    filled = minimum(2 * _number(others), work.count - 1) * minimum(own.forward, own.weights)
+    passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
+    filled = minimum(2 * _device_count(peers), work.count - 1) * minimum(pace.forward, pace.weights)
     return maximum(0.0, passing - filled)
 
 
-def _fill_from_both_ends(others: Others, own: Pace, _: Work) -> Amount:
+def _dual_pipe_idle(peers: Others, pace: Pace, _: Work) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
     """
-    count = _number(others)
+    count = _device_count(peers)
     share = (count - 1) / maximum(1, count)
-    passing = sum(number * (pace.forward + 2 * pace.inputs) for number, pace in others)
-    return maximum(0.0, share * (passing - count * own.weights) / 4)
+    passing = sum(number * (peer.forward + 2 * peer.inputs) for number, peer in peers)
+    return maximum(0.0, share * (passing - count * pace.weights) / 4)
 
 
 FILL = "sum of F + B + W of a micro-batch of the other devices"
@@ -310,52 +314,52 @@ PIPELINES: Mapping[str, Pipeline] = {
     "gpipe": Pipeline(
         "all forward, then all backward",
         FILL,
-        _all,
-        _none,
-        _fill,
+        _gpipe_in_flight,
+        _none_waiting,
+        _fill_idle,
         "Huang et al. 2019, arXiv 1811.06965",
         keeps_output=True,
     ),
     "1f1b": Pipeline(
         "one forward, one backward",
         FILL,
-        _until_the_first_returns,
-        _none,
-        _fill,
+        _one_f_one_b_in_flight,
+        _none_waiting,
+        _fill_idle,
         "Narayanan et al. 2021, arXiv 2104.04473",
     ),
     "interleaved": Pipeline(
         "one forward, one backward, of several chunks in turn",
         f"({FILL}) / interleave",
-        _interleaved,
-        _none,
-        _fill,
+        _interleaved_in_flight,
+        _none_waiting,
+        _fill_idle,
         "Narayanan et al. 2021, arXiv 2104.04473, section 2.2",
     ),
     "zero_bubble": Pipeline(
         "gradients of weights fill the waits (ZB-H1)",
         "(sum of F + B of the other devices - (pipeline - 1) min(F, B, W) of the slowest) / interleave",
-        _zero_bubble,
-        _distance,
-        _fill_with_weights,
+        _zero_bubble_in_flight,
+        _zero_bubble_waiting,
+        _zero_bubble_idle,
         "Qi et al. 2024, arXiv 2401.10241, table 2",
         delays=True,
     ),
     "zero_bubble_h2": Pipeline(
         "gradients of weights fill the waits, with twice as many micro-batches in flight (ZB-H2)",
         "sum of F + B of the other devices - 2 (pipeline - 1) min(F, W) of the slowest; steps follow without a wait",
-        _twice_as_deep,
-        _twice_the_distance,
-        _fill_with_weights_of_two,
+        _zero_bubble_h2_in_flight,
+        _zero_bubble_h2_waiting,
+        _zero_bubble_h2_idle,
         "Qi et al. 2024, arXiv 2401.10241, section 2.2 and table 2",
         delays=True,
     ),
     "dual_pipe": Pipeline(
         "micro-batches from both ends, every stage held twice",
         "(pipeline / 2 - 1) (F + 2 B - W) of a stage, on average over the other devices",
-        _both_ways,
-        _none,
-        _fill_from_both_ends,
+        _dual_pipe_in_flight,
+        _none_waiting,
+        _dual_pipe_idle,
         "DeepSeek-AI 2024, arXiv 2412.19437, table 2",
         ways=2,
     ),

@@ -28,7 +28,7 @@ from ledger.spec.plan import Kernels, Model, Parallelism, Plan, Precision, Recom
 
 
 def served_units(plan: Plan, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
-    """What one device of a role runs in a pass: of prompts, or of sequences that are decoded."""
+    """The units of one device of a role in a pass: of prompts, or of sequences that are decoded."""
     crowded = plan.assumptions.expert_imbalance > 1
     build = served_builder(plan.model, plan.precision, plan.kernels, plan.stack, plan.parallelism, crowded=crowded)
     return units_of(build, role, decodes=decodes)
@@ -59,10 +59,10 @@ def served_builder(  # noqa: PLR0913 - parts of a plan
 def units_of(build: Builder, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
     """The units of a pass of one device of a role; where no format is stated, what waits is what matmuls write."""
     waiting = build.precision.cache or build.tape().matmul_result
-    return tuple(_units(build, role, Cache(waiting, decodes)))
+    return tuple(_pass_units(build, role, Cache(waiting, decodes)))
 
 
-def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
+def _pass_units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
     model = build.model
 
     def tape(suffix: str = "") -> Tape:
@@ -70,24 +70,24 @@ def _units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
 
     if role.first:
         components.embedding(start := tape(), model)
-        yield _unit(INPUT, INPUT, ONE, start)
-    for group, held in zip(model.groups, role.layers, strict=True):
-        if held:
+        yield _tape_unit(INPUT, INPUT, ONE, start)
+    for group, count in zip(model.groups, role.layers, strict=True):
+        if count:
             layer = tape(build.suffix(group))
             components.layer(layer, build.entry(), group, model)
             joint = build.stack.engine.joint_sums and group.residual == "parallel"
-            yield _unit(group.name, group.name, symbol("layers", build.suffix(group)), layer, joint=joint)
+            yield _tape_unit(group.name, group.name, symbol("layers", build.suffix(group)), layer, joint=joint)
     if role.last:
         end = tape()
-        _sampled(end, components.head(end, build.entry(), model))
-        yield _unit(OUTPUT, OUTPUT, ONE, end)
+        _sample(end, components.head(end, build.entry(), model))
+        yield _tape_unit(OUTPUT, OUTPUT, ONE, end)
 
 
-def _unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: bool = False) -> Unit:
+def _tape_unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: bool = False) -> Unit:
     """The unit of a tape; `joint`: what its parts give is summed over devices once, not part by part."""
     once = _partial_sums(tape)[:-1] if joint else []
-    operations = tuple(one for one in executed(tape.operations) if one not in once)
-    cached = [tensor for one in operations for tensor in one.outputs if tensor.role == BUFFER]
+    operations = tuple(operation for operation in executed(tape.operations) if operation not in once)
+    cached = [tensor for operation in operations for tensor in operation.outputs if tensor.role == BUFFER]
     run = kernels(operations, cached, compiled=tape.stack.compiled)
     return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
 
@@ -95,11 +95,15 @@ def _unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: bool =
 def _partial_sums(tape: Tape) -> list[Operation]:
     """The all-reduces of what is added to the residual stream, in their order."""
     stream = tape.dims("batch seq d_model")
-    reduced = (one for one in tape.operations if isinstance(one, Collective) and one.collective == "all_reduce")
-    return [one for one in reduced if one.output.dims == stream]
+    reduced = (
+        operation
+        for operation in tape.operations
+        if isinstance(operation, Collective) and operation.collective == "all_reduce"
+    )
+    return [operation for operation in reduced if operation.output.dims == stream]
 
 
-def _sampled(tape: Tape, logits: Tensor) -> None:
+def _sample(tape: Tape, logits: Tensor) -> None:
     """Logits of a split vocabulary are gathered; the next token is drawn from all of them, wide."""
     for axis in dict.fromkeys(axis for _, axis in logits.split):
         logits = moves.all_gather_along(tape, logits, axis)
@@ -108,7 +112,7 @@ def _sampled(tape: Tape, logits: Tensor) -> None:
 
 
 def without_dropout(model: Model) -> Model:
-    """The model as it answers: nothing is dropped out."""
+    """The model without dropout, as it answers."""
     zero = Fraction(0)
-    groups = tuple(replace(one, attention=replace(one.attention, dropout=zero)) for one in model.groups)
+    groups = tuple(replace(group, attention=replace(group.attention, dropout=zero)) for group in model.groups)
     return replace(model, groups=groups, residual_dropout=zero, embedding_dropout=zero)

@@ -24,7 +24,7 @@ EXPERT, EXPERT_DATA = "expert", "expert_data"  # the axis that splits experts, a
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well.
+    """The state that is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients too, 3 weights too.
 
     `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
     `scattered`: the experts are split over all devices of a group, so that each of them is held once. `by_rows`: the
@@ -41,20 +41,17 @@ class Sharding:
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
-        return _devices(self.axes, self._within(weight))
-
-    def _within(self, weight: Tensor) -> tuple[str, ...]:
-        """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
-        return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == EXPERT))
+        subdividing = [axis for _, axis in weight.split if axis == EXPERT]
+        return _devices(self.axes, (*(("replicate",) if self.replicated else ()), *subdividing))
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
-        held = tuple(weights)
-        cut = tuple(self.cut(held))
-        whole = tuple(weight for weight in held if weight not in cut)
-        for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
-            if self.axes and found and several:
-                yield axis, found
+        all_weights = tuple(weights)
+        cut = tuple(self.cut(all_weights))
+        replicated_weights = tuple(weight for weight in all_weights if weight not in cut)
+        for axis, group, several in (("data", replicated_weights, True), (EXPERT_DATA, cut, not self.scattered)):
+            if self.axes and group and several:
+                yield axis, group
 
     def cut(self, weights: Iterable[Tensor]) -> Iterator[Tensor]:
         """The weights of which other devices hold other experts."""
@@ -103,7 +100,7 @@ class Exchange(Operation):
 
     @property
     def transfer(self) -> Transfer:
-        """What is sent: weights or gradients."""
+        """The transfer that this is: of weights or gradients, over a data axis."""
         return Transfer(self.collective, self.axis, cargo="data")
 
     def payload(self) -> sympy.Expr:
@@ -111,12 +108,12 @@ class Exchange(Operation):
         return self.amount
 
     def traffic(self) -> sympy.Expr:
-        """What the transfer reads and writes in memory is part of its price."""
+        """0: the price of a transfer includes what it reads and writes in memory."""
         return ZERO
 
 
 def part_of(axis: str) -> str:
-    """What lies in copies or shares over an axis."""
+    """The weights that lie in copies or shares over an axis: `experts`, or the other `weights`."""
     return "experts" if axis == EXPERT_DATA else "weights"
 
 
@@ -128,10 +125,7 @@ def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, 
 
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:
-    """Bytes of the whole weights, padding included, in the dtype they are sent in.
-
-    What is only stored quantised is sent as it is stored.
-    """
+    """Bytes of whole weights, padding included, in the dtype sent: their own of what is only stored quantised."""
     return total(sized(sent_as(weight, dtype), sharding.padded(weight)) for weight in weights)
 
 

@@ -38,7 +38,7 @@ class Strided:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements: the product of the sizes."""
         return math.prod(self.sizes)
 
     @property
@@ -51,7 +51,7 @@ class Strided:
         """Whether its elements lie one behind the other, the last dim fastest; what has no size does not count."""
         due = row_major(self.sizes)
         return all(
-            size == 1 or stride == wanted for size, stride, wanted in zip(self.sizes, self.strides, due, strict=True)
+            size == 1 or stride == ordered for size, stride, ordered in zip(self.sizes, self.strides, due, strict=True)
         )
 
     @property
@@ -81,11 +81,11 @@ def fresh(shape: Mapping[str, int], dtype: str) -> Strided:
     return Strided(tuple(shape), (sizes := tuple(shape.values())), row_major(sizes), dtype, extent=math.prod(sizes))
 
 
-# --- views --------------------------------------------------------------------------------------
+# --- views ---
 
 
 def permute(x: Strided, names: Sequence[str]) -> Strided:
-    """The dims in another order."""
+    """The tensor with its dims in another order."""
     if sorted(names) != sorted(x.dims):
         raise MoveError(f"`{' '.join(names)}` is no order of {', '.join(x.dims)}", "name each dim once")
     places = [x.at(name) for name in names]
@@ -93,22 +93,22 @@ def permute(x: Strided, names: Sequence[str]) -> Strided:
 
 
 def transpose(x: Strided, names: Sequence[str]) -> Strided:
-    """Two dims change places."""
+    """The tensor with two of its dims exchanged."""
     first, second = (x.dims[x.at(name)] for name in names)
     return permute(x, [{first: second, second: first}.get(name, name) for name in x.dims])
 
 
 def cut(x: Strided, parts: Mapping[str, str]) -> Strided:
-    """`start:end` or `start:end:step` of some dims."""
+    """A part of some dims, each as `start:end` or `start:end:step`."""
     for name, text in parts.items():
         at = x.at(name)
         try:
-            given = [int(part) if part.strip() else None for part in str(text).split(":")]
-            start, end, step = slice(*given).indices(x.sizes[at])
+            bounds = [int(part) if part.strip() else None for part in str(text).split(":")]
+            start, end, step = slice(*bounds).indices(x.sizes[at])
         except (TypeError, ValueError):
             raise MoveError(f"`{text}` is no part of `{name}`", "write `0:2`, `1:` or `::2`") from None
         count = len(range(start, end, step))
-        if step < 1 or not count or len(given) < 2:
+        if step < 1 or not count or len(bounds) < 2:
             raise MoveError(f"`{text}` leaves nothing of the {x.sizes[at]} of `{name}`, or runs backwards", "`0:2`")
         x = replace(x, sizes=_put(x.sizes, at, count), strides=_put(x.strides, at, step * x.strides[at]),
                     offset=x.offset + start * x.strides[at])  # fmt: skip
@@ -121,7 +121,7 @@ def select(x: Strided, index: Mapping[str, int]) -> Strided:
         place = x.at(name)
         if not 0 <= at < x.sizes[place]:
             raise MoveError(f"`{name}` has no index {at}", f"0 to {x.sizes[place] - 1}")
-        keep = [other for other in range(len(x.dims)) if other != place]
+        keep = [index_of_dim for index_of_dim in range(len(x.dims)) if index_of_dim != place]
         x = replace(x, dims=_pick(x.dims, keep), sizes=_pick(x.sizes, keep), strides=_pick(x.strides, keep),
                     offset=x.offset + at * x.strides[place])  # fmt: skip
     return x
@@ -141,7 +141,7 @@ def expand(x: Strided, sizes: Mapping[str, int]) -> Strided:
 
 
 def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
-    """The same elements in other sizes without a copy; None where the strides do not allow it.
+    """The elements in other sizes without a copy; None where the strides do not allow it.
 
     Dims that lie one behind the other are taken together, and each such run is cut anew (ATen, computeStride).
     """
@@ -155,12 +155,12 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
         run *= x.sizes[old]
         ends = old == 0 or (x.sizes[old - 1] != 1 and x.strides[old - 1] != run * base)
         if ends:
-            made = 1
-            while at >= 0 and (made < run or sizes[at] == 1):
-                strides[at] = made * base
-                made *= sizes[at]
+            covered = 1
+            while at >= 0 and (covered < run or sizes[at] == 1):
+                strides[at] = covered * base
+                covered *= sizes[at]
                 at -= 1
-            if made != run:
+            if covered != run:
                 return None
             if old:
                 run, base = 1, x.strides[old - 1]
@@ -168,17 +168,17 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
 
 
 def view(x: Strided, shape: Mapping[str, int]) -> Strided:
-    """Other sizes of the same memory; refused where that is not possible."""
-    if found := viewed(x, shape):
-        return found
+    """The elements in other sizes without a copy; raises MoveError where the strides do not allow it."""
+    if result := viewed(x, shape):
+        return result
     raise MoveError("these strides allow no view of that shape", "`contiguous` before it, or `reshape`, which copies")
 
 
-# --- copies -------------------------------------------------------------------------------------
+# --- copies ---
 
 
 def copied(x: Strided, strides: Sequence[int], dtype: str = "") -> Strided:
-    """The elements in memory of their own."""
+    """A copy of the elements, in storage of its own."""
     return replace(
         x, strides=tuple(strides), dtype=dtype or x.dtype, offset=0, storage=x.storage + 1, extent=x.elements
     )
@@ -201,7 +201,7 @@ def clone(x: Strided, _: object) -> Strided:
 
 
 def to(x: Strided, target: str) -> Strided:
-    """On another device, or in another dtype: a copy, unless the dtype is the same."""
+    """The tensor on another device or in another dtype: a copy, unless the dtype is the same."""
     if target not in dtypes.DTYPES and target != DEVICE:
         raise MoveError(f"`{target}` is neither a dtype nor `{DEVICE}`", f"`{DEVICE}` or {', '.join(dtypes.DTYPES)}")
     return x if target == x.dtype else copied(x, kept_order(x), "" if target == DEVICE else target)
@@ -218,10 +218,14 @@ def kept_order(x: Strided) -> tuple[int, ...]:
     for start in range(1, len(order)):
         slower = start
         for faster in range(start - 1, -1, -1):
-            here, there = order[faster], order[slower]
-            first, second = x.strides[here], x.strides[there]
-            if first and second and (first > second or (first == second and x.sizes[here] > x.sizes[there])):
-                order[faster], order[slower] = there, here
+            place_faster, place_slower = order[faster], order[slower]
+            first, second = x.strides[place_faster], x.strides[place_slower]
+            if (
+                first
+                and second
+                and (first > second or (first == second and x.sizes[place_faster] > x.sizes[place_slower]))
+            ):
+                order[faster], order[slower] = place_slower, place_faster
                 slower = faster
             elif first and second and first < second:
                 break

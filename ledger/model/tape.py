@@ -77,12 +77,9 @@ class Tape:
 
     def dims(self, names: str) -> tuple[Dim, ...]:
         """The dims of these names in this group."""
-        return tuple(self._dim(name) for name in listed(names))
-
-    def _dim(self, name: str) -> Dim:
-        """A dim of the table of symbols; a sequence is as long as its side of the model says."""
-        known = dim(name, self.suffix)
-        return replace(known, symbol=symbol(self.side.length)) if name in ("seq", "key") else known
+        length = symbol(self.side.length)  # of a sequence of its side of the model
+        rows = (dim(name, self.suffix) for name in listed(names))
+        return tuple(replace(row, symbol=length) if row.name in ("seq", "key") else row for row in rows)
 
     def weight(
         self, of: Module | Parameter, names: str | tuple[Dim, ...], lead: int = 1, *, fixed: bool = False
@@ -94,9 +91,9 @@ class Tape:
         parameter = Parameter(of) if isinstance(of, Module) else of
         dims = self.dims(names) if isinstance(names, str) else names
         split = self.layout.of(dims)
-        made = Tensor(str(parameter), dims, "", "weight", split, lead, parameter=parameter, block=self.block)
-        made = replace(made, dtype=stored_dtype(self.precision, made), frozen=fixed)
-        return self.weights.setdefault(made.name, made)
+        weight = Tensor(str(parameter), dims, "", "weight", split, lead, parameter=parameter, block=self.block)
+        weight = replace(weight, dtype=stored_dtype(self.precision, weight), frozen=fixed)
+        return self.weights.setdefault(weight.name, weight)
 
     def linear(  # noqa: PLR0913 - the arguments are the facts of one module
         self,
@@ -115,9 +112,9 @@ class Tape:
         that the weight has.
         """
         _, second, out = terms(einsum)
-        table = {each.name: each for each in sizes}
+        table = {size.name: size for size in sizes}
         dims = tuple(table.get(name) or dim(name, self.suffix) for name in second)
-        weight, rows = self.weight(module, dims, lead), tuple(each for each in dims if each.name in out)
+        weight, rows = self.weight(module, dims, lead), tuple(row for row in dims if row.name in out)
         added = self.weight(Parameter(module, BIAS), rows, len(rows)) if bias else None
         return self.contract(module, einsum, x, weight, bias=added, partial=partial)
 
@@ -134,25 +131,22 @@ class Tape:
         return operation.output
 
     def inside(self, region: str) -> Tape:
-        """The same tape, marking what is written as part of a region, within the one it is in."""
+        """This tape, which marks what is written as part of a region, within the one it is in."""
         return replace(self, region=(*self.region, region))
 
     def of_block(self, block: str) -> Tape:
-        """The same tape, for a part of a layer."""
+        """This tape, for a part of a layer: attention or mlp."""
         return replace(self, block=block)
 
     def repeated(self, pieces: sympy.Expr) -> Tape:
-        """The same tape, what is written being run in so many equal pieces, a kernel each."""
+        """This tape, whose operations are run in so many equal pieces, a kernel each."""
         return replace(self, pieces=pieces)
 
     # --- the layout ---
 
     @property
     def dtensor(self) -> bool:
-        """Whether PyTorch's DTensor splits layers.
-
-        It copies a sequence that it joins, and makes the gradient of all rows of a split embedding.
-        """
+        """Whether DTensor splits layers: it copies a sequence that it joins, and makes embeddings' gradients whole."""
         return self.stack.tensor_parallel == "dtensor"
 
     @property
@@ -187,16 +181,16 @@ class Tape:
             return tensor
         shared = tensor.role == "weight"
         role = "cast" if shared else "activation" if tensor.role == SHARED else tensor.role
-        known = self.moved.get((tensor.name, dtype))
-        if known and (shared or keep):
-            return known
+        earlier = self.moved.get((tensor.name, dtype))
+        if earlier and (shared or keep):
+            return earlier
         self.casts[tensor.name, dtype] += 1
         count = self.casts[tensor.name, dtype]
         name = f"{tensor.name}.{dtype}" + (f".{count}" if count > 1 else "")
-        made = replace(tensor, name=name, dtype=dtype, role=role, view_of="", kept_before=False)
-        self.moved.setdefault((tensor.name, dtype), made)
-        self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (made,), once=shared and not self.precision.autocast))
-        return made
+        result = replace(tensor, name=name, dtype=dtype, role=role, view_of="", kept_before=False)
+        self.moved.setdefault((tensor.name, dtype), result)
+        self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (result,), once=shared and not self.precision.autocast))
+        return result
 
     # --- operations ---
 
@@ -226,21 +220,21 @@ class Tape:
         """
         name, compute = str(module), dtype or self.precision.compute
         first, second, out = terms(einsum)
-        cut = {each: axis for each, axis in self.layout.splits.items() if each in (*first, *second)}
-        sums = set[str]() if partial else {cut[each] for each in first if each in cut and each not in out}
+        cut = {index: axis for index, axis in self.layout.splits.items() if index in (*first, *second)}
+        sums = set[str]() if partial else {cut[index] for index in first if index in cut and index not in out}
         as_stored = self.cache is not None and right.role == "weight"
         recipe = None if dtype or result_dtype or as_stored else recipe_of(self, module, left, right)
-        held, (left, narrow) = left, self._gathered(left, set(cut.values()), recipe)
-        operands, given = (left, right), left.dtype
+        shard, (left, narrow) = left, self._gather_operand(left, set(cut.values()), recipe)
+        operands, input_dtype = (left, right), left.dtype
         if not partial:
-            left = self._used_by_all(left, held, cut, out)
+            left = self._share_operand(left, shard, cut, out)
         left = left if narrow else self.cast(left, compute, keep=self.cache is not None)
         inside = (self.cast(bias, compute),) if bias and not sums else ()  # before the weight, as autocast does
         stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
-        kept = recipe or as_stored
-        right = copy_of(self, right, compute) if stored else right if kept else self.cast(right, compute)
+        uncast = recipe or as_stored
+        right = copy_of(self, right, compute) if stored else right if uncast else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result, sizes)
-        saves = (saved_operand(self, left, held), right, *saving)
+        saves = (saved_operand(self, left, shard), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
         copies = self.layout.repeated(left, right, result)
         kind = Grouped if grouped else Convolution if has_windows(einsum) else Contraction
@@ -248,30 +242,33 @@ class Tape:
             name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density, copies=copies
         )
         scattered = tuple(pair for pair in self.layout.stream if pair[1] in sums)
-        parts = _part(left, held), _part(result, result.on((*result.split, *scattered)))
-        written = narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain
+        parts = _shard_share(left, shard), _shard_share(result, result.on((*result.split, *scattered)))
+        written = narrowed(self, plain, recipe, parts, shard if narrow else None) if recipe else plain
         as_run = served(plain, self.cache) if self.cache else written
         self.record(dequantised(plain, stored) if stored else as_run)
-        result = self._summed(name, result, sums, bias)
+        result = self._write_sums(name, result, sums, bias)
         if stored:
-            result = self.cast(result, given)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
+            result = self.cast(result, input_dtype)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
         return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
 
-    def _gathered(self, held: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
+    def _gather_operand(self, shard: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
-        if recipe and gathered_narrow(self, recipe) and clashing_splits(self, held, axes):
-            return unheld(self, held, axes), True
-        return gather_clashing(self, held, axes), False
+        clash = clashing_splits(self, shard, axes)
+        if recipe and self.layout.regather and recipe.gathers == recipe.saves == "quantised" and clash:
+            # The share is gathered quantised, and again in backward; of the whole in its dtype, only a gradient exists.
+            split = tuple(pair for pair in shard.split if pair not in clash)
+            return shard.on(split, f"{shard.name}.gathered_quantised"), True
+        return gather_clashing(self, shard, axes), False
 
-    def _used_by_all(self, left: Tensor, held: Tensor, cut: Mapping[str, str], out: Sequence[str]) -> Tensor:
+    def _share_operand(self, left: Tensor, shard: Tensor, cut: Mapping[str, str], out: Sequence[str]) -> Tensor:
         """A first operand that each device multiplies with its own part of the other, so that its gradient is a sum.
 
         One that was gathered over such an axis, or is cut over it, has that sum from its own transfer.
         """
-        apart = any(name in out for name in cut) and not any(axis in cut.values() for _, axis in held.split)
+        apart = any(name in out for name in cut) and not any(axis in cut.values() for _, axis in shard.split)
         return share_across(self, left, next(iter(cut.values()))) if apart else left
 
-    def _summed(self, name: str, partial: Tensor, axes: set[str], bias: Tensor | None) -> Tensor:
+    def _write_sums(self, name: str, partial: Tensor, axes: set[str], bias: Tensor | None) -> Tensor:
         """A result whose terms lie on the devices of these axes; a bias is added once, to the sum."""
         result = partial
         for axis in sorted(axes):
@@ -313,9 +310,9 @@ class Tape:
             of_loss=self.of_loss,
             block=self.block,
         )
-        kept = tuple(result if item == "out" else item for item in saves)
+        saved = tuple(result if item == "out" else item for item in saves)
         kind = Addition if add else Pointwise
-        tensors = tuple(item for item in kept if isinstance(item, Tensor))
+        tensors = tuple(item for item in saved if isinstance(item, Tensor))
         self.record(
             kind(
                 name,
@@ -331,7 +328,7 @@ class Tape:
         return result
 
     def view(self, tensor: Tensor, names: str, name: str) -> Tensor:
-        """The same bytes under other dims."""
+        """A view of a tensor: its bytes under other dims."""
         table = {d.name: d for d in (*tensor.dims, *self.dims(names))}
         dims = tuple(table[n] for n in listed(names))
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
@@ -339,47 +336,45 @@ class Tape:
     def taken(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:
         """Views of the parts that make up a tensor, by name with their dims."""
         views = tuple(
-            replace(tensor, name=name, dims=dims, split=self._split_as(tensor, dims), view_of=tensor.storage)
+            replace(tensor, name=name, dims=dims, split=self._part_split(tensor, dims), view_of=tensor.storage)
             for name, dims in parts.items()
         )
         self.record(Taken(f"{tensor.name}.taken", COPY, (tensor,), views))
         return views
 
-    def _split_as(self, whole: Tensor, dims: tuple[Dim, ...]) -> Split:
+    def _part_split(self, tensor: Tensor, dims: tuple[Dim, ...]) -> Split:
         """The split of a part: that of the whole, where a dim of the part stands for another of the whole too."""
-        own = {name: axis for name, axis in whole.split if name not in {dim.name for dim in dims}}
-        others = ((dim.name, self.layout.splits.get(dim.name, "")) for dim in dims)
-        return (*_on(whole.split, dims), *((name, axis) for name, axis in others if axis in own.values()))
+        dropped = {name: axis for name, axis in tensor.split if name not in {dim.name for dim in dims}}
+        cuts = ((dim.name, self.layout.splits.get(dim.name, "")) for dim in dims)
+        return (*_split_over(tensor.split, dims), *((name, axis) for name, axis in cuts if axis in dropped.values()))
 
     def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
         """Tensors copied side by side into one."""
         dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
-        result = self.activation(name, dims, dtype, _on(tensors[0].split, dims))
+        result = self.activation(name, dims, dtype, _split_over(tensors[0].split, dims))
         return self.record(Joined(name, COPY, tuple(tensors), (result,)))
 
 
-def _on(split: Split, dims: tuple[Dim, ...]) -> Split:
-    """What of a split concerns these dims."""
+def _split_over(split: Split, dims: tuple[Dim, ...]) -> Split:
+    """The pairs of a split whose dims are among these."""
     names = {dim.name for dim in dims}
     return tuple((name, axis) for name, axis in split if name in names)
 
 
-def _part(whole: Tensor, held: Tensor) -> sympy.Expr:
+def _shard_share(tensor: Tensor, shard: Tensor) -> sympy.Expr:
     """The share of a tensor that a device holds before it is gathered."""
-    return held.elements() / whole.elements()
+    return shard.elements() / tensor.elements()
 
 
-# --- Transfers ---
+# --- transfers ---
 
 
 def all_gather_along(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
     """The tensor gathered over an axis that cuts its sequence, where one does."""
-    held = tuple(pair for pair in tensor.split if pair[1] == axis)
-    if not held:
+    split = tuple(pair for pair in tensor.split if pair[1] != axis)
+    if split == tensor.split:
         return tensor
-    rest = tuple(pair for pair in tensor.split if pair[1] != axis)
-    result = tensor.on(rest, f"{tensor.name}.gathered")
-    return _transfer(tape, "all_gather", axis, tensor, result)
+    return _transfer(tape, "all_gather", axis, tensor, tensor.on(split, f"{tensor.name}.gathered"))
 
 
 def gather_or_share(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
@@ -390,49 +385,47 @@ def gather_or_share(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
 
 def all_reduce_over(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     """A sum over a mesh axis that every device of the axis keeps."""
-    result = partial.on(partial.split, f"{partial.name}.sum")
-    return _transfer(tape, "all_reduce", axis, partial, result)
+    return _transfer(tape, "all_reduce", axis, partial, partial.on(partial.split, f"{partial.name}.sum"))
 
 
 def reduce_to_stream(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
-    held = tuple((n, a) for n, a in tape.layout.stream if a == axis)
-    kind = "reduce_scatter" if held else "all_reduce"
-    result = partial.on((*partial.split, *held), f"{partial.name}.sum")
-    return _transfer(tape, kind, axis, partial, result)
+    scattered = tuple((n, a) for n, a in tape.layout.stream if a == axis)
+    kind = "reduce_scatter" if scattered else "all_reduce"
+    return _transfer(tape, kind, axis, partial, partial.on((*partial.split, *scattered), f"{partial.name}.sum"))
 
 
 def clashing_splits(tape: Tape, tensor: Tensor, axes: set[str]) -> list[tuple[str, str]]:
-    """What of a held split clashes with axes that the einsum needs for other dims."""
+    """The pairs of a tensor's split whose axes an einsum needs for other dims."""
     return [(n, a) for n, a in tensor.split if a in axes and n not in tape.layout.splits]
 
 
 def gather_clashing(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
     """Gathers a held split that clashes with an axis the einsum needs for another dim."""
     for name, axis in clashing_splits(tape, tensor, axes):
-        known = tape.moved.get((tensor.name, f"gather.{axis}"))
-        if known is None:
-            rest = tuple(pair for pair in tensor.split if pair != (name, axis))
-            known = tensor.on(rest, f"{tensor.name}.gathered")
-            tape.moved[tensor.name, f"gather.{axis}"] = known
-            _transfer(tape, "all_gather", axis, tensor, known)
-        tensor = known
+        gathered = tape.moved.get((tensor.name, f"gather.{axis}"))
+        if gathered is None:
+            split = tuple(pair for pair in tensor.split if pair != (name, axis))
+            gathered = tensor.on(split, f"{tensor.name}.gathered")
+            tape.moved[tensor.name, f"gather.{axis}"] = gathered
+            _transfer(tape, "all_gather", axis, tensor, gathered)
+        tensor = gathered
     return tensor
 
 
 def share_across(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
     """Marks a value that every device of an axis uses in its own way, so that its gradient is summed."""
-    known = tape.moved.get((tensor.name, f"share.{axis}"))
-    if known is None:
-        known = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
-        tape.moved[tensor.name, f"share.{axis}"] = known
-        _transfer(tape, "none", axis, tensor, known)
-    return known
+    shared = tape.moved.get((tensor.name, f"share.{axis}"))
+    if shared is None:
+        shared = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
+        tape.moved[tensor.name, f"share.{axis}"] = shared
+        _transfer(tape, "none", axis, tensor, shared)
+    return shared
 
 
-def saved_operand(tape: Tape, used: Tensor, held: Tensor) -> Tensor:
-    """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
-    return held if tape.layout.regather and held.split != used.split and used.dtype == held.dtype else used
+def saved_operand(tape: Tape, used: Tensor, shard: Tensor) -> Tensor:
+    """The input that a contraction saves: the tensor it read, or the shard it can gather it from again."""
+    return shard if tape.layout.regather and shard.split != used.split and used.dtype == shard.dtype else used
 
 
 def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
@@ -448,19 +441,7 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
     return tape.record(collective(name, kind, axis, source, result, copied=copied))
 
 
-# --- Writing products of quantised operands down ---
-
-
-def gathered_narrow(tape: Tape, recipe: Recipe) -> bool:
-    """Whether a share of a sequence is quantised, gathered so, and gathered again in backward."""
-    return tape.layout.regather and recipe.gathers == "quantised" and recipe.saves == "quantised"
-
-
-def unheld(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
-    """A tensor as it would be whole in its own dtype, which it is on no device: its gradient alone is."""
-    clash = clashing_splits(tape, tensor, axes)
-    rest = tuple(pair for pair in tensor.split if pair not in clash)
-    return tensor.on(rest, f"{tensor.name}.gathered_quantised")
+# --- products of quantised operands ---
 
 
 def narrowed(
@@ -468,25 +449,25 @@ def narrowed(
     plain: Contraction,
     recipe: Recipe,
     parts: tuple[sympy.Expr, sympy.Expr] = ALL,
-    held: Tensor | None = None,
+    shard: Tensor | None = None,
 ) -> Quantised:
-    """The same contraction of quantised operands; the kernels that quantise them are written on the tape.
+    """The contraction of quantised operands; the kernels that quantise them are written on the tape.
 
     `held` is the share of the first operand that is quantised, gathered, and kept for backward to gather it again.
     """
     parts = parts if recipe.gathers == "quantised" else ALL
     shared = tape.stack.compiled or parts[0] != ONE
-    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
+    (left, right), (inputs, weights) = plain.inputs[:2], _operand_copies(plain, recipe, shared=shared)
     keeps, stays = recipe.saves == "quantised", recipe.lasts
-    if held is None:
-        _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
-        kept = inputs.backward if keeps else (left,)
+    if shard is None:
+        _write_quantise(tape, left, inputs, recipe, both=keeps, part=parts[0])
+        saved_inputs = inputs.backward if keeps else (left,)
     else:
-        kept = _gathered(tape, plain, recipe, held, inputs)
+        saved_inputs = _gather_share(tape, plain, recipe, shard, inputs)
     if recipe.weights != "gathered":
-        _write(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
+        _write_quantise(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
     held_for_backward = weights.forward if recipe.turns else weights.backward if stays else (right,)
-    saves = (*kept, *held_for_backward, *plain.saves[2:])
+    saves = (*saved_inputs, *held_for_backward, *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
     return kind(
         plain.name,
@@ -501,39 +482,38 @@ def narrowed(
         narrow=(inputs, weights),
         recipe=recipe,
         parts=parts,
-        share=kept if held is not None else (),
+        share=saved_inputs if shard is not None else (),
     )
 
 
-def _gathered(tape: Tape, plain: Contraction, recipe: Recipe, held: Tensor, whole: Copies) -> tuple[Tensor, ...]:
+def _gather_share(tape: Tape, plain: Contraction, recipe: Recipe, shard: Tensor, copies: Copies) -> tuple[Tensor, ...]:
     """Quantises a share and gathers it: what is kept of it.
 
     One scale a tensor serves rows and columns, so backward gathers the same bytes again and turns them; else the
     share's columns are kept, and gathered in backward (Transformer Engine, module/layernorm_linear.py).
     """
     left = plain.inputs[0]
-    axis = next(axis for name, axis in held.split if (name, axis) not in left.split)
-    share = _operands(replace(plain, inputs=(held, *plain.inputs[1:])), recipe, shared=True)[0]
+    axis = next(axis for name, axis in shard.split if (name, axis) not in left.split)
+    share = _operand_copies(replace(plain, inputs=(shard, *plain.inputs[1:])), recipe, shared=True)[0]
     turned = recipe.activation_block == WHOLE_TENSOR
-    _write(tape, held, share, recipe, both=not turned)
-    key = (whole.forward[0].name, PASSING)
+    _write_quantise(tape, shard, share, recipe, both=not turned)
+    key = (copies.forward[0].name, PASSING)
     if key not in tape.moved:
-        tape.moved[key] = whole.forward[0]
-        name, made = f"{held.name}.all_gather_quantised", whole.forward
+        tape.moved[key] = copies.forward[0]
         gather = QuantisedGather(
-            name,
+            f"{shard.name}.all_gather_quantised",
             KernelClass("all_gather"),
             share.forward,
-            made,
+            copies.forward,
             collective="all_gather",
             axis=axis,
-            originals=(held, left),
+            originals=(shard, left),
         )
-        tape.record(replace(gather, block=held.block))
+        tape.record(replace(gather, block=shard.block))
     return share.forward if turned else share.backward
 
 
-def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:
+def _operand_copies(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:
     """Copies of both operands.
 
     One that stays for backward, or that is gathered, is made once for all contractions that read the tensor, as where
@@ -544,17 +524,17 @@ def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copi
     left, right = plain.inputs[:2]
     contracted = tuple(d for d in first if d in second and d not in out)
     rows, columns = (
-        tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
+        tuple(d for d in dims if d in out and d not in partner) for dims, partner in ((first, second), (second, first))
     )
-    own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
+    operand = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
     role = "weight" if recipe.weights == "gathered" else STAYING if recipe.lasts else PASSING
     return (
-        copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
+        copied(operand, recipe.format, recipe.activation_block, (contracted, rows), recipe),
         copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
     )
 
 
-def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
+def _write_quantise(  # noqa: PLR0913 - the arguments are the facts of one kernel
     tape: Tape,
     tensor: Tensor,
     copies: Copies,
@@ -564,20 +544,22 @@ def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
     once: bool = False,
     part: sympy.Expr = ONE,
 ) -> None:
-    made = copies.both() if both else copies.forward
-    key = (made[0].name, PASSING)
+    written = copies.both() if both else copies.forward
+    key = (written[0].name, PASSING)
     if key not in tape.moved:
-        tape.moved[key] = made[0]
+        tape.moved[key] = written[0]
         tape.record(
-            Quantise(f"{copies.of}.quantise", QUANTISE, (tensor,), made, reads=read(recipe, made), part=part, once=once)
+            Quantise(
+                f"{copies.of}.quantise", QUANTISE, (tensor,), written, reads=read(recipe, written), part=part, once=once
+            )
         )
 
 
-# --- Which contractions a precision quantises, and what they keep of their operands ---
+# --- which contractions are quantised ---
 
 
 def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe | None:
-    """How the operands of a contraction are quantised, where they are: those of activations alone never.
+    """The recipe by which a contraction's operands are quantised, if they are: those of activations alone never.
 
     Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
     """
@@ -586,21 +568,21 @@ def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe
         return None
     if recipe.leaves(tape.suffix, str(module), module.component, module.name):
         return None
-    again = str(module) in recipe.quantised_again or _made_anew(tape, left)
+    again = str(module) in recipe.quantised_again or _is_made_anew(tape, left)
     return replace(recipe, saves="original") if again else recipe
 
 
-def _made_anew(tape: Tape, tensor: Tensor) -> bool:
+def _is_made_anew(tape: Tape, tensor: Tensor) -> bool:
     """Whether a tensor does not wait for backward as it is."""
     for operation in reversed(tape.operations):
-        if any(made.storage == tensor.storage for made in operation.outputs):
+        if any(output.storage == tensor.storage for output in operation.outputs):
             parts = set(operation.region)
-            kept = any(saved.storage == tensor.storage for saved in operation.saves)
-            return bool(parts & tape.discarded) or (kept and bool(parts & tape.stored))
+            is_saved = any(saved.storage == tensor.storage for saved in operation.saves)
+            return bool(parts & tape.discarded) or (is_saved and bool(parts & tape.stored))
     return False
 
 
-# --- Products with weights that are only stored quantised ---
+# --- weights that are only stored quantised ---
 
 FLOPS = 2  # of an element: its value looked up, and scaled
 
@@ -628,7 +610,7 @@ class Dequantise(Operation):
         return product(FLOPS, self.outputs[0].elements())
 
     def learned(self) -> tuple[Tensor, ...]:
-        """Nothing: what is only stored quantised is not trained."""
+        """No tensor: what is only stored quantised is not trained."""
         return ()
 
 
@@ -667,13 +649,13 @@ def brought_back(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
 def copy_of(tape: Tape, weight: Tensor, dtype: str) -> Tensor:
     """A copy of a stored weight in the dtype that it is multiplied in, whose kernels are written on the tape."""
     copy = replace(weight, name=f"{weight.name}.{dtype}", dtype=dtype, role=PASSING, view_of="")
-    made = brought_back(f"{weight.name}.dequantise", weight, copy)
-    tape.repeated(product(tape.pieces, made.pieces)).record(made)
+    dequantise = brought_back(f"{weight.name}.dequantise", weight, copy)
+    tape.repeated(product(tape.pieces, dequantise.pieces)).record(dequantise)
     return copy
 
 
 def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
-    """The same contraction, which keeps the weight as it is stored in the place of the copy that it multiplies."""
+    """The contraction that keeps its weight as it is stored, in the place of the copy that it multiplies."""
     kind = DequantisedGroups if isinstance(plain, Grouped) else Dequantised
     saves = tuple(stored if saved == plain.inputs[1] else saved for saved in plain.saves)
     return kind(
@@ -689,7 +671,7 @@ def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
     )
 
 
-# --- Low-rank adapters beside the weights of contractions ---
+# --- low-rank adapters ---
 
 
 def adapts(lora: Lora | None, module: Module) -> bool:
@@ -722,10 +704,10 @@ def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Ten
         x = tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])
     first, second, out = terms(einsum)
     inner, outer = [n for n in second if n not in out], [n for n in second if n in out]
-    kept, sizes = [n for n in first if n not in inner], (*weight.dims, rank_dim(lora, module.name))
+    row_dims, sizes = [n for n in first if n not in inner], (*weight.dims, rank_dim(lora, module.name))
     down, up = (replace(module, name=f"{module.name}.{factor}", adapter=True) for factor in ("lora_a", "lora_b"))
-    narrow = tape.linear(down, _einsum(first, ["rank", *inner], [*kept, "rank"]), x, sizes=sizes)
-    into = _einsum([*kept, "rank"], [*outer, "rank"], out)
+    narrow = tape.linear(down, _einsum(first, ["rank", *inner], [*row_dims, "rank"]), x, sizes=sizes)
+    into = _einsum([*row_dims, "rank"], [*outer, "rank"], out)
     wide = tape.linear(up, into, narrow, lead=len(outer), sizes=sizes)
     scaled = tape.pointwise(f"{module}.lora_scale", wide)
     return tape.pointwise(f"{module}.lora_add", result, scaled, dtype=result.dtype, add=True)
@@ -735,7 +717,7 @@ def _einsum(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> 
     return f"{' '.join(first)}, {' '.join(second)} -> {' '.join(out)}"
 
 
-# --- Tensors taken apart and put together ---
+# --- tensors taken apart and put together ---
 
 
 @dataclass(frozen=True)
@@ -771,7 +753,7 @@ class Joined(Pointwise):
         return tuple(Pointwise(name, REDUCTION, (upstream,), (weight.gradient,)) for weight in weights)
 
 
-# --- Convolutions: contractions one of whose operands is read through windows over its dims ---
+# --- convolutions ---
 
 
 @dataclass(frozen=True)

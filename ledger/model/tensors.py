@@ -101,7 +101,7 @@ class Tensor:
 
     @cached_property
     def gradient(self) -> Tensor:
-        """Its gradient, in its own dtype: same dims and split."""
+        """The gradient of this tensor, in its dtype, with its dims and split."""
         name = f"{self.name}.gradient"
         return replace(self, name=name, role="gradient", view_of="", frozen=False, kept_before=False)
 
@@ -116,11 +116,11 @@ class Tensor:
     def sharded(self, degree: sympy.Expr) -> sympy.Expr:
         """Elements of the largest shard when dimension 0 is cut by rows over `degree` devices, as FSDP2 cuts it."""
         rows = product(*[self.local(dim) for dim in self.dims[: self.lead]])
-        rest = product(*[self.local(dim) for dim in self.dims[self.lead :]])
-        return product(CeilDiv(rows, degree), rest)
+        columns = product(*[self.local(dim) for dim in self.dims[self.lead :]])
+        return product(CeilDiv(rows, degree), columns)
 
     def on(self, split: Split, name: str = "") -> Tensor:
-        """The same tensor under another split; a new name makes it another allocation."""
+        """The tensor under another split; a new name makes it another allocation."""
         return replace(self, split=split, name=name or self.name, view_of="" if name else self.view_of)
 
     def named(self, *names: str) -> tuple[Dim, ...]:
@@ -129,7 +129,7 @@ class Tensor:
         return tuple(table[name] for name in names)
 
 
-# --- The two sides of a model that has an encoder before its decoder ---
+# --- the two sides of a model that has an encoder before its decoder ---
 
 SOURCE, SOURCE_LENGTH, CROSS = "source", "source_seq", "cross_attention"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -15,7 +15,7 @@ from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.exchanges import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, differentiable, total
+from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.product_frames import held_by_products, held_inputs, held_updates, scattered_first
 from ledger.model.quantised import JOINED, replaced
 from ledger.model.recompute import POLICIES, Kept, Part, discarded, hosted, hosting, parts, read, redone, stored
@@ -33,15 +33,15 @@ ENCODER = Side(length=SOURCE_LENGTH)
 
 
 def compute_precision(plan: Plan) -> Precision:
-    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
+    """The precision of operations: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
 
     Of a weight that is gathered for each pass, no quantised copy stays; what is quantised alone is gathered so.
     """
     if plan.parallelism.zero < 3:
         return plan.precision
     recipe = plan.precision.matmul
-    made = "gathered" if recipe and recipe.weights in ("only", "gathered") else "anew"
-    precision = replace(plan.precision, matmul=replace(recipe, weights=made) if recipe else None)
+    weights = "gathered" if recipe and recipe.weights in ("only", "gathered") else "anew"
+    precision = replace(plan.precision, matmul=replace(recipe, weights=weights) if recipe else None)
     narrow = plan.precision.compute
     if not precision.autocast:
         return precision
@@ -49,7 +49,7 @@ def compute_precision(plan: Plan) -> Precision:
 
 
 def _kernels(operations: Sequence[Operation], kept: Sequence[Tensor], *, compiled: bool) -> tuple[Operation, ...]:
-    """What runs on the device."""
+    """The kernels that run on the device, of operations that run something."""
     return tuple(kernels(tuple(executed(operations)), kept, compiled=compiled))
 
 
@@ -72,7 +72,7 @@ class Builder:
     packed: bool = False  # sequences hold several documents
 
     def tape(self, suffix: str = "", policy: str = "none", side: Side = OWN_SEQUENCE) -> Tape:
-        """An empty tape, for what a policy treats so."""
+        """An empty tape for a group (`suffix`) whose layers a recompute policy treats so."""
         tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed)
         tape = replace(tape, stack=self.stack, side=side)
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
@@ -80,7 +80,11 @@ class Builder:
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none", group: str = "") -> Unit:
         """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
-        still = self._still(group or name)
+        left_out = fixed(self.train, group or name)
+
+        def still(weight: Tensor) -> bool:
+            return weight.frozen or left_out(weight)
+
         operations = frozen(tape.operations, still)
         narrow = replaced(operations)
         weights = tuple(
@@ -91,34 +95,29 @@ class Builder:
         kept = rule(operations, self.recompute)
         kept = replace(kept, saved=tuple(tensor for tensor in kept.saved if not tensor.kept_before))
         written = operations
-        operations, kept = stored(operations, kept, self.precision.stored)
+        operations, kept = stored(written, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         back = backward(written, joined=JOINED[self.stack.projections])
         back = scattered_first(back, written) if self.stack.product_frames else back
-        steps = _kernels(self._adding(back, gradients), gradients, compiled=compiled)
+        steps = _kernels(self._add_to_gradients(back, gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
-            forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
-        held = held_inputs(operations) if self.stack.held_inputs else ()
+            forward, steps = (tuple(map(_buffer_gather, operations)) for operations in (forward, steps))
+        held_tensors = held_inputs(operations) if self.stack.held_inputs else ()
         if self.stack.product_frames:
-            held += held_by_products(operations, steps, JOINED[self.stack.projections])
-        held += (*held_rows(operations), *held_updates(operations))
-        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
+            held_tensors += held_by_products(operations, steps, JOINED[self.stack.projections])
+        held_tensors += (*held_rows(operations), *held_updates(operations))
+        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held_tensors)
 
-    def _still(self, group: str) -> Callable[[Tensor], bool]:
-        """Whether a weight of a group stays as it is: by the plan, or by the model."""
-        left_out = fixed(self.train, group)
-        return lambda weight: weight.frozen or left_out(weight)
-
-    def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
+    def _add_to_gradients(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
         names = {gradient.name for gradient in gradients}
 
-        def placed(step: Operation) -> Operation:
+        def adding(step: Operation) -> Operation:
             if step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names and not is_of_router(step.output):
                 return replace(step, adds_to=self.adds_to)
             if step.purpose is Purpose.GRADIENT_SUM and self.summed_in:
@@ -129,7 +128,7 @@ class Builder:
                 return replace(step, inputs=inputs, outputs=outputs)
             return step
 
-        return tuple(map(placed, steps))
+        return tuple(map(adding, steps))
 
     def entry(self, before: Unit | None = None, side: Side = OWN_SEQUENCE) -> Tensor:
         """The residual stream as a layer receives it from the unit `before`, frozen where no gradient flows into that.
@@ -141,41 +140,40 @@ class Builder:
             tape = self.tape(side=side)
             stream = components.embedding(tape, self.model).on(self.layout.stream, side.named("stream"))
             return replace(stream, frozen=still)
-        made = before.written[-1].output
-        return replace(made, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
+        result = before.written[-1].output
+        return replace(result, name="stream", view_of="", frozen=still, kept_before=saves_its_result(before))
 
     def input(self) -> Unit:
         """Tokens to residual stream; of a model that has an encoder, those that it reads."""
         tape = self.tape(side=ENCODER if self.model.encoder_groups else OWN_SEQUENCE)
         components.embedding(tape, self.model)
-        return self.unit(INPUT, sympy.Integer(1), tape)
+        return self.unit(INPUT, ONE, tape)
 
     def bridge(self, before: Unit | None) -> Unit:
-        """What an encoder gives to the layers that attend to it, and the tokens of the decoder to its stream."""
+        """The unit that hands an encoder's result to the layers that attend to it, and embeds the decoder's tokens."""
         tape, groups = self.tape(), [group for group in self.model.groups if group.cross_attention]
         readers = total(symbol("layers", self.suffix(group)) for group in groups)
         components.encoded(replace(tape, side=ENCODER), self.entry(before, ENCODER), self.model, readers)
         components.embedding(tape, self.model)
-        return self.unit(BRIDGE, sympy.Integer(1), tape)
+        return self.unit(BRIDGE, ONE, tape)
 
     def output(self, before: Unit | None) -> tuple[Unit, ...]:
         """Residual stream to logits, and logits to loss; one unit where both go part by part."""
-        one = sympy.Integer(1)
         tape, after = self.tape(), self.tape()
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
             tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in CHUNKED_LOSSES:
             hidden = components.into_head(tape, self.entry(before), self.model)
             losses.write_chunked_loss(tape, hidden, self.model)
-            return (self.unit(OUTPUT, one, tape, "loss"),)
+            return (self.unit(OUTPUT, ONE, tape, "loss"),)
         losses.loss(after, components.head(tape, self.entry(before), self.model))
         for group in self.model.groups:
             if group.mlp.router.auxiliary_loss:
                 balance(replace(after, suffix=self.suffix(group)), group)
-        return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
+        return self.unit(OUTPUT, ONE, tape), self.unit(LOSS, ONE, after)
 
     def suffix(self, group: Group) -> str:
-        """What tells the symbols of a group from another's."""
+        """The suffix that tells the symbols of a group from another's."""
         return group.name if len(self.model.groups) > 1 else ""
 
     def predictions(self, before: Unit | None) -> Unit:
@@ -197,32 +195,33 @@ class Builder:
         again = redone(self.recompute, role.layers, self.chunks)
         leave = hosted(self.hosted, role.layers, self.chunks)
         side = ENCODER if self.model.encoder_groups else OWN_SEQUENCE
-        for group, held, count, left in zip(self.model.groups, role.layers, again, leave, strict=True):
+        for group, depth, redone_depth, hosted_depth in zip(self.model.groups, role.layers, again, leave, strict=True):
             if side.is_source and not group.encodes_source:
                 before = self.bridge(before)
                 yield before
                 side = Side(encoded=given(before))
-            found = parts(self.recompute, self.suffix(group), held, count, self.chunks) if held else ()
-            for part in hosting(found, self.suffix(group), left):
-                for unit in self._alike(group, part, side, before):
+            group_parts = parts(self.recompute, self.suffix(group), depth, redone_depth, self.chunks) if depth else ()
+            for part in hosting(group_parts, self.suffix(group), hosted_depth):
+                for unit in self._units_of_part(group, part, side, before):
                     yield unit
                     before = unit
 
-    def _alike(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
+    def _units_of_part(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
         """The layers of a part as one unit; or the first of them apart, where it makes or begins what others get."""
-        all_of_it = self._layer(group, part, side, before)
-        makes = given(all_of_it) is not None
-        begins = before is not None and closed(before) and not closed(all_of_it)
-        changes = group.block is not None and before is not None and part.held > 1 and _differ(before, all_of_it)
+        unit = self._layer_unit(group, part, side, before)
+        makes = given(unit) is not None
+        begins = before is not None and closed(before) and not closed(unit)
+        blocks = group.block is not None and part.held > 1
+        changes = blocks and before is not None and saves_its_result(before) != saves_its_result(unit)
         if not (makes or begins or changes):
-            yield all_of_it
+            yield unit
             return
-        first = self._layer(group, part.apart(1), side, before)
+        first = self._layer_unit(group, part.apart(1), side, before)
         yield first
         if part.held > 1:
-            yield self._layer(group, part.apart(0), replace(side, bias=given(first)), first)
+            yield self._layer_unit(group, part.apart(0), replace(side, bias=given(first)), first)
 
-    def _layer(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
+    def _layer_unit(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
         suffix = self.suffix(group)
         tape = self.tape(suffix, part.policy, side)
         components.layer(tape, self.entry(before, replace(side, encoded=None)), group, self.model)
@@ -230,7 +229,7 @@ class Builder:
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
 
-def _buffered(operation: Operation) -> Operation:
+def _buffer_gather(operation: Operation) -> Operation:
     """A sequence that is gathered over the devices that share a layer, in a buffer that lasts."""
     if isinstance(operation, Collective) and (operation.collective, operation.axis) == ("all_gather", "tensor"):
         return replace(operation, buffered=True)
@@ -238,7 +237,7 @@ def _buffered(operation: Operation) -> Operation:
 
 
 def given(unit: Unit) -> Tensor | None:
-    """What a unit makes for layers of others, if anything."""
+    """The tensor that a unit makes for layers of other units, if any."""
     return next((operation.output for operation in unit.written if isinstance(operation, Shared)), None)
 
 
@@ -250,11 +249,6 @@ def closed(unit: Unit) -> bool:
 def saves_its_result(unit: Unit) -> bool:
     """Whether what a unit gives is among what it saves for its own backward pass."""
     return unit.written[-1].output.storage in {tensor.storage for tensor in unit.kept.saved}
-
-
-def _differ(before: Unit, layer: Unit) -> bool:
-    """Whether a layer finds its input saved and does not save its result for the next of its kind, or the reverse."""
-    return saves_its_result(before) != saves_its_result(layer)
 
 
 def builder(plan: Plan) -> Builder:
@@ -283,7 +277,7 @@ def builder(plan: Plan) -> Builder:
 
 
 def whole(plan: Plan) -> Builder:
-    """The same plan on one device without recompute: what PyTorch's counters are compared with."""
+    """The builder of a plan on one device without recompute: what PyTorch's counters are compared with."""
     packed = plan.run.documents is not None
     return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train, packed=packed)
 
@@ -291,16 +285,16 @@ def whole(plan: Plan) -> Builder:
 def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     """The units of one role, in the order of the forward pass."""
     if build.model.bare:
-        return (_bare(build),)
-    found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role, found[0] if found else None))
+        return (_bare_unit(build),)
+    result: list[Unit] = [build.input()] if role.first else []
+    result.extend(build.layers(role, result[0] if result else None))
     if role.last and build.model.predictions:
-        found.append(build.predictions(found[-1] if found else None))
-    return (*found, *build.output(found[-1] if found else None)) if role.last else tuple(found)
+        result.append(build.predictions(result[-1] if result else None))
+    return (*result, *build.output(result[-1] if result else None)) if role.last else tuple(result)
 
 
-def _bare(build: Builder) -> Unit:
+def _bare_unit(build: Builder) -> Unit:
     """A count of parameters as one weight, cut over every axis that cuts a model."""
     split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
     weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights.base, "weight", split)
-    return Unit("model", "model", sympy.Integer(1), (), (), Kept(()), (weight,))
+    return Unit("model", "model", ONE, (), (), Kept(()), (weight,))

@@ -52,22 +52,22 @@ class Streaming(Operation):
         return self.work
 
 
-def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
+def accumulations(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
     """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written.
 
     A weight that is embedding and head has two gradients in every micro-batch; autograd writes their sum anew. Where
     products add theirs to gradients that stay, the others (of norms, biases, lookups) are added in every micro-batch.
     """
-    added = {step.output.name for unit in mine for step in unit.backward if step.adds_to}
+    added = {step.output.name for unit in units for step in unit.backward if step.adds_to}
     if not added:
-        for weight in shared(mine):
+        for weight in shared(units):
             amount = 3 * sized(weight.dtype, weight.elements())
             yield ROOT, sympy.Integer(1), Streaming("weights/tied", ELEMENTWISE, (), (), amount=amount)
     if not added and plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else trained_dtype(plan)
-    for name, count, weights in wrapped(mine):
-        elements = total(sharding.held("gradients", one) for one in weights if one.gradient.name not in added)
+    for name, count, weights in wrapped(units):
+        elements = total(sharding.held("gradients", w) for w in weights if w.gradient.name not in added)
         if elements == ZERO:
             continue
         amount = sized(fresh, elements) + 2 * sized(plan.precision.gradients, elements)
@@ -86,17 +86,17 @@ def copies_gradients(plan: Plan) -> bool:
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
 
 
-def exchanges(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+def exchanges(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
     """Transfers that the update itself needs."""
-    return orthogonal_exchanges(tuple(owned(plan.optimizer, tuple(mine))), sharding)
+    return orthogonal_exchanges(tuple(owned(plan.optimizer, tuple(units))), sharding)
 
 
 def update(
-    plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value
+    plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value
 ) -> Iterator[tuple[str, sympy.Expr, Operation]]:
     """The stack's passes over the gradients, then each rule's own kernels: whose, how often a step has it, and what."""
-    weights = tuple(owned(plan.optimizer, tuple(mine)))
-    elements, trained = _elements(weights, sharding), trained_dtype(plan)
+    weights = tuple(owned(plan.optimizer, tuple(units)))
+    elements, trained = _owned_elements(weights, sharding), trained_dtype(plan)
     hosted = updates_on_host(plan)
     stay = hosted and not weights_on_host(plan)  # gradients are passed over on the device, in their own dtype
     dtypes = {
@@ -105,35 +105,40 @@ def update(
         "weights": trained,
     }
     copied = copies_gradients(plan)
-    left = {"copy", "cast"} if hosted else set() if copied else {"copy"}
-    listed = tuple(name for name in plan.stack.optimizer_passes if name not in left)
+    omitted = {"copy", "cast"} if hosted else set() if copied else {"copy"}
+    listed = tuple(name for name in plan.stack.optimizer_passes if name not in omitted)
     for name in (*(["copy"] if copied and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
         passed = Streaming(name, OPTIMIZER, (), (), amount=amount, on_host=weights_on_host(plan))
         yield "optimizer", sympy.Integer(1), passed
-    rules = {id(one.rule): one.rule for one in weights}
+    rules = {id(updated.rule): updated.rule for updated in weights}
     for rule in rules.values():
-        mine_alone = [one for one in weights if one.rule is rule]
+        weights_of_rule = [updated for updated in weights if updated.rule is rule]
         suffix = "" if rule is plan.optimizer else f".{rule.name}"
-        streamed = _streamed(f"update{suffix}", rule, mine_alone, plan, sharding, value)
+        streamed = _stream_update(f"update{suffix}", rule, weights_of_rule, plan, sharding, value)
         yield "optimizer", sympy.Integer(1), streamed
-        for one in mine_alone:
-            yield from ((one.unit, times, step) for times, step in products(one, sharding, value))
+        for updated in weights_of_rule:
+            yield from ((updated.unit, times, step) for times, step in products(updated, sharding, value))
 
 
-def _streamed(  # noqa: PLR0913 - what an update is of
+def _stream_update(  # noqa: PLR0913 - what an update is of
     name: str, rule: Optimizer, weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value
 ) -> Streaming:
     """One kernel that reads gradients and reads and writes weights and states, or as many passes as it really has."""
-    precision, elements, trained = plan.precision, _elements(weights, sharding), trained_dtype(plan)
-    kept = total(2 * one.count * state.bytes() for one in weights for state in states(one, sharding, precision, value))
-    moved = sized(precision.gradients, elements) + 2 * sized(precision.master or trained, elements) + kept
+    precision, elements, trained = plan.precision, _owned_elements(weights, sharding), trained_dtype(plan)
+    state_bytes = total(
+        2 * updated.count * state.bytes()
+        for updated in weights
+        for state in states(updated, sharding, precision, value)
+    )
+    moved = sized(precision.gradients, elements) + 2 * sized(precision.master or trained, elements) + state_bytes
     if precision.master:
         moved += sized(trained, elements)
     _, run = implementation(rule, plan.kernels.optimizer)
     least = 3 + 2 * max(
-        sum(shape_of(state, one.unit, one.weight) == "whole" for state in rule.states.values()) for one in weights
+        sum(shape_of(state, updated.unit, updated.weight) == "whole" for state in rule.states.values())
+        for updated in weights
     )
     hosted = updates_on_host(plan)  # where one pass does all
     factor = sympy.Rational(least if hosted else run.passes or least, least)
@@ -141,25 +146,25 @@ def _streamed(  # noqa: PLR0913 - what an update is of
     return Streaming(name, OPTIMIZER, (), (), amount=amount, work=work, on_host=hosted)
 
 
-def _elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
-    return total(one.count * sharding.held("optimizer", one.weight) for one in weights)
+def _owned_elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
+    return total(updated.count * sharding.held("optimizer", updated.weight) for updated in weights)
 
 
-# --- Newton-Schulz iterations: an update of a matrix that is made of products of matrices ---
+# --- Newton-Schulz iterations ---
 
 
-def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
+def products(updated: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
     """The three products of an iteration, each with how often a step has it: X X', its square, and that times X.
 
     X has the shorter side first (torch/optim/_muon.py). Where states are held split, whole matrices are dealt out to
     the devices that share them, and this is the device with most.
     """
-    schulz = one.rule.newton_schulz
+    schulz = updated.rule.newton_schulz
     if schulz is None:
         return
-    count, rows, columns = matrix(one.weight)
+    count, rows, columns = matrix(updated.weight)
     short, long = sorted((rows, columns), key=value)
-    name = f"{one.weight.name}.orthogonal"
+    name = f"{updated.weight.name}.orthogonal"
     sizes = {"short": short, "other": short, "third": short, "long": long}
 
     def over(of: str, dims: str) -> Tensor:
@@ -170,8 +175,8 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
         ("square", "gram", "short other", "gram", "other third", "short third"),
         ("apply", "square", "short other", "x", "other long", "short long"),
     )
-    matrices = one.count * count
-    dealt = CeilDiv(matrices, sharding.degree(one.weight)) if sharding.splits("optimizer") else matrices
+    matrices = updated.count * count
+    dealt = CeilDiv(matrices, sharding.degree(updated.weight)) if sharding.splits("optimizer") else matrices
     kernel = matmul(dtypes.rate(schulz.dtype))
     for step, first, left, second, right, out in steps:
         operands = (over(first, left), over(second, right))
@@ -181,26 +186,24 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
 
 
 def orthogonal_exchanges(
-    mine: tuple[Owned, ...], sharding: Sharding
+    updated_weights: tuple[Owned, ...], sharding: Sharding
 ) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
-    """What is held split is brought together on the device that a matrix is dealt to, and its update brought back.
+    """Transfers of shares to the device that a matrix is dealt to, and of its update back.
 
     Ahn et al. 2025, Dion, arXiv 2504.05295 (microsoft/dion, dion/muon.py): every device sends its part of each matrix.
     """
     if not sharding.splits("optimizer"):
         return
-    for unit, count in dict.fromkeys((one.unit, one.count) for one in mine):
-        found = [(one.weight, one.rule.newton_schulz) for one in mine if one.unit == unit]
-        sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in found if s is not None)
-        for way in ("together", "back") if sent != 0 else ():
-            yield unit, count, "optimizer", _to_all(f"update/{way}", sent)
+    for unit, count in dict.fromkeys((updated.unit, updated.count) for updated in updated_weights):
+        matrices = [(updated.weight, updated.rule.newton_schulz) for updated in updated_weights if updated.unit == unit]
+        sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in matrices if s is not None)
+        kernel = KernelClass("all_to_all")
+        for direction in ("together", "back") if sent != 0 else ():
+            step = Exchange(f"update/{direction}", kernel, (), (), collective="all_to_all", amount=sent, per_step=True)
+            yield unit, count, "optimizer", step
 
 
-def _to_all(name: str, amount: sympy.Expr) -> Exchange:
-    return Exchange(name, KernelClass("all_to_all"), (), (), collective="all_to_all", amount=amount, per_step=True)
-
-
-# --- What a device copies beside the transfers of ZeRO 3 ---
+# --- copies beside the transfers of ZeRO 3 ---
 
 Copied = tuple[str, sympy.Expr, str, bool, Streaming]  # set of weights, how many of them, phase, once a step, what
 
@@ -210,10 +213,13 @@ def copies(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator
     if not sharding.splits("weights"):
         return
     once = plan.parallelism.reduces_once
-    for whole in sets:
-        for axis, part in whole.over(sharding):
+    for fsdp_unit in sets:
+        for axis, part in fsdp_unit.over(sharding):
             of = "experts" if axis == EXPERT_DATA else "weights"
-            out, into = _around_gather(plan, part, sharding), _around_reduction(plan, part.gradients(), sharding)
+            out, into = (
+                _gather_copy_bytes(plan, part, sharding),
+                _reduction_copy_bytes(plan, part.gradients(), sharding),
+            )
             phases = ("forward", "backward") if gathers_again(plan, part.name) and part.used_again else ("forward",)
             for phase in phases if out != ZERO else ():
                 yield part.name, part.count, phase, False, _copy(f"{of}/copy_out", out)
@@ -225,14 +231,14 @@ def _copy(name: str, amount: sympy.Expr) -> Streaming:
     return Streaming(name, COPY, (), (), amount=amount)
 
 
-def _around_gather(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
+def _gather_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
     moved = part.stored_otherwise(plan.precision, sent(plan))
     cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent(plan))
     return cast + (2 * part.whole(sharding, sent(plan)) if plan.stack.unshard == "copied" else ZERO)
 
 
-def _around_reduction(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
+def _reduction_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """Gradients copied into the input of their reduction, cast on the way (FSDP2, `chunk_cat`).
 
     FSDP1 joins them into a flat gradient, which is cast by a kernel of its own.
