@@ -63,8 +63,8 @@ class BuiltRank:
         """The loss of a micro-batch, whose tokens are made for it."""
         run = self.plan.run
         tokens = torch.zeros(run.micro_batch, run.seq_len, dtype=torch.long, device="cuda")
-        found: Tensor = self.engine(input_ids=tokens, labels=tokens, use_cache=False).loss
-        return found
+        loss: Tensor = self.engine(input_ids=tokens, labels=tokens, use_cache=False).loss
+        return loss
 
 
 def build(plan: Plan) -> BuiltRank:
@@ -83,11 +83,11 @@ def build(plan: Plan) -> BuiltRank:
     return BuiltRank(plan, engine, layers)
 
 
-def _no(original: Callable[..., Any]) -> Callable[..., bool]:
-    """The same, whose answer is no: it looks for what overflowed, and fake gradients say nothing."""
+def _never_overflows(original: Callable[..., Any]) -> Callable[..., bool]:
+    """`original` with the answer no: it looks for what overflowed, and fake gradients say nothing."""
 
-    def has_overflow(*given: Any, **named: Any) -> bool:
-        original(*given, **named)
+    def has_overflow(*args: Any, **kwargs: Any) -> bool:
+        original(*args, **kwargs)
         return False
 
     return has_overflow
@@ -107,7 +107,7 @@ def alike() -> Iterator[None]:
     }
     with ExitStack() as patched:
         for owner, name in checked:
-            patched.enter_context(mock.patch.object(owner, name, _no(getattr(owner, name))))
+            patched.enter_context(mock.patch.object(owner, name, _never_overflows(getattr(owner, name))))
         for name, answer in agreed.items():
             patched.enter_context(mock.patch.object(zero_utils, name, answer))
         yield
@@ -135,11 +135,11 @@ class EngineRank(MeteredRank[BuiltRank]):
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch, in a step of its own; gathered weights are no part of it."""
-        found = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
+        collector = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
         with self.metered():
-            with found.observed():
+            with collector.observed():
                 loss = self.rank.loss()
-                storages = found.storages()
+                storages = collector.storages()
             self.rank.engine.backward(loss)
             del loss
             self.rank.engine.step()
@@ -149,8 +149,8 @@ class EngineRank(MeteredRank[BuiltRank]):
 
     def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
         """Every micro-batch; the engine updates after the last one."""
-        for left in reversed(range(micro_batches)):
-            self._micro_batch(moments, last=not left)
+        for remaining in reversed(range(micro_batches)):
+            self._micro_batch(moments, last=not remaining)
 
     def _micro_batch(self, moments: RankMoments | None = None, *, last: bool = False) -> None:
         """Forward, backward and what DeepSpeed's engine does after it: of the last one, the update."""
@@ -186,8 +186,8 @@ def _weights(rank: BuiltRank) -> list[Tensor]:
 def _masters(optimizer: Any) -> Sequence[Tensor]:
     """fp32 copies of weights, whole or this rank's part."""
     names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups")
-    found = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
-    return [tensor for group in found for tensor in ([group] if isinstance(group, Tensor) else group)]
+    groups = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
+    return [tensor for group in groups for tensor in ([group] if isinstance(group, Tensor) else group)]
 
 
 def _gradients(optimizer: Any) -> Sequence[Tensor]:
