@@ -43,13 +43,13 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     yield BenchCase("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
 
 
-def _additions(rig: Rig) -> Any:
-    one = rig.random_tensor(TINY)
+def _chain_of_additions(rig: Rig) -> Any:
+    addend = rig.random_tensor(TINY)
 
     def run(_: int) -> Any:
-        x = one
+        x = addend
         for _ in range(CHAIN):
-            x = x + one
+            x = x + addend
         return x
 
     return run
@@ -57,13 +57,13 @@ def _additions(rig: Rig) -> Any:
 
 def _products_with_backward(rig: Rig) -> Any:
     """A chain of multiplications, each of which saves both operands, as most operations save something."""
-    one, leaf = rig.random_tensor(TINY), rig.random_tensor(TINY, grad=True)
+    factor, leaf = rig.random_tensor(TINY), rig.random_tensor(TINY, grad=True)
 
     def run(_: int) -> None:
         x = leaf
         for _ in range(CHAIN):
-            x = x * one
-        x.backward(one)
+            x = x * factor
+        x.backward(factor)
         leaf.grad = None
 
     return run
@@ -72,10 +72,10 @@ def _products_with_backward(rig: Rig) -> Any:
 def _linear_layers(rig: Rig) -> Any:
     """Forward and backward of as many linear layers, as modules."""
     layers = torch.nn.Sequential(*(torch.nn.Linear(TINY, TINY) for _ in range(CHAIN))).to(rig.place)
-    one = rig.random_tensor(TINY, TINY)
+    inputs = rig.random_tensor(TINY, TINY)
 
     def run(_: int) -> None:
-        layers(one).backward(one)
+        layers(inputs).backward(inputs)
         layers.zero_grad()
 
     return run
@@ -83,7 +83,7 @@ def _linear_layers(rig: Rig) -> Any:
 
 def _time_host(rig: Rig) -> Timing:
     """Seconds until the host has sent one operation: the device works meanwhile, and the queue never fills."""
-    run, samples = _additions(rig), []
+    run, samples = _chain_of_additions(rig), []
     for _ in range(ROUNDS):
         rig.synchronize()
         begun = time.perf_counter()
@@ -102,8 +102,8 @@ def _time_training(rig: Rig) -> Timing:
 
 
 def _time_chain(name: str, rig: Rig) -> Timing:
-    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _additions)
-    count = CHAIN if chain is _additions else 2 * CHAIN  # forward and backward are an operation each
+    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _chain_of_additions)
+    count = CHAIN if chain is _chain_of_additions else 2 * CHAIN  # forward and backward are an operation each
     return rig.time_work(TimedWork(chain(rig), operations=count, capturable=name == "graph"))
 
 

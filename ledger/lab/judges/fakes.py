@@ -30,18 +30,18 @@ class Coalesced:
 
 
 @contextmanager
-def _one_by_one(*_: Any, **__: Any) -> Iterator[Coalesced]:
+def _uncoalesced(*_: Any, **__: Any) -> Iterator[Coalesced]:
     yield Coalesced()
 
 
-def _all_alike(results: list[Any], mine: Any, *_: Any, **__: Any) -> None:
+def _answer_for_all(results: list[Any], answer: Any, *_: Any, **__: Any) -> None:
     """Every rank says what this one says."""
-    results[:] = [mine] * len(results)
+    results[:] = [answer] * len(results)
 
 
 ANSWERS = {
-    "_coalescing_manager": _one_by_one,  # the operators that it calls have no kernel for fake tensors
-    "all_gather_object": _all_alike,
+    "_coalescing_manager": _uncoalesced,  # the operators that it calls have no kernel for fake tensors
+    "all_gather_object": _answer_for_all,
     "broadcast_object_list": lambda *_, **__: None,
 }
 
@@ -57,7 +57,7 @@ def fake_group(size: int, place: int) -> Iterator[None]:
         yield
 
 
-# --- Values of fake tensors, where a framework reads them. Imports torch at its top ---
+# --- Values of fake tensors, where a framework reads them ---
 
 WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  # has no public name
 DEVICE = torch.ops.prim.device.default
@@ -77,9 +77,9 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is ITEM:
-            known = getattr(args[0], "constant", None)  # what torch.tensor was given
-            if known is not None:
-                return known.item()
+            constant = getattr(args[0], "constant", None)  # what torch.tensor was given
+            if constant is not None:
+                return constant.item()
             dtype = args[0].dtype
             return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
         if func is DEVICE and isinstance(args[0], FakeTensor):  # more than half of what modes are asked
@@ -121,9 +121,9 @@ class Unlaunched(ModuleType):
         """What configures a kernel says nothing."""
 
 
-def _decorator(*given: Any, **_: Any) -> Any:
+def _decorator(*args: Any, **_: Any) -> Any:
     """A kernel, with options or without."""
-    return UnlaunchedKernel() if given and callable(given[0]) else lambda _: UnlaunchedKernel()
+    return UnlaunchedKernel() if args and callable(args[0]) else lambda _: UnlaunchedKernel()
 
 
 TRITON_NAMES: dict[str, Callable[..., Any]] = {
@@ -147,8 +147,8 @@ def install(names: Iterable[str]) -> None:
 READING = ("__init__", "__getitem__", "_concatenate", "_flatten", "_unflatten", "get_local_rank")
 
 
-def _outside(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same outside every mode that sees operators."""
+def _run_outside_modes(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method`, run outside every mode that sees operators."""
 
     @wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -165,6 +165,6 @@ def real_meshes() -> Iterator[None]:
         for name in READING:
             method = DeviceMesh.__dict__[name]
             static = isinstance(method, staticmethod)
-            outside = staticmethod(_outside(method.__func__)) if static else _outside(method)
+            outside = staticmethod(_run_outside_modes(method.__func__)) if static else _run_outside_modes(method)
             patched.enter_context(mock.patch.object(DeviceMesh, name, outside))
         yield

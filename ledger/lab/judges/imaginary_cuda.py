@@ -147,15 +147,15 @@ class TensorKind(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is cls.dtype
 
-    def __call__(cls, given: Any = ()) -> torch.Tensor:
+    def __call__(cls, values: Any = ()) -> torch.Tensor:
         """A tensor of so many elements, or of given values."""
-        sized = isinstance(given, int)
-        made = torch.empty(given, device="cuda") if sized else torch.tensor(given, device="cuda")
+        sized = isinstance(values, int)
+        made = torch.empty(values, device="cuda") if sized else torch.tensor(values, device="cuda")
         return made.to(cls.dtype)
 
 
-def _unpinned(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The same without pinned memory, which a CPU build cannot have."""
+def _without_pinning(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function` without pinned memory, which a CPU build cannot have."""
 
     @wraps(function)
     def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -175,7 +175,7 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _answer(None)))
         for owner, name, answer in (
             (torch.Tensor, "record_stream", _answer(None)),
-            (torch.Tensor, "pin_memory", lambda tensor, *_: tensor),  # as in `_unpinned`
+            (torch.Tensor, "pin_memory", lambda tensor, *_: tensor),  # as in `_without_pinning`
             (torch._C, "_cuda_getDevice", _answer(0)),  # noqa: SLF001  # what autograd asks
             (torch.version, "cuda", "12.9"),
             (FakeTensorMode, "avoid_device_init", property(_answer(True))),  # else it asks for the first GPU
@@ -183,6 +183,6 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             patched.enter_context(mock.patch.object(owner, name, answer, create=True))
         _device_constructors()  # a list that torch makes once, of functions that are its own
         for name in ("tensor", "empty", "zeros"):
-            patched.enter_context(mock.patch.object(torch, name, _unpinned(getattr(torch, name))))
+            patched.enter_context(mock.patch.object(torch, name, _without_pinning(getattr(torch, name))))
         patched.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield
