@@ -119,9 +119,9 @@ def _norm(
     name: str, forward: Callable[..., Any], backward: Callable[..., object], per_row: int, on: str = ""
 ) -> tuple[StreamKernel, StreamKernel]:
     """Both passes of a norm, with the bytes of fp32 numbers that each row leaves."""
-    given, saved = partial(_inputs_and_weight, 1), partial(_backward_operands, forward)
+    inputs, saved = partial(_inputs_and_weight, 1), partial(_backward_operands, forward)
     return (
-        StreamKernel("norm.forward", name, given, forward, lambda r, w, size: 2 * r * w * size + per_row * r, on=on),
+        StreamKernel("norm.forward", name, inputs, forward, lambda r, w, size: 2 * r * w * size + per_row * r, on=on),
         StreamKernel("norm.backward", name, saved, backward, lambda r, w, size: 3 * r * w * size + per_row * r, on=on),
     )
 

@@ -104,14 +104,14 @@ def parameter_count(model: Model, train: Train = WHOLE) -> int:
 
 
 def parameter_counts(model: Model, train: Train) -> tuple[int, int]:
-    """The same, and how many of them are trained."""
+    """Parameters of the transformers model, and how many of them are trained; raises `NoReferenceError`."""
     import torch
 
     kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model), scan="eager")
     built = reference_model(model, kernels, "meta", torch.bfloat16)
     freeze(built, train)  # adapters are parameters, too
     weights = tuple(built.parameters())
-    return sum(one.numel() for one in weights), sum(one.numel() for one in weights if one.requires_grad)
+    return sum(weight.numel() for weight in weights), sum(weight.numel() for weight in weights if weight.requires_grad)
 
 
 def flop_counts(work: Workload) -> FlopCounts:
@@ -130,7 +130,7 @@ def flop_counts(work: Workload) -> FlopCounts:
             loss = training_loss(built, replace(work, precision=PLAIN), batch)
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:
             loss.backward()
-    kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}
+    kinds = {**_flops_by_kind("forward", forward), **_flops_by_kind("backward", backward)}
     return FlopCounts(forward.get_total_flops(), backward.get_total_flops(), kinds)
 
 
@@ -148,20 +148,20 @@ def counter_formulas() -> dict[Any, Any]:
     def grouped(left: tuple[int, ...], right: tuple[int, ...], *_: Any, **__: Any) -> int:
         return 2 * left[0] * left[1] * right[-1]  # rows x k x n; towards the weights m x rows x n
 
-    def convolved_back(upstream: tuple[int, ...], _: Any, weight: tuple[int, ...], *others: Any, **__: Any) -> int:
-        wanted = sum(others[7][:2])  # of the input, of the weight
-        return int(2 * upstream[0] * prod(upstream[2:]) * prod(weight) * wanted)
+    def convolved_back(upstream: tuple[int, ...], _: Any, weight: tuple[int, ...], *arguments: Any, **__: Any) -> int:
+        gradients = sum(arguments[7][:2])  # of the input, of the weight
+        return int(2 * upstream[0] * prod(upstream[2:]) * prod(weight) * gradients)
 
     aten = torch.ops.aten
     return {aten._grouped_mm: grouped, aten.convolution_backward: convolved_back}  # noqa: SLF001  # the operator's own name
 
 
-def _kinds(phase: str, counter: Any) -> dict[tuple[str, str], int]:
+def _flops_by_kind(phase: str, counter: Any) -> dict[tuple[str, str], int]:
     """FLOPs of one pass in fused attention operators and in all others, which are matrix products."""
-    found = {(phase, "matmul"): 0, (phase, "attention"): 0}
+    flops = {(phase, "matmul"): 0, (phase, "attention"): 0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
-        found[phase, "attention" if "attention" in str(operator) else "matmul"] += count
-    return found
+        flops[phase, "attention" if "attention" in str(operator) else "matmul"] += count
+    return flops
 
 
 # --- What autograd keeps between forward and backward, storage by storage, read from the running model ---
@@ -252,7 +252,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         freeze(built, work.train, work.precision)
         batch = micro_batch(work, "cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
-        with _layers_noted(layers_of(built, work.model), recorder), hooks:
+        with _note_layers(layers_of(built, work.model), recorder), hooks:
             loss = training_loss(built, work, batch)
         return _storages(recorder, loss.grad_fn, {storage_of(tensor) for tensor in lasting(built)})
 
@@ -264,7 +264,7 @@ def lasting(built: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
-def _layers_noted(layers: Any, recorder: _Recorder) -> Iterator[None]:
+def _note_layers(layers: Any, recorder: _Recorder) -> Iterator[None]:
     """Within, the recorder knows which layer runs."""
 
     def noting(layer: int) -> Callable[..., None]:

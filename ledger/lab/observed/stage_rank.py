@@ -106,7 +106,7 @@ class StagePasses:
         return tables
 
     def forward(self, tables: Tables) -> tuple[Tensor | None, GradientEdge | Tensor]:
-        """What came in, and where backward begins."""
+        """A forward pass: what came in, and where its backward pass begins."""
         came = None if self.rank.first else self.received(self.rank.place - 1).requires_grad_()
         if came is None:
             self.batch[:] = [_tokens(self.work)]
@@ -120,7 +120,7 @@ class StagePasses:
         return came, get_gradient_edge(x)
 
     def backward(self, came: Tensor | None, edge: GradientEdge | Tensor) -> None:
-        """The gradient of what came in goes back."""
+        """A backward pass: the gradient of what came in goes back."""
         upstream = None if self.rank.last else self.received(self.rank.place + 1)
         torch.autograd.backward(edge, upstream)
         if came is not None and came.grad is not None:

@@ -135,7 +135,7 @@ class StepMoments:
         self.meter.enter("forward/input")
 
     def begin_backward(self) -> None:
-        """Forward and loss are done."""
+        """Bytes count from here for the backward pass: forward and loss are done."""
         self.phase = BACKWARD
         self.meter.enter("backward/loss")
 
@@ -165,7 +165,7 @@ class StepMoments:
 
     def moment_name(self, phase: str, index: int) -> str:
         """The moment at which a pass visits layer `index`."""
-        same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
+        same = [place for place, group in enumerate(self.groups) if group == self.groups[index]]
         name = f"{phase}/{self.groups[index]}"
         if index == same[-1]:
             return name
@@ -178,8 +178,8 @@ class StepMoments:
         self.meter.enter(self.moment_name(FORWARD, index))
         stream = _stream((*args, *kwargs.values()))
         if index in (0, self.encoder) and stream is not None and stream.requires_grad:
-            left = "backward/bridge" if index else "backward/input"
-            stream.register_hook(lambda _: self.meter.enter(left))
+            next_moment = "backward/bridge" if index else "backward/input"
+            stream.register_hook(lambda _: self.meter.enter(next_moment))
 
     def _layer_ends(self, index: int, _: Any, __: Any, output: Any) -> None:
         """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""

@@ -96,8 +96,8 @@ def own_groups_alone() -> Iterator[None]:
     place = torch.distributed.get_rank()
 
     def create_group(ranks: Sequence[int] | None = None, *args: Any, **kwargs: Any) -> Any:
-        others = ranks is not None and place not in ranks
-        return torch.distributed.GroupMember.NON_GROUP_MEMBER if others else make(ranks, *args, **kwargs)
+        is_foreign = ranks is not None and place not in ranks
+        return torch.distributed.GroupMember.NON_GROUP_MEMBER if is_foreign else make(ranks, *args, **kwargs)
 
     @cache
     def cut_once(size: int, degrees: tuple[int, ...], mask: tuple[bool, ...]) -> Any:
@@ -139,15 +139,15 @@ class BuiltRank:
 
     @property
     def groups(self) -> list[str]:
-        """The group of each of them."""
+        """The group of each layer."""
         names = [group.name for group in self.plan.model.layers]
         return [names[layer.layer_number - 1] for layer in self.layers]
 
     @property
     def ends(self) -> list[Any]:
         """What runs before the first layer of a chunk and after the last."""
-        found = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
-        return [module for modules in found for module in modules if module is not None]
+        ends = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
+        return [module for modules in ends for module in modules if module is not None]
 
     @property
     def parameters(self) -> list[Any]:
@@ -160,7 +160,7 @@ class BuiltRank:
         return self.plan.run.seq_len // self.plan.parallelism.context
 
     def stream(self) -> Tensor:
-        """What a stage gets from the one before."""
+        """The residual stream that a stage gets from the one before."""
         split = self.plan.parallelism.tensor if self.config.sequence_parallel else 1
         shape = (self.length // split, self.plan.run.micro_batch, self.plan.model.d_model)
         return torch.empty(shape, dtype=self.config.params_dtype, device="cuda", requires_grad=True)
@@ -182,7 +182,7 @@ def build(plan: Plan) -> tuple[Any, list[Any]]:
     dtype = torch.bfloat16
     config = kind(
         **fields,
-        virtual_pipeline_model_parallel_size=_virtual(plan),
+        virtual_pipeline_model_parallel_size=plan.parallelism.interleave if plan.parallelism.interleave > 1 else None,
         activation_func=ACTIVATIONS[plan.model.groups[0].mlp.activation],
         bf16=True,
         params_dtype=dtype,
@@ -190,11 +190,6 @@ def build(plan: Plan) -> tuple[Any, list[Any]]:
         autocast_dtype=dtype,
     )
     return config, [_chunk(plan, config, place) for place in range(plan.parallelism.interleave)]
-
-
-def _virtual(plan: Plan) -> int | None:
-    """Chunks of a stage, where it has several."""
-    return plan.parallelism.interleave if plan.parallelism.interleave > 1 else None
 
 
 def _chunk(plan: Plan, config: Any, place: int) -> Any:
@@ -217,7 +212,7 @@ def _chunk(plan: Plan, config: Any, place: int) -> Any:
     )
 
 
-def _as_bf16(chunk: Any) -> Any:
+def _cast_to_bf16(chunk: Any) -> Any:
     """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
     for parameter in chunk.parameters():
         if parameter.dtype is not torch.bfloat16:
@@ -228,7 +223,7 @@ def _as_bf16(chunk: Any) -> Any:
 def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
     """Each chunk in bf16 under DDP; only the first one of a stage has its gradients in buckets."""
     fields = configuration.data_parallel(plan)
-    with mock.patch.object(GPTModel, "bfloat16", _as_bf16):
+    with mock.patch.object(GPTModel, "bfloat16", _cast_to_bf16):
         halves = [Float16Module(config, chunk) for chunk in chunks]
     return [
         DistributedDataParallel(config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0)
@@ -292,10 +287,10 @@ class StageRank(MeteredRank[BuiltRank]):
 
         Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
         """
-        found = SavedStorages(self.rank.layers, self.rank.ends)
-        with self.metered(), found.observed():
+        collector = SavedStorages(self.rank.layers, self.rank.ends)
+        with self.metered(), collector.observed():
             ends = [self._forward_alone(index) for index in range(len(self.rank.chunks))]
-            storages = found.storages()
+            storages = collector.storages()
             del ends
         return storages
 
@@ -331,7 +326,7 @@ class StageRank(MeteredRank[BuiltRank]):
 
     def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
         """Megatron-Core's own schedule, then the update."""
-        with self._told(moments):
+        with self._follow_passes(moments):
             self._passes(micro_batches)
         moments.begin_optimizer()
         self.rank.optimizer.step()
@@ -368,7 +363,7 @@ class StageRank(MeteredRank[BuiltRank]):
         )
 
     @contextmanager
-    def _told(self, moments: RankMoments) -> Iterator[None]:
+    def _follow_passes(self, moments: RankMoments) -> Iterator[None]:
         """Within, the moments know which pass of the schedule runs."""
         forward, backward = schedules.forward_step, schedules.backward_step
 
@@ -383,8 +378,8 @@ class StageRank(MeteredRank[BuiltRank]):
             return backward(*args, **kwargs)
 
         with ExitStack() as patched:
-            for told in (forward_step, backward_step):
-                patched.enter_context(mock.patch.object(schedules, told.__name__, told))
+            for stand_in in (forward_step, backward_step):
+                patched.enter_context(mock.patch.object(schedules, stand_in.__name__, stand_in))
             yield
 
     def standing(self) -> Mapping[str, Iterable[Tensor]]:
@@ -403,7 +398,7 @@ def _buffers(rank: BuiltRank) -> Iterator[Any]:
         yield from (*replica.buffers, *replica.expert_parallel_buffers)
 
 
-def _optimizers(optimizer: Any) -> list[Any]:
+def _chained_optimizers(optimizer: Any) -> list[Any]:
     return list(getattr(optimizer, "chained_optimizers", [optimizer]))
 
 
@@ -418,15 +413,15 @@ def _quantised(rank: BuiltRank) -> Iterator[Tensor]:
 
 def _masters(optimizer: Any) -> Iterator[Tensor]:
     """fp32 copies of weights, whole or this rank's part."""
-    for one in _optimizers(optimizer):
-        groups = getattr(one, "shard_fp32_from_float16_groups", None) or one.fp32_from_float16_groups
+    for inner in _chained_optimizers(optimizer):
+        groups = getattr(inner, "shard_fp32_from_float16_groups", None) or inner.fp32_from_float16_groups
         yield from (tensor for group in groups for tensor in group if tensor is not None)
 
 
 def _states(optimizer: Any) -> Iterator[Tensor]:
     """Moments of the optimizer."""
-    for one in _optimizers(optimizer):
-        for state in one.optimizer.state.values():
+    for inner in _chained_optimizers(optimizer):
+        for state in inner.optimizer.state.values():
             yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
 
 
@@ -460,11 +455,11 @@ def _filled_share(buffer: Any) -> int:
 
 def dealt(rows: int, places: int) -> Any:
     """So many rows at each place, the first ones with one more where they do not come out even."""
-    each, rest = divmod(rows, places)
-    return np.array([each + (place < rest) for place in range(places)])
+    even, remainder = divmod(rows, places)
+    return np.array([even + (place < remainder) for place in range(places)])
 
 
-def _counted(arriving: Fraction) -> Callable[..., Any]:
+def _even_counts(arriving: Fraction) -> Callable[..., Any]:
     """What stands for counts that the dispatcher copies to the host."""
 
     def copy(dispatcher: Any, point: str, tokens_per_expert: Any = None) -> Any:
@@ -484,5 +479,5 @@ def _counted(arriving: Fraction) -> Callable[..., Any]:
 def dealt_evenly(arriving: Fraction) -> Iterator[None]:
     """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
     name = "_maybe_dtoh_and_synchronize"
-    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _counted(arriving)):
+    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _even_counts(arriving)):
         yield
