@@ -93,17 +93,17 @@ def loss_of_two_stacks(
 
     Encoders of sound take none.
     """
-    given, tokens = batch
+    encoder_input, tokens = batch
     square = _mask(work, tokens, "tt") if masked else None
-    asked: dict[str, Any]
+    inputs: dict[str, Any]
     if work.model.sound:
-        asked = {"input_features": given.to(built.dtype)}
+        inputs = {"input_features": encoder_input.to(built.dtype)}
     elif masked:
-        encoded = built.encoder(input_ids=given, attention_mask=_mask(work, tokens, "ss"))
-        asked = {"encoder_outputs": encoded, "attention_mask": _mask(work, tokens, "ts")}
+        encoded = built.encoder(input_ids=encoder_input, attention_mask=_mask(work, tokens, "ss"))
+        inputs = {"encoder_outputs": encoded, "attention_mask": _mask(work, tokens, "ts")}
     else:
-        asked = {"input_ids": given}
-    outputs = built(**asked, decoder_input_ids=tokens, decoder_attention_mask=square, use_cache=False)
+        inputs = {"input_ids": encoder_input}
+    outputs = built(**inputs, decoder_input_ids=tokens, decoder_attention_mask=square, use_cache=False)
     loss: torch.Tensor = built.loss_function(logits=outputs.logits, labels=tokens, vocab_size=work.model.vocab)
     return loss
 

@@ -73,7 +73,7 @@ class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
 # --- attention ----------------------------------------------------------------------------------
 
 
-def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values written out once per query head, as kernels without grouped-query support need them."""
     times = query.shape[1] // key.shape[1]
     if times == 1:
@@ -92,13 +92,13 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: flo
 
 
 def _efficient(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
-    key, value = _repeated(query, key, value)
+    key, value = _repeat_heads(query, key, value)
     outputs = aten._scaled_dot_product_efficient_attention(query, key, value, None, True, dropout, True, scale=scale)
     return outputs[0]
 
 
 def _cudnn(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
-    key, value = _repeated(query, key, value)
+    key, value = _repeat_heads(query, key, value)
     outputs = aten._scaled_dot_product_cudnn_attention(query, key, value, None, True, dropout, True, scale=scale)
     return outputs[0]
 

@@ -61,22 +61,25 @@ class UnitPasses:
         return self.shared.get(name, (0, name))
 
 
-def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> UnitPasses:
-    """The passes of a unit under these sizes, a layer's with so many kernels `beside` its operations."""
-    entries = [t for t in _entries(unit) if not standing(t)]
+def unit_passes(unit: Unit, value: Value, extra_kernels: tuple[int, int] = (0, 0)) -> UnitPasses:
+    """The passes of a unit under these sizes, a layer's with so many kernels beside its operations."""
+    entries = [t for t in _entering_tensors(unit) if not standing(t)]
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
-    kept = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
+    saved = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
     upstream, downstream = unit.forward[-1].output.gradient.storage, ""
     if entries:
         downstream = entries[0].gradient.storage
     weights = {weight.gradient.storage for weight in unit.weights}
-    forward = tuple(_requests(liveness.forward(unit), {entry}, kept | {output, entry}, value))
+    forward = tuple(_requests(liveness.forward(unit), {entry}, saved | {output, entry}, value))
     storage = liveness.storages(unit)
-    start = kept | {entry, upstream}
+    start = saved | {entry, upstream}
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
     if unit.name not in ENDS:
-        forward, backward = forward + (KERNEL_LAUNCH,) * beside[0], backward + (KERNEL_LAUNCH,) * beside[1]
+        forward, backward = (
+            forward + (KERNEL_LAUNCH,) * extra_kernels[0],
+            backward + (KERNEL_LAUNCH,) * extra_kernels[1],
+        )
     made = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
     return UnitPasses(
@@ -86,7 +89,7 @@ def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> U
         backward,
         entry,
         output,
-        kept,
+        saved,
         upstream,
         downstream,
         made,
@@ -100,7 +103,7 @@ def _buffer(gathered: Tensor) -> str:
     return "gathered gradients" if gathered.role == "gradient" else "gathered"
 
 
-def _entries(unit: Unit) -> Iterator[Tensor]:
+def _entering_tensors(unit: Unit) -> Iterator[Tensor]:
     made = {t.storage for operation in unit.forward for t in operation.outputs}
     seen = set()
     for operation in unit.forward:
@@ -111,9 +114,9 @@ def _entries(unit: Unit) -> Iterator[Tensor]:
 
 
 def _requests(
-    steps: Sequence[LiveTensors], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
+    steps: Sequence[LiveTensors], start: set[str] | frozenset[str], remaining: set[str] | frozenset[str], value: Value
 ) -> Iterator[Request]:
-    """Each step frees what is gone and takes what is new; at the end all goes but what is `left`."""
+    """Each step frees what is gone and takes what is new; at the end all goes but what is `remaining`."""
     before: dict[str, None] = dict.fromkeys(sorted(filter(None, start)))
     for step in steps:
         now = {t.storage: t for t in step.tensors if not standing(t)}
@@ -122,7 +125,7 @@ def _requests(
         if step.step not in (liveness.ARRIVES, liveness.LEFT):
             yield KERNEL_LAUNCH
         before = dict.fromkeys(now)
-    yield from ((name, 0) for name in before if name not in left)
+    yield from ((name, 0) for name in before if name not in remaining)
 
 
 # --- The requests of a unit with numbers for storages ---
@@ -177,8 +180,8 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay
         shift, inner = unit.owner(name)
         return shift * stride + table[inner]
 
-    def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
-        for (name, size), alike in groupby(given):
+    def requests(plain: Sequence[Request]) -> Iterator[NumberedRequest]:
+        for (name, size), alike in groupby(plain):
             if (name, size) == KERNEL_LAUNCH:
                 if replay.recorded:  # else nothing waits for the device but the end of a step
                     yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
@@ -214,19 +217,21 @@ def kernel_seconds(
     micro-batch, a launch takes what the stack says.
     """
     if plan.stack.replay.recorded and plan.parallelism.pipeline > 1 and plan.stack.replay.transfers == "waited":
-        return dict(_priced(plan, book, units))
+        return dict(_priced_seconds(plan, book, units))
     return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
 
 
-def _priced(
+def _priced_seconds(
     plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
 ) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
     table = step_calls([book])
     (priced,) = table.rows(plan)
     (timed,) = table.times(plan, (priced,))
     for unit in units:
-        beside = (0, 0) if unit.name in ENDS else plan.stack.beside
-        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
+        extra_kernels = (0, 0) if unit.name in ENDS else plan.stack.beside
+        for name, requests, more in zip(
+            ("forward", "backward"), (unit.forward, unit.backward), extra_kernels, strict=True
+        ):
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             unit_pass = timed.passes.get((name, unit.name))
             device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS

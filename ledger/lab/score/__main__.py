@@ -1,6 +1,6 @@
 """`python -m ledger.lab.score predicted | constants | worth | coverage | serving [FILE ...]`: what the library says.
 
-Of those that it carries; `constants` and `coverage` of tables, where any is named.
+Of the runs that it carries; `constants` and `coverage` of tables, where any is named.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Facts:
     cells: Mapping[str, str] = field(default_factory=dict)
 
 
-FACT_COLUMNS = tuple(one.name for one in fields(Facts) if one.name not in ("paths", "cells"))
+FACT_COLUMNS = tuple(column.name for column in fields(Facts) if column.name not in ("paths", "cells"))
 NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len")
 # Parts of a plan that are columns by their own names; `stack`, `optimizer` and `recompute` are columns of their own.
 PART_COLUMNS = ("model", "precision", "accelerator", "cluster", "kernels", "parallelism", "run", "train", "assumptions")
@@ -101,8 +101,8 @@ class UnreadableError(ValueError):
 def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     cells: dict[str, Any] = {}
-    for one in fields(Facts):
-        name, kind = one.name, str(one.type)
+    for column in fields(Facts):
+        name, kind = column.name, str(column.type)
         if name not in FACT_COLUMNS:
             continue
         if kind == "str | None":  # a column that the table may do without
@@ -140,7 +140,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     number = _number(text)
     if number != int(number) or number < 1 or number > LARGEST_COUNT:
         raise ValueError(text)
@@ -163,7 +163,7 @@ def _share(text: str) -> float:
 
 CELL_READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
-    "int | None": _whole,
+    "int | None": _whole_number,
     "float | None": _positive,
     "Share | None": _share,
     "bool | None": lambda text: TRUTH[text.lower()],

@@ -138,25 +138,21 @@ def is_served(row: TableRow) -> bool:
 def serving_facts(row: TableRow) -> ServingFacts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     cells: dict[str, Any] = {}
-    for one in fields(ServingFacts):
-        if one.name not in READ_APART:
-            cells[one.name] = _cell(row, one.name, str(one.type))
+    for column in fields(ServingFacts):
+        if column.name not in READ_APART:
+            cells[column.name] = _read_cell(row, column.name, str(column.type))
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
+    unlimited = row.text("request_rate").lower() in UNLIMITED
     return ServingFacts(
         **cells,
-        request_rate=_rate(row),
+        request_rate=float("inf") if unlimited else _read_cell(row, "request_rate", "float | None"),
         grade=grade(row, GRADE),
         paths={name: text for name, text in written.items() if is_path(name)},
         cells=written,
     )
 
 
-def _rate(row: TableRow) -> float | None:
-    text = row.text("request_rate").lower()
-    return float("inf") if text in UNLIMITED else _cell(row, "request_rate", "float | None")
-
-
-def _cell(row: TableRow, name: str, kind: str) -> Any:
+def _read_cell(row: TableRow, name: str, kind: str) -> Any:
     text = row.text(name)
     try:
         return CELL_READERS[kind](text) if text or kind == "str" else None

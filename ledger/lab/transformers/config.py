@@ -53,7 +53,7 @@ OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
 }
 
 
-def _match(model: Model) -> FamilyMatch:
+def _matching_family(model: Model) -> FamilyMatch:
     if model.predictions:
         raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
     if model.bare:
@@ -98,14 +98,14 @@ def is_of_a_family(model: Model) -> bool:
 
 def family(model: Model) -> Family:
     """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
-    return _match(model).family
+    return _matching_family(model).family
 
 
 def transformers_config(model: Model) -> Any:
     """The transformers configuration of `model`, every size and dropout set; raises `NoReferenceError`."""
     import transformers
 
-    match = _match(model)
+    match = _matching_family(model)
     unused = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     starts = {"decoder_start_token_id": 0} if match.family.further else {}
     return getattr(transformers, match.family.config)(**match.configuration, **unused, **starts)

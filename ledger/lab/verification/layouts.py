@@ -86,15 +86,15 @@ def unhosted(plan: Plan) -> str:
 
 def unjudged(plan: Plan) -> str:
     """Why no step of this plan can be run; empty where it can."""
-    asked = (unbuilt, unhosted, _parts, _whole, _split, _of_a_rank)
+    asked = (unbuilt, unhosted, _split_parts, _unsplit_weights, _tensor_form, _rank_limits)
     return next((reason for reason in (ask(plan) for ask in asked) if reason), "")
 
 
-def _parts(plan: Plan) -> str:
+def _split_parts(plan: Plan) -> str:
     """Parts of a sequence, or of the experts of a layer, that the judge's ranks cannot have."""
     layout = plan.parallelism
-    given = {"context": layout.context, "expert": layout.expert}
-    split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in given.items() if degree > 1)
+    degrees = {"context": layout.context, "expert": layout.expert}
+    split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in degrees.items() if degree > 1)
     if split and layout.zero != 3:
         return f"{split} with zero = {layout.zero}: the judge has parts under FSDP2 alone"
     if layout.expert == 1:
@@ -102,14 +102,14 @@ def _parts(plan: Plan) -> str:
     if plan.kernels.weighing == "activation":
         return f"{split} with kernels.weighing = activation: rows reach the judge's experts without their scores"
     if layout.wrap != 1 or plan.stack.ends == "apart":
-        held = f"wrap = {layout.wrap}" if layout.wrap != 1 else "stack.ends = apart"
-        return f"{split} with {held}: the judge's layers are told what to gather ahead, one by one"
+        condition = f"wrap = {layout.wrap}" if layout.wrap != 1 else "stack.ends = apart"
+        return f"{split} with {condition}: the judge's layers are told what to gather ahead, one by one"
     if layout.offload:
         return f"{split} with offload: the judge's experts have no host"
     return ""
 
 
-def _whole(plan: Plan) -> str:
+def _unsplit_weights(plan: Plan) -> str:
     """Weights that FSDP2 does not split."""
     layout = plan.parallelism
     if layout.data > 1 and layout.zero != 3 and not copied_to_buckets(plan):
@@ -125,7 +125,7 @@ def _unsharded(plan: Plan) -> str:
     return "the judge shards with fully_shard, which is ZeRO-3, or not at all"
 
 
-def _split(plan: Plan) -> str:
+def _tensor_form(plan: Plan) -> str:
     """Tensor parallelism in another form than DTensor's."""
     layout = plan.parallelism
     if layout.tensor > 1 and layout.sequence != "save_gathered":
@@ -133,7 +133,7 @@ def _split(plan: Plan) -> str:
     return ""
 
 
-def _of_a_rank(plan: Plan) -> str:
+def _rank_limits(plan: Plan) -> str:
     """What one rank among several cannot be asked."""
     if not sharded(plan):
         return ""

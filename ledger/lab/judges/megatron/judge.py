@@ -60,7 +60,7 @@ BUCKETED = {
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 
-def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+def calls(plan: Plan, book: CompiledRole, ledger_calls: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, how the number of Megatron-Core's calls differs from the ledger's; nothing where it is not known."""
     differences: dict[str, KnownDifference] = {
         **scale_gathers(plan, book),
@@ -71,7 +71,9 @@ def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[st
         differences[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     why = "gradients move in buckets, and weights with them"
     for axis, buckets in _buckets(plan, book).items():
-        differences |= {name: KnownDifference(why, buckets - mine[name]) for name in BUCKETED[axis] if name in mine}
+        differences |= {
+            name: KnownDifference(why, buckets - ledger_calls[name]) for name in BUCKETED[axis] if name in ledger_calls
+        }
     return differences
 
 
