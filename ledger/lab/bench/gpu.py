@@ -19,29 +19,29 @@ from typing import Any, Self
 Asked = tuple[str, Callable[[Any, Any], object], str]
 ASKED: Mapping[str, Asked] = {
     "driver": ("driver_version", lambda nvml, _: nvml.nvmlSystemGetDriverVersion(), ""),
-    "power_limit": ("power.limit", lambda nvml, device: nvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000, "W"),
+    "power_limit": ("power.limit", lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000, "W"),
     "graphics_clock": (
         "clocks.sm",
-        lambda nvml, device: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
+        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "MHz",
     ),
     "graphics_clock_limit": (
         "clocks.max.sm",
-        lambda nvml, device: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM),
+        lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "MHz",
     ),
     "memory_clock": (
         "clocks.mem",
-        lambda nvml, device: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM),
+        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
         "MHz",
     ),
     "temperature": (
         "temperature.gpu",
-        lambda nvml, device: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
         "C",
     ),
-    "power": ("power.draw", lambda nvml, device: nvml.nvmlDeviceGetPowerUsage(device) / 1000, "W"),
-    "utilisation": ("utilization.gpu", lambda nvml, device: nvml.nvmlDeviceGetUtilizationRates(device).gpu, ""),
+    "power": ("power.draw", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000, "W"),
+    "utilisation": ("utilization.gpu", lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu, ""),
 }
 HEAD_KEYS = ("driver", "power_limit", "graphics_clock", "graphics_clock_limit", "memory_clock", "temperature")
 LOAD_KEYS = ("graphics_clock", "power")
@@ -63,13 +63,13 @@ def _ask_nvml(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
         return {}
     try:
         pynvml.nvmlInit()
-        device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError:
         return {}
     answers = {}
     for key in keys:
         try:
-            value = ASKED[key][1](pynvml, device)
+            value = ASKED[key][1](pynvml, gpu)
         except pynvml.NVMLError:  # a part of a device, or one of a virtual machine, does not say everything
             continue
         answers[key] = value.decode() if isinstance(value, bytes) else str(value)

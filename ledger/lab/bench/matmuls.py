@@ -115,8 +115,12 @@ def _unpriced_cases(layers: Sequence[tuple[int, int]], tokens: int, limits: Devi
     """Cases beside the price: decoding, fp8 as it trains, and heads whose rows begin where fast kernels cannot load."""
     main = limits.dtypes[0]
     for layer in layers:
-        yield from _decode_cases(main, layer, limits)
-        yield from _fp8_training_cases((tokens, *layer), limits)
+        for rows in DECODED:
+            for case in _case(main, "forward", (rows, *layer), limits):
+                yield replace(case, what=f"{case.what}.decode")
+        for layout in LAYOUTS if "fp8" in limits.dtypes else ():
+            for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
+                yield from _case("fp8", layout, (tokens, *layer), limits, kernel)
     for vocabulary in VOCABULARIES:
         for layout in LAYOUTS:
             sizes = (tokens, HEAD_WIDTH, vocabulary)
@@ -128,18 +132,6 @@ def alignment(dtype: str, columns: int) -> str:
     size = columns * SIZES[dtype]
     multiple = size & -size  # the largest power of two in it
     return f"rows at multiples of {multiple} B" if multiple < ALIGNED else ""
-
-
-def _decode_cases(dtype: str, layer: tuple[int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
-    for rows in DECODED:
-        for case in _case(dtype, "forward", (rows, *layer), limits):
-            yield replace(case, what=f"{case.what}.decode")
-
-
-def _fp8_training_cases(sizes: tuple[int, int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
-    for layout in LAYOUTS if "fp8" in limits.dtypes else ():
-        for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
-            yield from _case("fp8", layout, sizes, limits, kernel)
 
 
 def _case(

@@ -143,8 +143,10 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     work = workload(chosen)
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
-    if work.model.image:
-        _initialise(built)
+    if work.model.image:  # built without initial values: what memory held may be no number
+        for module in built.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
     layers = layers_of(built, work.model)
@@ -162,13 +164,6 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
         return loss.detach()
 
     return step
-
-
-def _initialise(built: torch.nn.Module) -> None:
-    """Gives a model built without values those of PyTorch's own modules: what memory held may be no number."""
-    for module in built.modules():
-        if callable(reset := getattr(module, "reset_parameters", None)):
-            reset()
 
 
 def _random_like(like: torch.Tensor, vocab: int) -> torch.Tensor:

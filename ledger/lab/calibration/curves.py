@@ -254,9 +254,7 @@ def _curves_of_passes(curve: Curve) -> Iterator[Curve]:
     """The price of each pass; passes of attention that were timed together have their common rate."""
     passes = passes_of(curve.what)
     region = f"{curve.region}; forward and backward were timed together, so both have their common rate"
-    yield from (
-        (replace(curve, what=kernel_class, region=region) for kernel_class in passes) if len(passes) > 1 else (curve,)
-    )
+    yield from ((replace(curve, what=kernel, region=region) for kernel in passes) if len(passes) > 1 else (curve,))
 
 
 def _curve(set_fit: SetFit) -> Curve:
@@ -265,9 +263,8 @@ def _curve(set_fit: SetFit) -> Curve:
         raise ValueError(f"{set_fit.kind.what} has no fit")
     kind, published = set_fit.kind, set_fit.measured.published
     form = form_of(kind.what)
-    parameters = PRICE_FORMS[form].within(
-        set_fit.fit.parameters
-    )  # what was timed beside a kernel is no part of its price
+    # what was timed beside a kernel is no part of its price
+    parameters = PRICE_FORMS[form].within(set_fit.fit.parameters)
     curve = Curve(
         what=kind.what,
         form=form,

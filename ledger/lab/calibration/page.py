@@ -142,17 +142,13 @@ def cells(set_fit: SetFit) -> tuple[str, ...]:
     """A set's row of the table, in the order of HEAD."""
     row = _set_json(set_fit)
     name = " ".join(part for part in (row["what"], row["case"], "burst" if row["regime"] == "burst" else "") if part)
-    shares = (
-        _percentage(row["held_out_error"]),
-        _percentage(row["bias"], signed=True),
-        _percentage(row["in_sample_error"]),
-    )
+    shares = (_percent(row["held_out_error"]), _percent(row["bias"], signed=True), _percent(row["in_sample_error"]))
     published = set_fit.measured.published
     published_fit = f"{published.error:.1%} of {published.points}" if published else ""
     return name, str(row["points"]), *shares, published_fit, row["verdict"]
 
 
-def _percentage(value: float | None, *, signed: bool = False) -> str:
+def _percent(value: float | None, *, signed: bool = False) -> str:
     return "–" if value is None else f"{value:+.1%}" if signed else f"{value:.1%}"
 
 

@@ -77,24 +77,22 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
-        saved_tensors: list[torch.Tensor] = []
+        saved: list[torch.Tensor] = []
         with ExitStack() as paused:
             if not torch._C._autograd._top_saved_tensors_default_hooks(False):  # noqa: SLF001  # others' hooks
-                paused.enter_context(
-                    torch.autograd.graph.saved_tensors_hooks(partial(_keep_saved, saved_tensors), _unchanged)
-                )
+                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(partial(_keep_saved, saved), _unchanged))
             for meter in meters:
                 paused.enter_context(meter.paused())
             result = function(*args, **kwargs)
         for meter in meters:
-            meter.watch(leaf for leaf in (*tree_leaves(result), *saved_tensors) if isinstance(leaf, torch.Tensor))
+            meter.watch(leaf for leaf in (*tree_leaves(result), *saved) if isinstance(leaf, torch.Tensor))
         return result
 
     return run
 
 
-def _keep_saved(saved_tensors: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    saved_tensors.append(tensor)
+def _keep_saved(saved: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    saved.append(tensor)
     return tensor.detach()  # a node that holds its own result would never be freed
 
 
@@ -239,9 +237,8 @@ class RankMoments(StepMoments):
         if self.phase != BACKWARD:
             super()._layer_ends(index, module, args, output)
             return
-        stream = next(
-            (result for result in (output if isinstance(output, tuple) else (output,)) if result is not None), None
-        )
+        results = output if isinstance(output, tuple) else (output,)
+        stream = next((result for result in results if result is not None), None)
         if stream is not None and stream.requires_grad:
             stream.register_hook(lambda _: self.meter.enter(self.moment_name(BACKWARD, index)))
 

@@ -117,7 +117,9 @@ def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -
             unit, reshard_after_forward=rank.reshard != "none", shard_placement_fn=partial(_shard_rows, ranks=rank.data)
         )
     if rank.ends == "apart" and rank.wrap and not work.model.tied:
-        _shard_ends(built, shard, rank)
+        # the embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)
+        shard(built.get_input_embeddings(), reshard_after_forward=rank.reshard != "none")
+        shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
     shard(built, reshard_after_forward=RESHARD[rank.reshard])
     if rank.expert > 1:
         for layer, after, before in dispatched_experts.prefetched(layers):
@@ -131,12 +133,6 @@ def _shard_experts(layers: nn.ModuleList, rank: ShardedRank, shard: Any) -> None
     for layer in layers:
         if (experts := dispatched_experts.experts_of(layer)) is not None:
             shard(experts, reshard_after_forward=rank.reshard != "none", shard_placement_fn=placement)
-
-
-def _shard_ends(built: Any, shard: Any, rank: ShardedRank) -> None:
-    """The embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)."""
-    shard(built.get_input_embeddings(), reshard_after_forward=rank.reshard != "none")
-    shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
 
 
 def _shard_rows(parameter: nn.Parameter, ranks: int) -> Shard:

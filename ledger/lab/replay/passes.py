@@ -61,7 +61,7 @@ class UnitPasses:
         return self.shared.get(name, (0, name))
 
 
-def unit_passes(unit: Unit, value: Value, extra_kernels: tuple[int, int] = (0, 0)) -> UnitPasses:
+def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> UnitPasses:
     """The passes of a unit under these sizes, a layer's with so many kernels beside its operations."""
     entries = [t for t in _entering_tensors(unit) if not standing(t)]
     entry = entries[0].storage if entries else ""
@@ -76,10 +76,7 @@ def unit_passes(unit: Unit, value: Value, extra_kernels: tuple[int, int] = (0, 0
     start = saved | {entry, upstream}
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
     if unit.name not in ENDS:
-        forward, backward = (
-            forward + (KERNEL_LAUNCH,) * extra_kernels[0],
-            backward + (KERNEL_LAUNCH,) * extra_kernels[1],
-        )
+        forward, backward = forward + (KERNEL_LAUNCH,) * extra[0], backward + (KERNEL_LAUNCH,) * extra[1]
     made = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
     return UnitPasses(
@@ -228,10 +225,8 @@ def _priced_seconds(
     (priced,) = table.rows(plan)
     (timed,) = table.times(plan, (priced,))
     for unit in units:
-        extra_kernels = (0, 0) if unit.name in ENDS else plan.stack.beside
-        for name, requests, more in zip(
-            ("forward", "backward"), (unit.forward, unit.backward), extra_kernels, strict=True
-        ):
+        extra = (0, 0) if unit.name in ENDS else plan.stack.beside
+        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), extra, strict=True):
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             unit_pass = timed.passes.get((name, unit.name))
             device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS

@@ -105,17 +105,20 @@ def facts(row: TableRow) -> Facts:
         name, kind = column.name, str(column.type)
         if name not in FACT_COLUMNS:
             continue
-        if kind == "str | None":  # a column that the table may do without
-            cells[name] = grade(row, name)
-            continue
-        text = row.text(name)
-        try:
-            cells[name] = CELL_READERS[kind](text) if text or kind == "str" else None
-        except (ValueError, OverflowError, KeyError):
-            message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
-            raise UnreadableError(message) from None
+        # a grade is a column that the table may do without
+        cells[name] = grade(row, name) if kind == "str | None" else read_cell(row, name, kind)
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
     return Facts(**cells, paths={name: text for name, text in written.items() if is_path(name)}, cells=written)
+
+
+def read_cell(row: TableRow, name: str, kind: str) -> Any:
+    """The value of a cell by the kind of its column; raises UnreadableError for one that is not of that kind."""
+    text = row.text(name)
+    try:
+        return CELL_READERS[kind](text) if text or kind == "str" else None
+    except (ValueError, OverflowError, KeyError):
+        message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
+        raise UnreadableError(message) from None
 
 
 def is_path(column: str) -> bool:

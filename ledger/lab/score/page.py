@@ -112,12 +112,8 @@ def tables_by_source(score: Score) -> Iterator[Table]:
 
 def _source(name: str, source: SourceErrors, errors: ErrorSummary) -> tuple[Cell, ...]:
     counts = (Cell(numbers.integer(n), numbers.machine(n)) for n in (source.rows, source.skipped, errors.rows))
-    sizes = [
-        Cell(numbers.percent(error), numbers.machine(error)) for error in (errors.absolute or 0.0, errors.median or 0.0)
-    ]
-    signed = [
-        Cell(numbers.change(error), numbers.machine(error)) for error in (errors.signed or 0.0, errors.worst or 0.0)
-    ]
+    sizes = [Cell(numbers.percent(n), numbers.machine(n)) for n in (errors.absolute or 0.0, errors.median or 0.0)]
+    signed = [Cell(numbers.change(n), numbers.machine(n)) for n in (errors.signed or 0.0, errors.worst or 0.0)]
     return (Cell(name), *counts, *sizes, *signed)
 
 
@@ -125,19 +121,14 @@ def _row(row: ScoreRow) -> tuple[Cell, ...]:
     """A run with what was assumed of it."""
     return (
         Cell(row.id, note="; ".join(row.assumed)),
-        *_quantity_cells(row.step, row.measured_step, row.time_error, "s"),
-        *_quantity_cells(row.memory, row.measured_memory, row.memory_error, "B"),
+        *_cells(row.step, row.measured_step, row.time_error, "s"),
+        *_cells(row.memory, row.measured_memory, row.memory_error, "B"),
     )
 
 
-def _quantity_cells(
-    predicted: float | None, measured: float | None, error: float | None, unit: str
-) -> tuple[Cell, ...]:
-    amounts = (predicted, measured)
-    cells = [
-        Cell(numbers.written(amount, unit), numbers.machine(amount)) if amount else Cell("–") for amount in amounts
-    ]
-    return (*cells, Cell(numbers.change(error), numbers.machine(error)) if error is not None else Cell("–"))
+def _cells(predicted: float | None, measured: float | None, error: float | None, unit: str) -> tuple[Cell, ...]:
+    sides = [Cell(numbers.written(n, unit), numbers.machine(n)) if n else Cell("–") for n in (predicted, measured)]
+    return (*sides, Cell(numbers.change(error), numbers.machine(error)) if error is not None else Cell("–"))
 
 
 def skip_reasons(rows: Iterable[ScoreRow]) -> list[tuple[str, int]]:

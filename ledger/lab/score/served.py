@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ledger.evidence.tables import TableRow
-from ledger.lab.score.facts import CELL_KINDS, CELL_READERS, UnreadableError, grade, is_path
+from ledger.lab.score.facts import grade, is_path, read_cell
 
 TTFT, TIME_PER_TOKEN, TOKENS_PER_SECOND = FIGURES = ("ttft", "time_per_token", "output_tokens_per_s")
 UNITS: Mapping[str, str] = {TTFT: "ttft_s", TIME_PER_TOKEN: "time_per_token_s", TOKENS_PER_SECOND: TOKENS_PER_SECOND}
@@ -140,22 +140,13 @@ def serving_facts(row: TableRow) -> ServingFacts:
     cells: dict[str, Any] = {}
     for column in fields(ServingFacts):
         if column.name not in READ_APART:
-            cells[column.name] = _read_cell(row, column.name, str(column.type))
+            cells[column.name] = read_cell(row, column.name, str(column.type))
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
     unlimited = row.text("request_rate").lower() in UNLIMITED
     return ServingFacts(
         **cells,
-        request_rate=float("inf") if unlimited else _read_cell(row, "request_rate", "float | None"),
+        request_rate=float("inf") if unlimited else read_cell(row, "request_rate", "float | None"),
         grade=grade(row, GRADE),
         paths={name: text for name, text in written.items() if is_path(name)},
         cells=written,
     )
-
-
-def _read_cell(row: TableRow, name: str, kind: str) -> Any:
-    text = row.text(name)
-    try:
-        return CELL_READERS[kind](text) if text or kind == "str" else None
-    except (ValueError, OverflowError, KeyError):
-        message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
-        raise UnreadableError(message) from None

@@ -75,7 +75,8 @@ def floor_lines(rows: Sequence[TableRow], scored: Sequence[ScoreRow]) -> Iterato
         cells = (_median_floor(chosen_rows, table, figure, degree) for degree in ("1", "2", "4", "8"))
         yield f"| {title} | {' | '.join(cells)} |"
     yield ""
-    medians = {figure: _median_share(scored, figure) for figure in FIGURES}
+    shares = [row.served.floor_shares for row in scored if row.served]
+    medians = {figure: median(share[figure] for share in shares if figure in share) for figure in FIGURES}
     yield f"Over all rows: {', '.join(f'{TITLES[name]} {value:.2f}' for name, value in medians.items())}."
 
 
@@ -96,10 +97,6 @@ FLOORS: Sequence[tuple[str, str, Callable[[TableRow], bool]]] = (
 def _median_floor(rows: Iterable[ScoreRow], table: Mapping[str, TableRow], figure: str, degree: str) -> str:
     shares = [row.served.floor_shares[figure] for row in rows if row.served and table[row.id].text("tp") == degree]
     return f"{median(shares):.2f}" if shares else "–"
-
-
-def _median_share(rows: Iterable[ScoreRow], figure: str) -> float:
-    return median(row.served.floor_shares[figure] for row in rows if row.served and figure in row.served.floor_shares)
 
 
 def step_lines(rows: Sequence[TableRow]) -> Iterator[str]:

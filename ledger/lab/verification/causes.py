@@ -116,12 +116,9 @@ def _positions(at: Instant) -> int:
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
     makes_its_own = at.plan.model.encoder_groups  # makes its positions itself
     positions = INDEX * at.length if (sharded(at.plan) or keeps_positions) and not (counted or makes_its_own) else 0
-    return positions + frequencies(at.plan.model) + _lists_of_types(at.plan.model)
-
-
-def _lists_of_types(model: Model) -> int:
-    """transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)."""
-    return 2 * INDEX * model.learned_positions if model.token_types else 0
+    # transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)
+    types = 2 * INDEX * at.plan.model.learned_positions if at.plan.model.token_types else 0
+    return positions + frequencies(at.plan.model) + types
 
 
 def _labels(at: Instant) -> int:

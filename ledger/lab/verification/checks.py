@@ -105,7 +105,7 @@ class Judge:
     origin: str
 
 
-def _never_skipped(_: Plan) -> str:
+def _no_reason(_: Plan) -> str:
     return ""
 
 
@@ -114,9 +114,7 @@ def _rank_figures(compiled: Compiled) -> predicted.Figures:
 
 
 JUDGES = (
-    Judge(
-        "parameters", "parameters", parameters, predicted.parameters, _never_skipped, "transformers, on meta tensors"
-    ),
+    Judge("parameters", "parameters", parameters, predicted.parameters, _no_reason, "transformers, on meta tensors"),
     Judge("FLOPs", "flops", flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"),
     Judge("saved bytes", "saved", saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
     Judge(
@@ -180,29 +178,20 @@ def _depth_text(runs: tuple[Sample, ...]) -> str:
 
 
 def compared(
-    compiled: Compiled, ledger_figures: Mapping[str, int], judge_figures: Mapping[str, AllocatedBytes], origin: str
+    compiled: Compiled, expected: Mapping[str, int], observed: Mapping[str, AllocatedBytes], origin: str
 ) -> Iterator[ComparedFigure]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
-    counts = sorted(name for name in {*ledger_figures, *judge_figures} if name.startswith(COUNTED))
-    judge_bytes = {name: bytes_held for name, bytes_held in judge_figures.items() if name not in counts}
-    if judge_bytes:
-        explained = {
-            name: _known_causes(compiled.plan, name, bytes_held, ledger_figures)
-            for name, bytes_held in judge_bytes.items()
-        }
+    counts = sorted(name for name in {*expected, *observed} if name.startswith(COUNTED))
+    sizes = {name: size for name, size in observed.items() if name not in counts}
+    if sizes:
+        explained = {name: _known_causes(compiled.plan, name, size, expected) for name, size in sizes.items()}
         yield from reached(
-            {name: size for name, size in ledger_figures.items() if name not in counts}, judge_bytes, explained, origin
+            {name: size for name, size in expected.items() if name not in counts}, sizes, explained, origin
         )
     for name in counts:
-        judge_amount = judge_figures.get(name, AllocatedBytes()).bytes
+        judge_amount = observed.get(name, AllocatedBytes()).bytes
         yield ComparedFigure(
-            name,
-            unit(name),
-            ledger_figures.get(name, 0),
-            judge_amount,
-            EXACT,
-            origin,
-            _label_views(compiled.plan, name),
+            name, unit(name), expected.get(name, 0), judge_amount, EXACT, origin, _label_views(compiled.plan, name)
         )
 
 
@@ -224,9 +213,9 @@ def _label_views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
 
 
 def _known_causes(
-    plan: Plan, moment: str, allocated: AllocatedBytes, ledger_figures: Mapping[str, int]
+    plan: Plan, moment: str, size: AllocatedBytes, expected: Mapping[str, int]
 ) -> tuple[KnownDifference, ...]:
     """The named causes of what the judge holds at a moment; to it the head belongs to the loss's moment."""
     causes_by_moment = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
-    fullest = max(causes_by_moment, key=lambda name: ledger_figures.get(name, 0) + total(causes_by_moment[name]))
-    return (KnownDifference("rounding of storages to 512 B", allocated.rounding), *causes_by_moment[fullest])
+    fullest = max(causes_by_moment, key=lambda name: expected.get(name, 0) + total(causes_by_moment[name]))
+    return (KnownDifference("rounding of storages to 512 B", size.rounding), *causes_by_moment[fullest])

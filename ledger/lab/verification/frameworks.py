@@ -72,7 +72,7 @@ def _standing_figures(
     plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    ledger_bytes = {name: predicted.standing(book, name) for name in STANDING} | {
+    expected = {name: predicted.standing(book, name) for name in STANDING} | {
         "gradients": _lasting_gradients(plan, book)
     }
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
@@ -82,7 +82,7 @@ def _standing_figures(
         figure = f"standing.{name}"
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
         named = tuple(cause for cause in (padding, *filter(None, (differences.get(figure),))) if cause.amount)
-        yield ComparedFigure(figure, "B", ledger_bytes[name], figures.standing[name], EXACT, causes=named)
+        yield ComparedFigure(figure, "B", expected[name], figures.standing[name], EXACT, causes=named)
 
 
 def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
@@ -100,29 +100,27 @@ def _saved_figures(
     if plan.recompute.policy == "keep":
         yield unchecked("saved", "recompute = keep: what is kept of operators is no tensor that autograd saves")
         return
-    saved_bytes, differences = predicted.saved_layers(book), judge.held(plan, book)
-    for group, judge_bytes in figures.saved.items():
+    expected, differences = predicted.saved_layers(book), judge.held(plan, book)
+    for group, observed in figures.saved.items():
         figure = f"saved.{group}"
         named = (differences[figure],) if figure in differences else ()
-        yield ComparedFigure(figure, "B", saved_bytes.get(group, 0), judge_bytes, EXACT, causes=named)
+        yield ComparedFigure(figure, "B", expected.get(group, 0), observed, EXACT, causes=named)
 
 
 def _collective_figures(
     compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Collectives of each kind by axis and pass."""
-    ledger_calls = predicted.collectives(compiled, book.role.name)
-    judge_calls = {
+    expected = predicted.collectives(compiled, book.role.name)
+    observed = {
         f"comm.{calls.kind}.{calls.axis}.{calls.phase}.{name}": amount
         for calls in figures.step.collectives
         for name, amount in (("count", calls.count), ("bytes", calls.bytes))
     }
-    differences = judge.calls(compiled.plan, book, ledger_calls)
-    for name in sorted({*ledger_calls, *judge_calls}):
+    differences = judge.calls(compiled.plan, book, expected)
+    for name in sorted({*expected, *observed}):
         causes = (differences[name],) if name in differences and differences[name].amount else ()
-        yield ComparedFigure(
-            name, unit(name), ledger_calls.get(name, 0), judge_calls.get(name, 0), EXACT, causes=causes
-        )
+        yield ComparedFigure(name, unit(name), expected.get(name, 0), observed.get(name, 0), EXACT, causes=causes)
 
 
 def _moment_figures(
@@ -130,29 +128,29 @@ def _moment_figures(
 ) -> Iterator[ComparedFigure]:
     """What is held before, between and at most; then each moment of the step that both have."""
     (role,) = (role for role in compiled.roles if role.name == book.role.name)
-    ledger_bytes = predicted.moments(book, role.moments)
-    ledger_bytes["static"] += _lasting_gradients(compiled.plan, book)
+    expected = predicted.moments(book, role.moments)
+    expected["static"] += _lasting_gradients(compiled.plan, book)
     if compiled.plan.parallelism.pipeline == 1:
-        ledger_bytes |= {"after forward": predicted.after_forward(book)}
-    judge_bytes = {
-        name: allocated for name, allocated in step.moments.items() if name in ledger_bytes or name != "after forward"
+        expected |= {"after forward": predicted.after_forward(book)}
+    observed = {
+        name: allocated for name, allocated in step.moments.items() if name in expected or name != "after forward"
     }
     explained = {
         name: (KnownDifference(ROUNDED, allocated.rounding), *judge.causes(compiled.plan, book.role, name))
-        for name, allocated in judge_bytes.items()
+        for name, allocated in observed.items()
     }
-    yield from (figure for figure in reached(ledger_bytes, judge_bytes, explained, "") if figure.found is not None)
-    yield from _figures_by_moment(ledger_bytes, judge_bytes, explained)
+    yield from (figure for figure in reached(expected, observed, explained, "") if figure.found is not None)
+    yield from _figures_by_moment(expected, observed, explained)
 
 
 def _figures_by_moment(
-    ledger_bytes: Mapping[str, int],
-    judge_bytes: Mapping[str, AllocatedBytes],
+    expected: Mapping[str, int],
+    observed: Mapping[str, AllocatedBytes],
     explained: Mapping[str, tuple[KnownDifference, ...]],
 ) -> Iterator[ComparedFigure]:
     """The moments by name; of the head, the fuller of the ledger's two."""
-    for name, allocated in judge_bytes.items():
-        heads = [ledger_bytes[head] for head in HEADS.get(name, (name,)) if head in ledger_bytes]
+    for name, allocated in observed.items():
+        heads = [expected[head] for head in HEADS.get(name, (name,)) if head in expected]
         if "/" not in name or not heads:
             continue
         named = tuple(cause for cause in explained[name] if cause.amount)

@@ -44,8 +44,8 @@ def tolerance(moment: str) -> Tolerance:
 
 
 def reached(
-    ledger_bytes: Mapping[str, int],
-    judge_bytes: Mapping[str, AllocatedBytes],
+    expected: Mapping[str, int],
+    observed: Mapping[str, AllocatedBytes],
     explained: Mapping[str, tuple[KnownDifference, ...]],
     origin: str,
 ) -> Iterator[ComparedFigure]:
@@ -54,18 +54,14 @@ def reached(
     The ledger's fullest moment has to come up to the judge's, whichever two moments these are.
     """
     for figure in PEAKS:
-        if not moments(figure, judge_bytes):
+        if not moments(figure, observed):
             yield unchecked(f"memory.{figure}", "the judge does not run this part of the step")
             continue
-        moment, largest = fullest(figure, {name: allocated.bytes for name, allocated in judge_bytes.items()})
-        other_moment, other_bytes = fullest(
-            figure, {name: judge_bytes[name].bytes - total(explained[name]) for name in judge_bytes}
-        )
+        moment, largest = fullest(figure, {name: allocated.bytes for name, allocated in observed.items()})
+        plain, plain_bytes = fullest(figure, {name: observed[name].bytes - total(explained[name]) for name in observed})
         elsewhere = KnownDifference(
-            f"without these {other_moment} is fuller", largest - total(explained[moment]) - other_bytes
+            f"without these {plain} is fuller", largest - total(explained[moment]) - plain_bytes
         )
         named = tuple(cause for cause in (*explained[moment], elsewhere) if cause.amount)
-        predicted = fullest(figure, ledger_bytes)[1]
-        yield ComparedFigure(
-            f"memory.{figure}", "B", predicted, largest, tolerance(other_moment), origin, named, moment
-        )
+        predicted = fullest(figure, expected)[1]
+        yield ComparedFigure(f"memory.{figure}", "B", predicted, largest, tolerance(plain), origin, named, moment)

@@ -96,15 +96,15 @@ def _held_figures(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> I
 
 
 def _sent_figures(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
-    ledger_calls, origin = _ledger_calls(compiled, book), ORIGIN.format(place=book.role.stages[0])
-    judge_calls = {
+    expected, origin = _ledger_calls(compiled, book), ORIGIN.format(place=book.role.stages[0])
+    observed = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
         for sent in step.collectives
         for name, amount in (("count", sent.count), ("bytes", sent.bytes))
     }
-    for name in sorted({*ledger_calls, *judge_calls}):
+    for name in sorted({*expected, *observed}):
         unit = "" if name.endswith(".count") else "B"
-        yield ComparedFigure(name, unit, ledger_calls.get(name, 0), judge_calls.get(name, 0), EXACT, origin)
+        yield ComparedFigure(name, unit, expected.get(name, 0), observed.get(name, 0), EXACT, origin)
 
 
 @dataclass(frozen=True)

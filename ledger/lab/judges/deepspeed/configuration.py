@@ -82,12 +82,8 @@ def _layout(plan: Plan) -> str:
 def _precision(plan: Plan) -> str:
     precision = plan.precision
     formats = (precision.weights.every, precision.master, precision.states, precision.gradients, precision.reduction)
-    if (
-        formats != ("bf16", "fp32", "fp32", "bf16", "bf16")
-        or precision.autocast
-        or precision.matmul
-        or precision.stored
-    ):
+    extras = precision.autocast or precision.matmul or precision.stored
+    if formats != ("bf16", "fp32", "fp32", "bf16", "bf16") or extras:
         return f"precision = {precision.name}: the judge trains bf16 weights and gradients with fp32 masters and states"
     return ""
 

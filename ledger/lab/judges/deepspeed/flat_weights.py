@@ -145,7 +145,10 @@ def flat_weights(plan: Plan) -> FlatWeights:
         for layer in _layers(model, unit, passed):
             unit_weights = [FlatWeight(f"{unit.name}/{name}", layer, size) for name, size in sizes.items()]
             reached += unit_weights
-            registered += sorted(unit_weights, key=lambda weight: _comes_last(plan, unit, weight))
+            # layers with RMS norms register them after the parts that they are norms of
+            norms_last = plan.model.norm.kind == "rms" and unit.name not in ENDS
+            registered += [weight for weight in unit_weights if not (norms_last and "_norm/" in weight.name)]
+            registered += [weight for weight in unit_weights if norms_last and "_norm/" in weight.name]
         passed += 0 if unit.name in ENDS else int(model.value(unit.count))
     places = {weight: place for place, weight in enumerate(registered)}
     ranks = plan.parallelism.data * plan.parallelism.context
@@ -157,8 +160,3 @@ def _layers(model: Whole, unit: Unit, passed: int) -> Sequence[int]:
     if unit.name in ENDS:
         return (BEFORE if unit.name == INPUT else AFTER,)
     return range(passed, passed + int(model.value(unit.count)))
-
-
-def _comes_last(plan: Plan, unit: Unit, weight: FlatWeight) -> bool:
-    """Layers with RMS norms register them after the parts that they are norms of."""
-    return plan.model.norm.kind == "rms" and unit.name not in ENDS and "_norm/" in weight.name

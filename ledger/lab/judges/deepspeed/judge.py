@@ -23,16 +23,16 @@ REDUCED = "comm.all_reduce.data.backward.count"
 GATHERED = "comm.all_gather.data.optimizer"
 
 
-def calls(plan: Plan, _: CompiledRole, ledger_calls: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+def calls(plan: Plan, _: CompiledRole, counts: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, how the number of DeepSpeed's calls differs from the ledger's."""
     flat = flat_weights(plan)
     if plan.parallelism.zero == 3:
         return {}
     differences = {
-        REDUCED: KnownDifference("gradients move in buckets", _reductions(plan, flat) - ledger_calls.get(REDUCED, 0))
+        REDUCED: KnownDifference("gradients move in buckets", _reductions(plan, flat) - counts.get(REDUCED, 0))
     }
     if plan.parallelism.zero:
-        count, amount = ledger_calls.get(f"{GATHERED}.count", 0), ledger_calls.get(f"{GATHERED}.bytes", 0)
+        count, amount = counts.get(f"{GATHERED}.count", 0), counts.get(f"{GATHERED}.bytes", 0)
         gathered_bytes = flat.share * flat.ranks * int(dtypes.size(trained_dtype(plan)))
         differences |= {
             f"{GATHERED}.count": KnownDifference("weights are gathered in one call", 1 - count),

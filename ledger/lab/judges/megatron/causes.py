@@ -202,10 +202,8 @@ def _positions(at: RoleInstant) -> int:
 
 def _bias_sum(at: RoleInstant) -> int:
     """A result without its bias, and with it, while dropout runs: megatron/core/fusions/fused_bias_dropout.py."""
-    model, eager_residual = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
-    dropped = (
-        eager_residual and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
-    )
+    model, eager = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
+    dropped = eager and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
     return 2 * _stream(at) if dropped and at.moment.startswith("forward/decoder") else 0
 
 
@@ -385,12 +383,10 @@ class Stage:
 
     def note(self, phase: str, chunk: int, framed: Iterable[Sent | None], of_pass: Iterable[Sent | None]) -> None:
         """Counts what is held now but by layers."""
-        waiting = (*self.inputs, *self.outputs, *self.gradients)
-        held_ids = {
-            id(sent) for many in (*waiting, self.received, self.names.values(), framed) for sent in _alive(many)
-        }
-        saved_ids = {id(sent) for sent in (*(sent for sent, _ in self.saved), *of_pass) if sent is not None}
-        self.visits.append(Visit(phase, chunk, len(self.saved), len(held_ids - saved_ids)))
+        lists = (*self.inputs, *self.outputs, *self.gradients, self.received, self.names.values(), framed)
+        alive = {id(sent) for tensors in lists for sent in _alive(tensors)}
+        saved = {id(sent) for sent in (*(sent for sent, _ in self.saved), *of_pass) if sent is not None}
+        self.visits.append(Visit(phase, chunk, len(self.saved), len(alive - saved)))
 
     def let_go(self) -> None:
         """What was sent last gives its data back."""

@@ -60,20 +60,20 @@ BUCKETED = {
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 
-def calls(plan: Plan, book: CompiledRole, ledger_calls: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+def calls(plan: Plan, book: CompiledRole, counts: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, how the number of Megatron-Core's calls differs from the ledger's; nothing where it is not known."""
     differences: dict[str, KnownDifference] = {
         **scale_gathers(plan, book),
         **context_calls(plan, book),
         **dict(_whole_embedding_sums(plan, book)),
     }
-    if norms := sum(_norm_sums(book)):
+    # gradients of weights which each device sees a part of the sequence of
+    summed = (entry for entry in book.ledger.select("comm") if entry.cause.purpose is Purpose.GRADIENT_SUM)
+    if norms := sum(int(book.value(entry.times)) for entry in summed):
         differences[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     why = "gradients move in buckets, and weights with them"
     for axis, buckets in _buckets(plan, book).items():
-        differences |= {
-            name: KnownDifference(why, buckets - ledger_calls[name]) for name in BUCKETED[axis] if name in ledger_calls
-        }
+        differences |= {name: KnownDifference(why, buckets - counts[name]) for name in BUCKETED[axis] if name in counts}
     return differences
 
 
@@ -92,13 +92,6 @@ def _whole_embedding_sums(plan: Plan, book: CompiledRole) -> Iterator[tuple[str,
         yield f"comm.{kind}.tensor.forward.bytes", KnownDifference(why, sign * embedding_bytes)
 
 
-def _norm_sums(book: CompiledRole) -> Iterator[int]:
-    """Calls of the ledger that sum gradients of weights which each device sees a part of the sequence of."""
-    for entry in book.ledger.select("comm"):
-        if entry.cause.purpose is Purpose.GRADIENT_SUM:
-            yield int(book.value(entry.times))
-
-
 def _buckets(plan: Plan, book: CompiledRole) -> Mapping[str, int]:
     """Buckets of a stage by axis: of its first chunk of layers on the first stage, one for every other chunk.
 
@@ -113,28 +106,20 @@ def _buckets(plan: Plan, book: CompiledRole) -> Mapping[str, int]:
     sparse = split and any(map(_is_sparse, layers))
     if not book.role.first:
         return {"data": chunks, **({EXPERT_DATA: chunks} if sparse else {})}
-    first_chunk = [units[name] for name in _first_chunk(plan, book)]
+    names = tuple(sequence(book.program, plan, book.role.layers, book.value))
+    first_chunk = [units[name] for name in names[: len(names) // chunks]]
     sizes = {
         "data": [
-            *(_end_parameters(units["input"], book) if "input" in units else ()),
-            *(size for unit in first_chunk for size in _parameters_by_module(unit, book, _modules(unit, split=split))),
-            *(_end_parameters(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
+            *(_end_sizes(units["input"], book) if "input" in units else ()),
+            *(size for unit in first_chunk for size in _module_sizes(unit, book, _modules(unit, split=split))),
+            *(_end_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
         ],
         EXPERT_DATA: [
-            size
-            for unit in first_chunk
-            if split and _is_sparse(unit)
-            for size in _parameters_by_module(unit, book, EXPERTS)
+            size for unit in first_chunk if split and _is_sparse(unit) for size in _module_sizes(unit, book, EXPERTS)
         ],
     }
     least = max(LEAST, A_REPLICA * plan.parallelism.data)
     return {axis: filled(reversed(elements), least) + chunks - 1 for axis, elements in sizes.items() if elements}
-
-
-def _first_chunk(plan: Plan, book: CompiledRole) -> Sequence[str]:
-    """The units of the layers of a stage's first chunk, in order."""
-    layers = tuple(sequence(book.program, plan, book.role.layers, book.value))
-    return layers[: len(layers) // plan.parallelism.interleave]
 
 
 def _is_sparse(unit: Unit) -> bool:
@@ -163,13 +148,13 @@ def _has_known_order(unit: Unit) -> bool:
     return all(weight.parameter is not None and str(weight.parameter.module) in names for weight in unit.weights)
 
 
-def _end_parameters(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
+def _end_sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
     """Parameters of an end of the model that are not those of the one `before`, to which they may be tied."""
     tied = {weight.name for weight in before.weights} if before else set[str]()
     return [int(book.value(weight.elements())) for weight in unit.weights if weight.name not in tied]
 
 
-def _parameters_by_module(unit: Unit, book: CompiledRole, modules: Sequence[tuple[str, ...]]) -> Iterator[int]:
+def _module_sizes(unit: Unit, book: CompiledRole, modules: Sequence[tuple[str, ...]]) -> Iterator[int]:
     """Parameters of some modules of a layer, those of one module's products as one matrix, and their biases as one.
 
     Of experts, those of each.

@@ -135,11 +135,8 @@ def _history_bytes(plan: Plan, recipe: Recipe) -> int:
     """Of a layer, one number a slot less than the ledger's; core_attention has slots, and gate and up are one."""
     if not recipe.history:
         return 0
-    judge_numbers, ledger_numbers = (
-        (_modules(plan) + OWN) * (recipe.history + 1),
-        _products(plan) * (recipe.history + 2),
-    )
-    return WIDE * SLOTS * (judge_numbers - ledger_numbers)
+    numbers = (_modules(plan) + OWN) * (recipe.history + 1)
+    return WIDE * SLOTS * (numbers - _products(plan) * (recipe.history + 2))
 
 
 def _one_scale_recipe(plan: Plan) -> Recipe | None:
