@@ -72,7 +72,7 @@ class BenchResult:
         return "error" in self.result
 
 
-# --- Answers of a process, each a line of JSON ---
+# --- answers of a process, each a line of JSON ---
 
 
 def read_answer(stream: IO[bytes], seconds: float) -> dict[str, Any] | None:

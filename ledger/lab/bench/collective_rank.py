@@ -27,7 +27,7 @@ FEWEST, MOST = 5, 200
 
 
 def operation(what: str, size: int, place: str) -> Callable[[], object]:
-    """What one rank calls, again and again, for a payload of so many bytes of fp32."""
+    """The call that one rank makes, again and again, for a payload of so many bytes of fp32."""
     ranks, elements = distributed.get_world_size(), size // 4
     full, part = (torch.randn(count, device=place) for count in (elements, elements // ranks))
     if what == "send":

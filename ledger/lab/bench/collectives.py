@@ -57,7 +57,7 @@ def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
 
 
 def command(ranks: int, tasks: str, seconds: float) -> list[str]:
-    """What starts a world on this machine."""
+    """The command that starts a world on this machine."""
     return [sys.executable, "-m", "ledger.lab.bench.collectives", str(ranks), tasks, str(seconds)]
 
 
@@ -122,7 +122,7 @@ def _last_error(errors: IO[bytes]) -> str:
 COLLECTIVE = BenchKind("collective", cases, measure)
 
 
-# --- The processes of a world, started by torchrun ---
+# --- the processes of a world ---
 
 
 def main(ranks: str, tasks: str, seconds: str) -> None:

@@ -20,21 +20,13 @@ Asked = tuple[str, Callable[[Any, Any], object], str]
 ASKED: Mapping[str, Asked] = {
     "driver": ("driver_version", lambda nvml, _: nvml.nvmlSystemGetDriverVersion(), ""),
     "power_limit": ("power.limit", lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000, "W"),
-    "graphics_clock": (
-        "clocks.sm",
-        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        "MHz",
-    ),
+    "graphics_clock": ("clocks.sm", lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM), "MHz"),
     "graphics_clock_limit": (
         "clocks.max.sm",
         lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "MHz",
     ),
-    "memory_clock": (
-        "clocks.mem",
-        lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        "MHz",
-    ),
+    "memory_clock": ("clocks.mem", lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM), "MHz"),
     "temperature": (
         "temperature.gpu",
         lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
@@ -51,7 +43,7 @@ NODES = Path("/dev")
 
 
 def ask_driver(uuid: str, keys: Iterable[str]) -> dict[str, str]:
-    """What the driver says of the device, by the keys of ASKED; empty where it cannot be asked."""
+    """The driver's answers on the device, by the keys of ASKED; empty where it cannot be asked."""
     asked_keys = tuple(keys)
     return _ask_nvml(uuid, asked_keys) or _ask_smi(uuid, asked_keys)
 

@@ -108,7 +108,7 @@ def _time_chain(name: str, rig: Rig) -> Timing:
 
 
 def measure_launch(case: BenchCase, rig: Rig) -> Result:
-    """What an operation of a chain, or a kernel of a step, costs."""
+    """Seconds of an operation of a chain, or of a kernel of a step."""
     name = str(case.keys["operation"])
     if name == TRAINING:
         return timing_record(_time_training(rig), SUSTAINED)

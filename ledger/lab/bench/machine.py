@@ -193,7 +193,7 @@ def _memory_reason() -> str:
     return f"the device may be busy: others hold {taken_share:.0%} of its memory" if taken_share > TAKEN else ""
 
 
-# --- A machine's processor, from /proc and /sys ---
+# --- the processor, from /proc and /sys ---
 
 CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -128,7 +128,7 @@ def _unpriced_cases(layers: Sequence[tuple[int, int]], tokens: int, limits: Devi
 
 
 def alignment(dtype: str, columns: int) -> str:
-    """What multiple of bytes rows begin at, where it is less than the 16 that the faster kernels load at once."""
+    """The multiple of bytes that rows begin at, where it is less than the 16 that faster kernels load at once."""
     size = columns * SIZES[dtype]
     multiple = size & -size  # the largest power of two in it
     return f"rows at multiples of {multiple} B" if multiple < ALIGNED else ""
@@ -174,12 +174,7 @@ def _fp8_product(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) 
     def multiply(index: int) -> torch.Tensor:
         left, right = sets[index]
         return torch._scaled_mm(  # noqa: SLF001 - its only name before PyTorch 2.10
-            left,
-            right,
-            scale_a=of_left,
-            scale_b=of_right,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=kernel != SLOW,
+            left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=kernel != SLOW
         )
 
     sets = rig.rotated_buffers(make, size)

@@ -73,7 +73,7 @@ def append_record(file: EvidenceFile, measured: BenchResult) -> None:
 
 
 def _read_content(path: Path) -> bytes:
-    """What a file holds; raises SpecError where it cannot be read."""
+    """The bytes of a file; raises SpecError where it cannot be read."""
     try:
         return read_bounded(path, LARGEST_TEXT)
     except OSError as error:
@@ -121,7 +121,7 @@ def _read(path: Path, content: bytes) -> EvidenceFile:
 
 
 def _check_same_device(file: EvidenceFile, head: Mapping[str, Any]) -> None:
-    """What is added must have been measured on the same device, with the same software."""
+    """Raises SpecError where what is added was measured on another device, or with other software."""
     differences = [*_differences(file.head, head, SAME)]
     differences += _differences(file.head.get("origin", {}), head["origin"], SAME_ORIGIN)
     if differences:

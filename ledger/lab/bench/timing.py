@@ -23,7 +23,7 @@ QUEUED = 5  # samples the host may be ahead of the device
 
 @dataclass(frozen=True)
 class TimedWork:
-    """What is repeated: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
+    """Repeated work: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
 
     run: Callable[[int], object]
     sets: int = 1
@@ -149,7 +149,7 @@ def _event_seconds(pieces: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def error_line(error: BaseException) -> str:
-    """What went wrong in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
+    """The error in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
     first, *more = str(error).strip().splitlines() or [""]
     text = f"{first} {more[0].strip()}" if first.endswith(":") and more else first
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -237,7 +237,7 @@ def _rank(set_fit: SetFit) -> tuple[bool, bool, bool, int]:
 
 
 def price_key(curve: Curve) -> tuple[KernelClass, str, int, int]:
-    """What tells a price from the others of a list: class, regime, ranks, head size."""
+    """The class, regime, ranks and head size, which tell a price from the others of a list."""
     return curve.what, curve.regime, curve.ranks, curve.head_dim
 
 

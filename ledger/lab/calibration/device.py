@@ -137,7 +137,7 @@ def _round_up(rate: float) -> float:
     return -(-rate // step) * step
 
 
-# --- Fitted prices as the text of an accelerator spec ---
+# --- the text of a calibrated spec ---
 
 
 def spec_head(parts: Iterable[tuple[str, str]]) -> str:

@@ -71,7 +71,7 @@ def panel(set_fit: SetFit) -> Panel:
     return Panel(name, summary, set_fit.measured.citation, Markup(drawn))  # noqa: S704 - our own elements
 
 
-# --- What fits reach, class by class, beside what a fit over a whole publication reached ---
+# --- the errors of fits, as a table ---
 
 SCHEMA = "ledger-calibration/1"
 FITS = MadeSection(
@@ -109,7 +109,7 @@ def verdict(set_fit: SetFit) -> str:
 
 
 def case_names(kind: MeasurementKind, head: str = "head_dim") -> list[str]:
-    """What tells a kind from others of its kernel class, in words."""
+    """The cases that tell a kind from others of its kernel class, in words."""
     cases = [f"{kind.ranks} ranks"] if kind.ranks else []
     cases += [f"{head} {kind.head_dim}"] if kind.head_dim else []
     cases += [] if kind.causal else ["no mask"]
@@ -168,7 +168,7 @@ def section(sets: Sequence[SetFit]) -> Iterator[str]:
         yield from table(HEAD, (cells(set_fit) for set_fit in sets if set_fit.measured.device == device))
 
 
-# --- The price forms as a section of a document ---
+# --- the price forms as a section of a document ---
 
 FORMS = MadeSection(
     "<!-- price forms: made by `make calibration` from ledger/price_forms.py -->", "<!-- end of price forms -->"
@@ -176,7 +176,7 @@ FORMS = MadeSection(
 
 
 def form_lines() -> Iterator[str]:
-    """What each form computes of what, its parameters with unit and range, and what it prices."""
+    """Tables of the price forms: formulas, parameters with unit and range, and the classes that they price."""
     yield from table(("form", "seconds", "of"), map(_formula_row, PRICE_FORMS))
     head = ("form", "parameter", "what it is", "unit", "range", "typical")
     yield from table(head, (row for form in PRICE_FORMS for row in _parameter_rows(form)))
@@ -190,16 +190,9 @@ def _formula_row(form: str) -> tuple[str, ...]:
 
 
 def _parameter_rows(form: str) -> Iterator[tuple[str, ...]]:
-    for parameter in PRICE_FORMS[form].parameters:
-        unit = "–" if parameter.unit == "1" else parameter.unit
-        yield (
-            f"`{form}`",
-            f"`{parameter.name}`",
-            parameter.meaning,
-            unit,
-            range_of(parameter),
-            written(parameter.typical, parameter.unit),
-        )
+    for row in PRICE_FORMS[form].parameters:
+        unit = "–" if row.unit == "1" else row.unit
+        yield f"`{form}`", f"`{row.name}`", row.meaning, unit, range_of(row), written(row.typical, row.unit)
 
 
 def _classes_row(form: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def fake_group(size: int, place: int) -> Iterator[None]:
         yield
 
 
-# --- Values of fake tensors, where a framework reads them ---
+# --- values of fake tensors, where a framework reads them ---
 
 WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  # has no public name
 DEVICE = torch.ops.prim.device.default
@@ -91,7 +91,7 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
         return func(*args, **(kwargs or {}))
 
 
-# --- Modules that are imported and that no step on fake tensors runs ---
+# --- modules that are imported and that no step runs ---
 
 TRITON = (
     *("triton", "triton.language", "triton.language.core", "triton.language.standard", "triton._internal"),
@@ -118,7 +118,7 @@ class Unlaunched(ModuleType):
         return TRITON_NAMES.get(name) or Unlaunched(f"{self.__name__}.{name}")
 
     def __call__(self, *_: Any, **__: Any) -> None:
-        """What configures a kernel says nothing."""
+        """A call that configures a kernel does nothing."""
 
 
 def _decorator(*args: Any, **_: Any) -> Any:
@@ -142,7 +142,7 @@ def install(names: Iterable[str]) -> None:
         sys.modules[name] = module
 
 
-# --- Meshes of ranks among fake tensors ---
+# --- meshes of ranks among fake tensors ---
 
 READING = ("__init__", "__getitem__", "_concatenate", "_flatten", "_unflatten", "get_local_rank")
 

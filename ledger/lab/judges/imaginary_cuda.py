@@ -23,7 +23,7 @@ from ledger.lab.reference.cuda_guard import install_cuda_guard
 
 @dataclass(frozen=True)
 class ImaginaryDevice:
-    """What a GPU says of itself, of which there are `count` in a node; memory in bytes."""
+    """A GPU of `count` in a node, as it reports itself; memory in bytes."""
 
     name: str = "NVIDIA H100 80GB HBM3"
     capability: tuple[int, int] = (9, 0)

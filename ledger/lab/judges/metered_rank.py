@@ -142,7 +142,7 @@ class MeteredRank(ABC, Generic[Rank]):
         """Every micro-batch forward and backward, then the update; `moments` are told which of them runs."""
 
     def clear(self) -> None:
-        """What is let go of before a step: nothing."""
+        """Lets go of tensors before a step; by default of none."""
 
     def calls(self, log: RankCollectives) -> Iterable[CollectiveCalls]:
         """The collectives of a step."""
@@ -189,7 +189,7 @@ class MeteredRank(ABC, Generic[Rank]):
         )
 
 
-# --- What a framework says of one rank of a plan ---
+# --- the figures of one rank ---
 
 # What a rank holds from one step to the next, in the ledger's words.
 STANDING = ("weights", "master", "gradients", "optimizer")
@@ -213,7 +213,7 @@ class RankFigures:
     agreements: int = 0
 
 
-# --- Moments of a framework's step, also where layers are rebuilt by a function of the framework's own ---
+# --- moments of a framework's step ---
 
 
 class RankMoments(StepMoments):
@@ -243,7 +243,7 @@ class RankMoments(StepMoments):
             stream.register_hook(lambda _: self.meter.enter(self.moment_name(BACKWARD, index)))
 
 
-# --- Collectives of a framework's rank by kind, axis and phase, with what is known of them beforehand ---
+# --- collectives of a rank by kind, axis and phase ---
 
 APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
 NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
@@ -293,7 +293,7 @@ class RankCollectives(CollectiveLog):
         return size <= NUMBERS or self.axes[group_name(args)] in APART
 
 
-# --- What autograd keeps of each layer of a framework's model, by storage ---
+# --- tensors that autograd saves, layer by layer ---
 
 OUTSIDE = -1  # the layer of what is saved before the first or after the last
 

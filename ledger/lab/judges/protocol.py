@@ -63,7 +63,7 @@ def _version(name: str) -> str:
         return ""
 
 
-# --- A moment of the step of one role, as causes of differences are worked out for it ---
+# --- moments of a role's step ---
 
 BETWEEN = ("static", OPTIMIZER)  # moments at which no micro-batch is there
 

@@ -113,7 +113,7 @@ class MeteredStep:
         return DeviceStep({"static": static, **between, **meter.moments}, log.collectives(), waiting)
 
 
-# --- What layers save for backward, kept in host memory until backward comes to them ---
+# --- activations in host memory ---
 
 AHEAD = "ahead"  # copies go on beside the neighbouring layer; else each is waited for
 
@@ -172,7 +172,7 @@ class OffloadedLayer:
 
 
 def unpack(packed: Any) -> Tensor:
-    """What was packed, from the device's copy of its storage."""
+    """The tensor that was packed, from the device's copy of its storage."""
     if isinstance(packed, Tensor):
         return packed
     storage, dtype, *place = packed

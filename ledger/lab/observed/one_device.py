@@ -1,4 +1,4 @@
-"""One real training step on one device, phase by phase, on fake cuda tensors."""
+"""One device of the reference on fake or meta tensors: its step, FLOPs and parameters, and what autograd saves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
         return MeteredStep(model, batch, "cuda", fake, {}, work.hosting, host).run(passes)
 
 
-# --- FLOPs and parameters as PyTorch itself counts them, on meta tensors at full size ---
+# --- FLOPs and parameters, counted on meta tensors ---
 
 # FLOPs are the same in every dtype, and meta tensors know no autocast.
 WHOLE = Train()
@@ -164,7 +164,7 @@ def _flops_by_kind(phase: str, counter: Any) -> dict[tuple[str, str], int]:
     return flops
 
 
-# --- What autograd keeps between forward and backward, storage by storage, read from the running model ---
+# --- tensors that autograd saves, storage by storage ---
 
 BEFORE, AFTER, BETWEEN = -1, -2, -3  # the `layer` of what is saved outside the layers
 

@@ -89,7 +89,7 @@ def _micro_batches(built: Any, rank: ShardedRank) -> Iterator[AbstractContextMan
         yield loss_parallel() if rank.tensor > 1 and not rank.gathered_logits else nullcontext()
 
 
-# --- The reference model over the ranks of a mesh, as torchtitan parallelises its own ---
+# --- the reference model over a mesh, as torchtitan parallelises its own ---
 
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
 
@@ -173,7 +173,7 @@ def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh, rank: Sh
         parallelize_module(layer, mesh, plan | {"self_attn": attention, "mlp": gathered})
 
 
-# --- The ranks of a step as meshes and groups ---
+# --- the meshes and groups of a rank ---
 
 AXES = ("replicate", "data", "tensor")
 

@@ -107,7 +107,7 @@ def _rounded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-# --- Which moment of a step runs, told to a meter by hooks ---
+# --- moments of a step, told to a meter by hooks ---
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 

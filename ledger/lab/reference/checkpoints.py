@@ -81,7 +81,7 @@ def layers_of(built: Any) -> list[nn.Module]:
     return list(inner.h if hasattr(inner, "h") else inner.layers)
 
 
-# --- operators ----------------------------------------------------------------------------------
+# --- operators ---
 
 
 def _kept_operators(recompute: Recompute) -> list[Any]:
@@ -106,7 +106,7 @@ def _alternating_contexts(recompute: Recompute) -> Any:
     return create_selective_checkpoint_contexts(decide)
 
 
-# --- layers together ----------------------------------------------------------------------------
+# --- layers together ---
 
 
 def _checkpoint_together(layers: Sequence[Any], **options: Any) -> None:
@@ -133,7 +133,7 @@ def _pass_on(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
     return hidden
 
 
-# --- components ---------------------------------------------------------------------------------
+# --- components ---
 
 
 def _checkpoint_components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None:
@@ -210,7 +210,7 @@ def _discard_activation(mlp: Any, promises: Promises) -> None:
     mlp.forward = forward
 
 
-# --- Models of blocks as PyTorch modules made of their steps, and the layers of such a model ---
+# --- models of blocks ---
 
 
 class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not followed

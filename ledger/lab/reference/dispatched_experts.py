@@ -55,7 +55,7 @@ def _deal_evenly(rows: int, ranks: int) -> list[int]:
 
 
 def experts_of(layer: Any) -> nn.Module | None:
-    """What holds the routed experts of a layer; None where it has none."""
+    """The module that holds the routed experts of a layer; None where it has none."""
     return next((module for module in layer.modules() if hasattr(module, "gate_up_proj")), None)
 
 

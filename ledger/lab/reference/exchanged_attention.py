@@ -63,7 +63,7 @@ def install(built: Any, exchange: SequenceExchange) -> None:
     built.config._attn_implementation = NAME  # noqa: SLF001  # as transformers looks it up
 
 
-# --- keys and values gathered -------------------------------------------------------------------
+# --- keys and values gathered ---
 
 
 def _gathered_core(exchange: SequenceExchange) -> Core:
@@ -90,7 +90,7 @@ def _heads_first(tensor: Tensor) -> Tensor:
     return tensor.unsqueeze(0).transpose(1, 2)
 
 
-# --- heads instead of a part of the sequence ----------------------------------------------------
+# --- heads instead of a part of the sequence ---
 
 
 def _heads_core(exchange: SequenceExchange) -> Core:
@@ -124,7 +124,7 @@ def _exchange_parts(parts: Tensor, exchange: SequenceExchange) -> Tensor:
     return sent
 
 
-# --- a ring -------------------------------------------------------------------------------------
+# --- a ring ---
 
 
 class Ring(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed

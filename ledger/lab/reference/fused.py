@@ -127,7 +127,7 @@ def _gate_of_halves(rule: Stored | None) -> Callable[..., Tensor]:
 
 
 def _router_forward(module: Any, original: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """The same router, but for its product: what it casts before is let go."""
+    """The router's forward pass with another product: what it casts before is let go."""
 
     def forward(hidden: Tensor) -> Any:
         def product(*_: Any) -> Any:
@@ -158,7 +158,7 @@ def weighed_experts(self: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     return out[back].view(hidden.shape[0], chosen, -1).sum(dim=1).to(hidden.dtype)
 
 
-# --- Linear layers that multiply quantised copies as a recipe says, through torch._scaled_mm ---
+# --- quantised linear layers, by torch._scaled_mm ---
 
 # Operators and slots of torch are used by their private names, as its front ends do.
 # ruff: noqa: SLF001
@@ -187,7 +187,7 @@ class Copy:
         return self.data, self.scales, *self.further
 
 
-def _narrow_copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> Copy:
+def _copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> Copy:
     """What a kernel writes for an operand; `of` is activation, weight or gradient."""
     dtype = recipe.gradient if of == "gradient" else recipe.format
     data = like.new_empty(rows, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
@@ -243,7 +243,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         """Saves the copies for backward, or the operands."""
         recipe, (out, inner) = linear.recipe, weight.shape
         forward, backward = linear.inputs(x)
-        row, column = linear.copies or (_narrow_copy(weight, out, inner, recipe, "weight"), None)
+        row, column = linear.copies or (_copy(weight, out, inner, recipe, "weight"), None)
         saved = (*(backward.all() if backward else (x,)), *(column.all() if column else (weight,)))
         ctx.save_for_backward(*saved)
         ctx.linear, ctx.inputs_kept, ctx.bias = linear, backward is not None, bias is not None
@@ -257,20 +257,20 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         inner = ctx.linear.weight.shape[1]
         parts = 3 if recipe.tensor_scale else 2
         column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
-        weight_tensors: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
-        weight = Copy(weight_tensors[0], weight_tensors[1], tuple(weight_tensors[2:])) if ctx.linear.copies else None
+        stored: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
+        weight = Copy(stored[0], stored[1], tuple(stored[2:])) if ctx.linear.copies else None
         row, turned = (
-            _narrow_copy(towards, rows, columns, recipe, "gradient") for rows, columns in ((tokens, out), (out, tokens))
+            _copy(towards, rows, columns, recipe, "gradient") for rows, columns in ((tokens, out), (out, tokens))
         )
         within = recipe.scaled == "matmul"
         times = _scaled_product if within else _unscaled_product
-        weight = weight or _narrow_copy(towards, inner, out, recipe, "weight")
+        weight = weight or _copy(towards, inner, out, recipe, "weight")
         of_input = times(row, weight, towards.dtype)
         scales = row.scales, weight.scales
         del row, weight
         of_input = of_input if within else _apply_scales(of_input, *scales)
         del scales
-        column = column or _narrow_copy(towards, inner, tokens, recipe, "activation")
+        column = column or _copy(towards, inner, tokens, recipe, "activation")
         of_weight = times(turned, column, ctx.linear.weight.dtype)
         scales = turned.scales, column.scales
         del turned, column
@@ -299,9 +299,7 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
         if self.recipe.weights == "kept" and self.copies is None:
             out, inner = self.weight.shape
             sides = ((out, inner), (inner, out))
-            row, column = (
-                _narrow_copy(self.weight.detach(), rows, columns, self.recipe, "weight") for rows, columns in sides
-            )
+            row, column = (_copy(self.weight.detach(), rows, columns, self.recipe, "weight") for rows, columns in sides)
             self.copies = row, column
         device = hidden.device.type
         if device != "meta" and torch.is_autocast_enabled(device):
@@ -314,7 +312,7 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
     def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
         """Copies of the input: those that all layers share which read it, or one for this product alone."""
         copies: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
-        return copies or (_narrow_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
+        return copies or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
 
 
 def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
@@ -322,7 +320,7 @@ def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, 
     if not hasattr(hidden, "_copies"):
         tokens, inner = flat.shape
         row, column = (
-            _narrow_copy(flat.detach(), rows, columns, recipe, "activation")
+            _copy(flat.detach(), rows, columns, recipe, "activation")
             for rows, columns in ((tokens, inner), (inner, tokens))
         )
         hidden._copies = row, column

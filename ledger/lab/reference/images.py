@@ -1,4 +1,4 @@
-"""Models of images among those of transformers: what a micro-batch of them holds, and how their loss is taken."""
+"""Models of images, and of an encoder and a decoder, among those of transformers: their micro-batches and losses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None, 
     return torch.nn.functional.cross_entropy(scores.float(), classes)
 
 
-# --- An encoder and a decoder of transformers ---
+# --- models with an encoder and a decoder ---
 
 
 def source(work: Workload, device: str) -> torch.Tensor:

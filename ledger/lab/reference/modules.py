@@ -70,7 +70,7 @@ class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
         return hidden * torch.sigmoid(hidden)
 
 
-# --- attention ----------------------------------------------------------------------------------
+# --- attention ---
 
 
 def _repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +145,7 @@ def attention_backend(kernel: str) -> Any:
     return forward
 
 
-# --- operators that a CPU build takes apart -----------------------------------------------------
+# --- operators that a CPU build takes apart ---
 
 
 def _rms_norm(hidden: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:

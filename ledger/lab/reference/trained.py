@@ -107,7 +107,7 @@ def _adapted_projections(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str
             yield from ((target, module, name) for module, name in projections)
 
 
-# --- Low-rank adapters as peft itself puts them into a model, where it is installed ---
+# --- adapters by peft, where it is installed ---
 
 # peft imports every library whose layers it adapts. Of Transformer Engine only the Python part may be there (see
 # requirements/judges.txt), which refuses to be imported without its compiled one.

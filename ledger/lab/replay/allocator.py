@@ -230,7 +230,7 @@ class Allocator:
             pool.release()
 
 
-# --- A host that launches kernels and a device that runs them: how far the one is ahead of the other ---
+# --- the clocks of a host and its device ---
 
 # Kernels that a host has launched and a device has not run, at most; a further launch waits. Observed by
 # https://forums.developer.nvidia.com/t/68937 ("the buffer size is about 1000 kernels"); a queue has 2**10 places.

@@ -1,4 +1,4 @@
-"""The requests of one unit in each pass: storages that appear and disappear, step by step, with their bytes."""
+"""The requests of one unit in each pass, step by step: storages as numbers with their bytes, and seconds of kernels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class UnitPasses:
 
     @cached_property
     def shared(self) -> Mapping[str, tuple[int, str]]:
-        """What neighbours have one name for: which layer's it is, counted from this one, and the name."""
+        """The storages that neighbours share: which layer's each is, counted from this one, and its name."""
         gradients = {self.upstream: (0, GRADIENT), self.downstream: (-1, GRADIENT)}
         results = {self.output: (0, OUTPUT), self.entry: (-1, OUTPUT)}
         return gradients | results | {name: (0, name) for name in self.weights}
@@ -125,7 +125,7 @@ def _requests(
     yield from ((name, 0) for name in before if name not in remaining)
 
 
-# --- The requests of a unit with numbers for storages ---
+# --- requests with numbers for storages ---
 
 FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 
@@ -197,7 +197,7 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay
     )
 
 
-# --- How long the host and the device of a plan take over one kernel of each pass of each unit ---
+# --- seconds of a kernel on the host and on the device ---
 
 UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
 

@@ -94,7 +94,7 @@ class _ReplayedStep:
         self._allocate_lasting("master")
 
     def _allocate_lasting(self, category: str) -> None:
-        """What the books hold of a category all the time, layer by layer."""
+        """Allocates what the books hold of a category all the time, layer by layer."""
         for entry in (
             lasting for lasting in self.book.ledger.select("memory") if lasting.resource.category == category
         ):
@@ -268,7 +268,7 @@ class _ReplayedStep:
                 self.memory.allocate(name, size)
 
 
-# --- Storages as large as all weights of a device ---
+# --- storages as large as all weights of a device ---
 
 JOINED = "joined gradients"
 
@@ -289,7 +289,7 @@ def joined_states(book: CompiledRole) -> Iterator[tuple[str, int]]:
 
 
 def update_temporaries(book: CompiledRole) -> Iterator[tuple[str, int]]:
-    """What the update needs beside states, each kind as one request."""
+    """The workspaces of the update, each kind as one request."""
     for entry in book.ledger.select("memory"):
         if entry.resource.category == "workspace" and entry.cause.unit == "optimizer":
             yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
@@ -307,7 +307,7 @@ def gather_through_copies(memory: Allocator, weights: Sequence[tuple[str, Weight
         memory.free(name)
 
 
-# --- What one device holds of every weight, and which weights are gathered as one ---
+# --- the weights of a device, and which are gathered as one ---
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def ablation_lines() -> Iterator[str]:
         yield f"without {name}: {ablated.absolute:.1%}, signed {ablated.signed:+.1%}" + (f" ({moved})" if moved else "")
 
 
-# --- The constants that whole runs were fitted for ---
+# --- constants that were fitted to whole runs ---
 
 LEVELS = tuple(percent / 100 for percent in range(74, 101, 2))
 
@@ -231,7 +231,7 @@ def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
 
 
 def known_as(run: Missed, other_runs: Collection[Missed]) -> str:
-    """What the runs of other sources say of a run's software."""
+    """How well a run's software is known: from other sources on its device, on another one, or not at all."""
     of_stack = [candidate for candidate in other_runs if candidate.stack == run.stack]
     if any(other.device == run.device for other in of_stack):
         return MEASURED

@@ -93,7 +93,7 @@ def _is_sized(setting: str) -> bool:
 
 
 def structure(plan: Plan, role: Role) -> tuple[object, ...]:
-    """What decides which operations a role runs and which formulas are posted; everything else is a size."""
+    """The choices that decide which operations a role runs and which formulas are posted; all else is a size."""
     mesh = plan.parallelism
     presence = (role.first, role.last, tuple(bool(count) for count in role.layers))
     split = (mesh.tensor > 1, mesh.sequence, mesh.context > 1, mesh.data > 1, mesh.zero)

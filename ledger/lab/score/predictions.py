@@ -43,7 +43,7 @@ SAME_MODEL = 0.02  # within which a published number of parameters is that of th
 COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
-# --- records of evidence files ------------------------------------------------------------------
+# --- records of evidence files ---
 
 
 def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
@@ -111,7 +111,7 @@ def _write_out_part(named: Node, kind: str) -> ResolvedPart:
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
-    """What was measured of a run; its source is its file."""
+    """The measurements of a run as a row; its source is its file."""
     step = run.measured.get(STEP_TIME)
     return ScoreRow(
         run.id,
@@ -131,7 +131,7 @@ def _add_step_time(row: ScoreRow, plan: Plan, books: Sequence[CompiledRole]) -> 
     return replace(row, step=step.estimate, step_low=step.low, step_high=step.high)
 
 
-# --- rows of a table ----------------------------------------------------------------------------
+# --- rows of a table ---
 
 
 def predict_rows(rows: Iterable[TableRow], library: Library, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
@@ -273,7 +273,7 @@ def row_plan_text(row: TableRow, library: Library) -> str:
     return "".join(f"# {line}\n" for line in notes) + text
 
 
-# --- What a row's step would be under other values of what was assumed of it ---
+# --- a row's step under other assumptions ---
 
 # How an assumption begins, the path that it fills, and what else may stand there.
 OTHERS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -1,4 +1,4 @@
-"""The layout of a row of published facts: its mesh, its stages, and how sequences and weights are split."""
+"""The layout and the model of a row of published facts: its mesh, its stages, its sizes, and how it is split."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
 
 
 def stated(software: Software, path: str) -> Any:
-    """What a publication says of a path of the plan, else what the stack does where nothing is said."""
+    """A path of the plan as a publication states it, else as the stack has it where nothing is said."""
     return software.plan.get(path, software.stack.defaults.plan.get(path))
 
 
@@ -138,7 +138,7 @@ def _gathers_again(row: Facts, software: Software, library: Library) -> bool:
     return precision.matmul.gathers == "quantised"
 
 
-# --- The model of a row ---
+# --- the model of a row ---
 
 GATED: Mapping[str, Any] = {"mlp.kind": "gated", "mlp.activation": "silu"}
 UNGATED: Mapping[str, Any] = {"mlp.kind": "plain", "mlp.activation": "gelu"}
@@ -236,7 +236,7 @@ def _fill_in_size(value: Any, row: Facts) -> Any:
 
 
 def _family(row: Facts, software: Software, library: Library, assumed: list[str]) -> Mapping[str, Any]:
-    """What the row's family has; where nobody knows it, that of the stack's models without a gate, or nothing."""
+    """Defaults of the row's family; where nobody knows it, of the stack's models without a gate, or none."""
     usual = software.stack.defaults.ungated if row.gated_mlp is False else ""
     try:
         defaults: Mapping[str, Any] = meaning("family", row.family or usual, library).value
@@ -249,7 +249,7 @@ def _family(row: Facts, software: Software, library: Library, assumed: list[str]
 
 
 def _stated_architecture(row: Facts) -> Iterator[Mapping[str, Any]]:
-    """What the row's own columns say of the architecture; raises SkippedError for a word that means nothing there."""
+    """The architecture that the row's columns state; raises SkippedError for a word that means nothing there."""
     if row.gated_mlp is not None:
         yield {"mlp.kind": "gated" if row.gated_mlp else "plain"}
     if row.tied_embeddings is not None:

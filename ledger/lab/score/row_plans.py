@@ -25,7 +25,7 @@ from ledger.spec.reader import read
 
 @dataclass(frozen=True)
 class RunKind:
-    """What a kind of run is: what is `assumed` of it, whether it trains adapters.
+    """A kind of run: what is `assumed` of it, and whether it trains adapters.
 
     `formats`: what a word for the dtype that it computes in means where the kind itself says how weights are stored.
     """
@@ -242,7 +242,7 @@ class RowParts:
         return formats[word]
 
     def recompute(self) -> Any:
-        """What is recomputed, in the words of the software."""
+        """The recomputation that the row states, in the words of the software."""
         policies = {name.lower(): policy for name, policy in self.software.stack.defaults.recompute.items()}
         word = self.row.recompute.lower()
         if not word:

@@ -1,4 +1,4 @@
-"""What serving rows are scored on: seconds to a first token and for each further one, output tokens a second."""
+"""Serving rows: their published facts, typed, and the figures that they are scored on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ServedScore:
 
 
 def measured_figures(row: ServingFacts) -> dict[str, float]:
-    """What was measured of a row, by figure.
+    """The figures that were measured of a row.
 
     Tokens a second of one sequence that say the same as its time per token are not counted twice.
     """
@@ -66,7 +66,7 @@ def errors_of(rows: Iterable[ServedScore | None], figure: str) -> list[float]:
     return [row.errors[figure] for row in rows if row and row.counts and figure in row.errors]
 
 
-# --- A row of published serving results, typed ---
+# --- the facts of a serving row ---
 
 SERVE = "serve"  # the kind of a row that serves
 SERVING_COLUMNS = ("id", "hardware", "n_gpus", "prompt_len", "output_len")

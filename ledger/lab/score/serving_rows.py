@@ -38,7 +38,7 @@ STATIC = "static"
 
 @dataclass(frozen=True)
 class ServedPlans:
-    """What every row of a table is read with."""
+    """The library and the overrides that every row of a table is read with."""
 
     library: Library
     overrides: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Words of published tables as the library's spellings have them."""
+"""Words of published tables as the library's spellings have them, and the software that rows name by them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UnknownWordError(ValueError):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a cell says: `value`, what words in brackets add to it, and those of them that nobody knows."""
+    """The meaning of a cell: `value`, what words in brackets add to it, and those of them that nobody knows."""
 
     value: Any
     added: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def meaning(column: str, text: str, library: Library) -> Meaning:
 
 
 def _stated_value(spelling: Spelling, text: str) -> Any:
-    """What a spelling means, None where there is none; one that means another spelling means what that does."""
+    """The value of a spelling, None where there is none; one that names another spelling has that one's value."""
     table = {folded(spelt): value for spelt, value in spelling.spellings.items()}
     value = table.get(folded(text))
     return table.get(folded(value), value) if isinstance(value, str) else value
@@ -70,7 +70,7 @@ def _spelling(column: str, library: Library) -> Spelling:
     return load_spelling(column, library=library)
 
 
-# --- conditions of publications -----------------------------------------------------------------
+# --- conditions of publications ---
 
 BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": lambda value, bound: value >= bound,
@@ -96,7 +96,7 @@ def meets(text: str, condition: Any) -> bool:
     return re.fullmatch(".*".join(parts), folded(text), re.DOTALL) is not None
 
 
-# --- The software of a row: its stack, and what its publication states beside its table ---
+# --- the software of a row ---
 
 
 class SkippedError(Exception):

@@ -53,15 +53,11 @@ def _counts_cell(verification: Verification) -> str:
     return f"differ: {', '.join(wrong)}" if wrong else f"{sum(v.status != UNCHECKED for v in counts)} equal"
 
 
-def _peak_cells(verification: Verification) -> Iterator[str]:
+def _peak_cells(plan: Verification) -> Iterator[str]:
     """Each peak's cell: of a pipeline, that of the role of which most is left."""
     for account in (*PEAKS, "memory.backward.layers"):
-        verdicts = [
-            verdict
-            for verdict in verification.verdicts
-            if verdict.account.partition("/")[0] == account and verdict.found
-        ]
-        yield _difference_cell(max(verdicts, key=lambda verdict: abs(verdict.unexplained))) if verdicts else "–"
+        rows = [verdict for verdict in plan.verdicts if verdict.account.partition("/")[0] == account and verdict.found]
+        yield _difference_cell(max(rows, key=lambda verdict: abs(verdict.unexplained))) if rows else "–"
 
 
 def _difference_cell(verdict: ComparedFigure) -> str:
@@ -84,7 +80,7 @@ def _cause_lines(verifications: Sequence[Verification]) -> Iterator[str]:
 
 
 def _open_lines(verifications: Sequence[Verification]) -> Iterator[str]:
-    """What was not checked, and why; what disagrees, and by how much."""
+    """The figures that were not checked, and why; those that disagree, and by how much."""
     reasons: dict[str, list[str]] = {}
     for verification in verifications:
         for verdict in verification.verdicts:

@@ -117,14 +117,7 @@ JUDGES = (
     Judge("parameters", "parameters", parameters, predicted.parameters, _no_reason, "transformers, on meta tensors"),
     Judge("FLOPs", "flops", flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"),
     Judge("saved bytes", "saved", saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
-    Judge(
-        "memory of a step",
-        "memory",
-        one_device,
-        predicted.memory,
-        layouts.unjudged,
-        "a step on fake cuda tensors",
-    ),
+    Judge("memory of a step", "memory", one_device, predicted.memory, layouts.unjudged, "a step on fake cuda tensors"),
 )
 RANK = Judge(
     "memory and collectives of a rank",

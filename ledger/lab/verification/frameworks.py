@@ -63,7 +63,7 @@ def compared(
 ) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
     yield from _standing_figures(compiled.plan, book, figures, judge)
-    yield from _saved_figures(compiled.plan, book, figures, judge)
+    yield from _saved_bytes(compiled.plan, book, figures, judge)
     yield from _collective_figures(compiled, book, figures, judge)
     yield from _moment_figures(compiled, book, figures.step, judge)
 
@@ -72,9 +72,8 @@ def _standing_figures(
     plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    expected = {name: predicted.standing(book, name) for name in STANDING} | {
-        "gradients": _lasting_gradients(plan, book)
-    }
+    expected = {name: predicted.standing(book, name) for name in STANDING}
+    expected["gradients"] = _lasting_gradients(plan, book)
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
     differences = judge.held(plan, book)
@@ -90,7 +89,7 @@ def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
     return predicted.standing(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
 
 
-def _saved_figures(
+def _saved_bytes(
     plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Bytes that one layer of each group saves, where its layers are alike."""
@@ -132,9 +131,7 @@ def _moment_figures(
     expected["static"] += _lasting_gradients(compiled.plan, book)
     if compiled.plan.parallelism.pipeline == 1:
         expected |= {"after forward": predicted.after_forward(book)}
-    observed = {
-        name: allocated for name, allocated in step.moments.items() if name in expected or name != "after forward"
-    }
+    observed = {name: size for name, size in step.moments.items() if name in expected or name != "after forward"}
     explained = {
         name: (KnownDifference(ROUNDED, allocated.rounding), *judge.causes(compiled.plan, book.role, name))
         for name, allocated in observed.items()
@@ -154,8 +151,8 @@ def _figures_by_moment(
         if "/" not in name or not heads:
             continue
         named = tuple(cause for cause in explained[name] if cause.amount)
-        difference = max(heads) - allocated.bytes + total(named)
-        allowed = ROUNDING if not difference else tolerance(name)
+        excess = max(heads) - allocated.bytes + total(named)
+        allowed = ROUNDING if not excess else tolerance(name)
         yield ComparedFigure(
             f"moment.{name.replace('/', '.')}", "B", max(heads), allocated.bytes, allowed, causes=named
         )

@@ -91,7 +91,7 @@ def unjudged(plan: Plan) -> str:
 
 
 def _split_parts(plan: Plan) -> str:
-    """Parts of a sequence, or of the experts of a layer, that the judge's ranks cannot have."""
+    """Why the judge's ranks cannot have these parts of a sequence or of a layer's experts; empty where they can."""
     layout = plan.parallelism
     degrees = {"context": layout.context, "expert": layout.expert}
     split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in degrees.items() if degree > 1)
@@ -110,7 +110,7 @@ def _split_parts(plan: Plan) -> str:
 
 
 def _unsplit_weights(plan: Plan) -> str:
-    """Weights that FSDP2 does not split."""
+    """Why weights that FSDP2 does not split cannot be judged; empty where they can."""
     layout = plan.parallelism
     if layout.data > 1 and layout.zero != 3 and not copied_to_buckets(plan):
         return f"parallelism.zero = {layout.zero}: {_unsharded(plan)}"
@@ -126,7 +126,7 @@ def _unsharded(plan: Plan) -> str:
 
 
 def _tensor_form(plan: Plan) -> str:
-    """Tensor parallelism in another form than DTensor's."""
+    """Why tensor parallelism in another form than DTensor's cannot be judged; empty where it can."""
     layout = plan.parallelism
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
@@ -134,7 +134,7 @@ def _tensor_form(plan: Plan) -> str:
 
 
 def _rank_limits(plan: Plan) -> str:
-    """What one rank among several cannot be asked."""
+    """Why one rank among several cannot be asked; empty where it can."""
     if not sharded(plan):
         return ""
     layout = plan.parallelism

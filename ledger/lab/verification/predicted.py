@@ -104,13 +104,11 @@ def _is_saved(tensor: Tensor) -> bool:
 
 def moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
-    return {
-        "static": _lasting_bytes(book, *book.line.names) - standing(book, "gradients"),
-        **_judged_moments(book, role_moments),
-    }
+    static = _lasting_bytes(book, *book.line.names) - standing(book, "gradients")
+    return {"static": static, **_judge_moments(book, role_moments)}
 
 
-def _judged_moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
+def _judge_moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
     """The moments under the judge's names: in between, the fullest of several."""
     named: Figures = {}
     mixed = _mixed_group_names(book, [moment.name for moment in role_moments])

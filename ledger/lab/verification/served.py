@@ -125,7 +125,7 @@ def judged_service(plan: Plan) -> tuple[Plan, list[str]]:
     return replace(plan, serve=serve), notes
 
 
-# --- the ledger's answer ------------------------------------------------------------------------
+# --- the ledger's answer ---
 
 
 def cached(compiled: Compiled) -> predicted.Figures:
@@ -176,14 +176,14 @@ def _read_elements(operation: Operation) -> object:
     return total(tensor.elements() for tensor in operation.inputs if tensor.role == "weight")
 
 
-# --- the judge's answer -------------------------------------------------------------------------
+# --- the judge's answer ---
 
 
 def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.Found]:
     return lambda plan: {name: AllocatedBytes(of(plan))}
 
 
-def _never_skipped(_: Plan) -> str:
+def _no_reason(_: Plan) -> str:
     return ""
 
 
@@ -200,12 +200,7 @@ def _latents_obstacle(plan: Plan) -> str:
 
 JUDGES = (
     Judge(
-        "parameters",
-        "parameters",
-        checks.parameters,
-        predicted.parameters,
-        _never_skipped,
-        "transformers, on meta tensors",
+        "parameters", "parameters", checks.parameters, predicted.parameters, _no_reason, "transformers, on meta tensors"
     ),
     Judge(
         "the cache of a sequence",
@@ -215,7 +210,7 @@ JUDGES = (
             lambda plan: cached_elements(plan.model, serve_of(plan).prompt.longest + serve_of(plan).output.longest),
         ),
         cached,
-        _never_skipped,
+        _no_reason,
         "transformers' StaticCache, on meta tensors",
     ),
     Judge(
@@ -239,7 +234,7 @@ JUDGES = (
         READ,
         _figure(READ, lambda plan: read_parameters(plan.model)),
         read,
-        _never_skipped,
+        _no_reason,
         "transformers' parameters, without other rows of tables and experts that are not chosen",
     ),
 )

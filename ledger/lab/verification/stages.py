@@ -48,7 +48,7 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Co
 
 
 def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
-    """What the ledger says of every role: its moments, and what it sends."""
+    """The ledger's figures of every role: its moments, and what it sends."""
     books = compile_roles(compiled.plan, roles(compiled.plan))
     return {book.role.name: {**_ledger_moments(compiled, book), **_ledger_calls(compiled, book)} for book in books}
 
@@ -164,7 +164,7 @@ def _read_by_the_mlp(at: _StageInstant) -> int:
     return at.stream() if at.plan.recompute.policy == "full" and at.moment.startswith(groups) else 0
 
 
-# --- A step of one rank on a fake process group, in a fresh process ---
+# --- one rank in a fresh process ---
 
 
 def rank_step(work: Workload, rank: Rank) -> DeviceStep:

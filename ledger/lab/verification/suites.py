@@ -1,4 +1,4 @@
-"""A suite before the judge, in a process beside this one: a case that ends it fails, and the next one runs."""
+"""A suite, or one plan, before the judge; a suite in a process beside this one: a case that ends it fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(case: SuiteCase) -> str:
     return join(["ledger", "verify", case.plan, *(word for text in case.overrides for word in ("--set", text))])
 
 
-# --- One plan before the judge: what is asked, in which form, and everything that was found ---
+# --- one plan before the judge ---
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,7 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     """Every figure of `plan` that its judge can find, beside the ledger's: PyTorch, or the framework of its stack."""
     framework = framework_of(plan)
     if framework is not None:
-        return _verify_with_framework(
-            framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress
-        )
+        return _ask_framework(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
     form, verdicts_of = (judged, verdicts) if plan.serve is None else (judged_service, served_verdicts)
     asked, notes = form(plan if depth.layers is None else cut(plan, depth.layers))
     runs = depths(asked, depth)
@@ -105,9 +103,7 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     )
 
 
-def _verify_with_framework(
-    judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]
-) -> Verification:
+def _ask_framework(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]) -> Verification:
     """Every figure of `plan` that a framework, which runs every layer, can find, beside the ledger's."""
     return Verification(
         name=plan.name,

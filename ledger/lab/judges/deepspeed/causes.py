@@ -215,11 +215,8 @@ def _replicas_at_the_end(flat: FlatWeights, _: int) -> int:
 
 def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
     """What is in the buffer is no gradient of its own any more; the first bucket makes room for this rank's share."""
-    fullest, gone, rank_elements = (
-        2 * flat.tied,
-        0,
-        0,
-    )  # the sum of a tied weight's two gradients is written beside them
+    fullest = 2 * flat.tied  # the sum of a tied weight's two gradients is written beside them
+    gone = rank_elements = 0
     for bucket in flat.buckets(range(len(flat.sizes)), most):
         size = flat.elements(bucket)
         gone += size if size <= most else 0

@@ -122,7 +122,7 @@ class FlatWeights:
 
 
 def filled(sizes: Sequence[int], most: int) -> Iterator[int]:
-    """What calls move of things of these sizes, each made once it has more than `most`, the last one of the rest."""
+    """Elements of each call that moves these sizes, made once it has more than `most`; the last one has the rest."""
     pending = 0
     for size in sizes:
         pending += size

@@ -90,11 +90,5 @@ def notes(plan: Plan) -> tuple[str, ...]:
 
 
 DEEPSPEED = FrameworkJudge(
-    title="DeepSpeed",
-    packages=("deepspeed",),
-    refusal=refusal,
-    judge=ask,
-    notes=notes,
-    causes=causes,
-    calls=calls,
+    title="DeepSpeed", packages=("deepspeed",), refusal=refusal, judge=ask, notes=notes, causes=causes, calls=calls
 )

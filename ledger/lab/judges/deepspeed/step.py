@@ -51,7 +51,7 @@ class BuiltRank:
 
     @property
     def ends(self) -> list[Any]:
-        """What runs after the last layer."""
+        """The modules that run after the last layer."""
         return [self.engine.module.get_output_embeddings()]
 
     @property

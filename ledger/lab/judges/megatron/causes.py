@@ -389,7 +389,7 @@ class Stage:
         self.visits.append(Visit(phase, chunk, len(self.saved), len(alive - saved)))
 
     def let_go(self) -> None:
-        """What was sent last gives its data back."""
+        """Gives back the data of what was sent last."""
         if sent := self.names.get("output_tensor"):
             sent.gone = True
 

@@ -145,7 +145,7 @@ class BuiltRank:
 
     @property
     def ends(self) -> list[Any]:
-        """What runs before the first layer of a chunk and after the last."""
+        """The modules that run before the first layer of a chunk and after the last."""
         ends = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
         return [module for modules in ends for module in modules if module is not None]
 
@@ -248,7 +248,7 @@ def step_function(rank: BuiltRank) -> Any:
 
 
 def finalize(replicas: Sequence[Any], *_: Any, **__: Any) -> None:
-    """What follows the last backward pass."""
+    """Reduces what is left of gradients after the last backward pass."""
     finalize_model_grads(list(replicas), None)
 
 
@@ -450,7 +450,7 @@ def _filled_share(buffer: Any) -> int:
     return sum(max(0, min(end, ends[bucket]) - start) for start, end, bucket in buffer.param_index_map.values())
 
 
-# --- How many rows each rank and each expert gets: fake tensors do not say, so rows are dealt evenly ---
+# --- rows of each rank and expert, dealt evenly since fake tensors do not say ---
 
 
 def dealt(rows: int, places: int) -> Any:
@@ -460,7 +460,7 @@ def dealt(rows: int, places: int) -> Any:
 
 
 def _even_counts(arriving: Fraction) -> Callable[..., Any]:
-    """What stands for counts that the dispatcher copies to the host."""
+    """A stand-in for the counts of rows that the dispatcher copies to the host."""
 
     def copy(dispatcher: Any, point: str, tokens_per_expert: Any = None) -> Any:
         if point != dispatcher.cuda_dtoh_point:

@@ -69,7 +69,7 @@ class BuiltRank:
 
     @property
     def ends(self) -> list[Any]:
-        """What runs before the first layer and after the last."""
+        """The modules that run before the first layer and after the last."""
         ends = (self.model.tok_embeddings, self.model.norm, self.model.lm_head)
         return [end for end in ends if end is not None]
 
@@ -80,7 +80,7 @@ class BuiltRank:
 
     @property
     def buffers(self) -> list[Tensor]:
-        """What layers have beside parameters: tables of rotations."""
+        """Tables of rotations, which layers have beside parameters."""
         return [local(buffer) for buffer in self.model.buffers()]
 
     def batch(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -194,7 +194,7 @@ def _optimizer(plan: Plan) -> Any:
 
 
 def rank_states(optimizers: Any) -> Iterator[Tensor]:
-    """What the optimizers keep of each parameter, without counts of steps."""
+    """The states that the optimizers keep of each parameter, without counts of steps."""
     for optimizer in optimizers:
         for state in optimizer.state.values():
             yield from (local(tensor) for tensor in state.values() if isinstance(tensor, Tensor) and tensor.ndim)
