@@ -39,7 +39,7 @@ def _answer_for_all(results: list[Any], answer: Any, *_: Any, **__: Any) -> None
     results[:] = [answer] * len(results)
 
 
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "_coalescing_manager": _uncoalesced,  # the operators that it calls have no kernel for fake tensors
     "all_gather_object": _answer_for_all,
     "broadcast_object_list": lambda *_, **__: None,
@@ -49,10 +49,7 @@ ANSWERS = {
 @contextmanager
 def fake_group(size: int, place: int) -> Iterator[None]:
     """Within, this process is rank `place` of `size`; the others are alike, and what they send is not looked at."""
-    with ExitStack() as patched:
-        for name, answer in ANSWERS.items():
-            for module in (distributed, distributed.distributed_c10d):
-                patched.enter_context(mock.patch.object(module, name, answer))
+    with mock.patch.multiple(distributed, **ANSWERS), mock.patch.multiple(distributed.distributed_c10d, **ANSWERS):
         distributed.init_process_group("fake", store=FakeStore(), rank=place, world_size=size)
         yield
 

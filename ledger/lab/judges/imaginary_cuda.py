@@ -169,8 +169,7 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
     """Within, this process takes itself for one with GPUs like `device`; backward passes run in its one thread."""
     install_cuda_guard()
     with ExitStack() as patched:
-        for name, answer in answers(device).items():
-            patched.enter_context(mock.patch.object(torch.cuda, name, answer, create=True))
+        patched.enter_context(mock.patch.multiple(torch.cuda, create=True, **answers(device)))
         for name in ("range_push", "range_pop", "mark"):
             patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _answer(None)))
         for owner, name, answer in (

@@ -183,10 +183,6 @@ def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.Fou
     return lambda plan: {name: AllocatedBytes(of(plan))}
 
 
-def _no_reason(_: Plan) -> str:
-    return ""
-
-
 def _experts_obstacle(plan: Plan) -> str:
     try:
         return ALL_EXPERTS if transformers_config(plan.model).model_type in RUNNING_ALL else ""
@@ -200,7 +196,12 @@ def _latents_obstacle(plan: Plan) -> str:
 
 JUDGES = (
     Judge(
-        "parameters", "parameters", checks.parameters, predicted.parameters, _no_reason, "transformers, on meta tensors"
+        "parameters",
+        "parameters",
+        checks.parameters,
+        predicted.parameters,
+        lambda _: "",
+        "transformers, on meta tensors",
     ),
     Judge(
         "the cache of a sequence",
@@ -210,7 +211,7 @@ JUDGES = (
             lambda plan: cached_elements(plan.model, serve_of(plan).prompt.longest + serve_of(plan).output.longest),
         ),
         cached,
-        _no_reason,
+        lambda _: "",
         "transformers' StaticCache, on meta tensors",
     ),
     Judge(
@@ -234,7 +235,7 @@ JUDGES = (
         READ,
         _figure(READ, lambda plan: read_parameters(plan.model)),
         read,
-        _no_reason,
+        lambda _: "",
         "transformers' parameters, without other rows of tables and experts that are not chosen",
     ),
 )

@@ -171,22 +171,6 @@ class Form:
     note: str
 
 
-def _without_compile(plan: Plan) -> Plan:
-    return replace(plan, stack=replace(plan.stack, compiled=False))
-
-
-def _eager_loss(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, loss="eager"))
-
-
-def _eager_rotary(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, rotary="eager"))
-
-
-def _foreach_update(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, optimizer="foreach"))
-
-
 def _deals_unequally(plan: Plan) -> bool:
     """Whether the busiest device would get a number of rows that the judge cannot deal equally."""
     tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
@@ -194,47 +178,37 @@ def _deals_unequally(plan: Plan) -> bool:
     return plan.parallelism.expert > 1 and any(count % plan.parallelism.expert for count in rows)
 
 
-def _deal_evenly(plan: Plan) -> Plan:
-    return replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1)))
-
-
-def _fused_with_masters(plan: Plan) -> bool:
-    return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
-
-
-def _one_document(plan: Plan) -> Plan:
-    return replace(plan, run=replace(plan.run, documents=None))
-
-
 FORMS = (
     Form(
         lambda plan: plan.run.documents is not None,
-        _one_document,
+        lambda plan: replace(plan, run=replace(plan.run, documents=None)),
         "run.documents left out: transformers runs a sequence as one document",
     ),
     Form(
         lambda plan: plan.stack.compiled,
-        _without_compile,
+        lambda plan: replace(plan, stack=replace(plan.stack, compiled=False)),
         "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
     ),
     Form(
         lambda plan: plan.kernels.loss == "compiled",
-        _eager_loss,
+        lambda plan: replace(plan, kernels=replace(plan.kernels, loss="eager")),
         "kernels.loss = eager: the same without torch.compile",
     ),
     Form(
         lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
-        _eager_rotary,
+        lambda plan: replace(plan, kernels=replace(plan.kernels, rotary="eager")),
         "kernels.rotary = eager: transformers rotates operator by operator",
     ),
     Form(
         lambda plan: plan.assumptions.expert_imbalance > 1 and _deals_unequally(plan),
-        _deal_evenly,
+        lambda plan: replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1))),
         "assumptions.expert_imbalance = 1: so many rows more are no equal number from each rank",
     ),
     Form(
-        _fused_with_masters,
-        _foreach_update,
+        lambda plan: (
+            plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
+        ),
+        lambda plan: replace(plan, kernels=replace(plan.kernels, optimizer="foreach")),
         "kernels.optimizer = foreach: torch's fused kernels read gradients in the dtype of the weights they update",
     ),
 )

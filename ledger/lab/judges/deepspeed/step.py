@@ -101,15 +101,11 @@ def alike() -> Iterator[None]:
         (stage3.DeepSpeedZeroOptimizer_Stage3, "has_overflow"),
         (deepspeed_utils.CheckOverflow, "check"),
     )
-    agreed: dict[str, Callable[..., Any]] = {
-        "get_lst_from_rank0": list,
-        "assert_lst_len_same_as_other_ranks": lambda _: None,
-    }
-    with ExitStack() as patched:
+    agreed: dict[str, Any] = {"get_lst_from_rank0": list, "assert_lst_len_same_as_other_ranks": lambda _: None}
+    with mock.patch.multiple(zero_utils, **agreed), ExitStack() as patched:
         for owner, name in checked:
             patched.enter_context(mock.patch.object(owner, name, _never_overflows(getattr(owner, name))))
-        for name, answer in agreed.items():
-            patched.enter_context(mock.patch.object(zero_utils, name, answer))
+
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -106,19 +106,15 @@ def own_groups_alone() -> Iterator[None]:
     def rank_groups(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> Any:
         return [list(ranks) for ranks in cut_once(world_size, tuple(parallel_size), tuple(mask))]
 
-    stand_ins = {"create_group": create_group, "generate_masked_orthogonal_rank_groups": rank_groups}
-    with ExitStack() as patched:
-        for name, stand_in in stand_ins.items():
-            patched.enter_context(mock.patch.object(parallel_state, name, stand_in))
+    cuts: dict[str, Any] = {"generate_masked_orthogonal_rank_groups": rank_groups}
+    with mock.patch.multiple(parallel_state, create_group=create_group, **cuts):
         yield
 
 
 @contextmanager
 def plain_random_numbers() -> Iterator[None]:
     """Within, there is one stream of random numbers: fake tensors have none."""
-    with ExitStack() as patched:
-        for name, stand_in in (("fork", lambda *_, **__: nullcontext()), ("add", lambda *_, **__: None)):
-            patched.enter_context(mock.patch.object(CudaRNGStatesTracker, name, stand_in))
+    with mock.patch.multiple(CudaRNGStatesTracker, fork=lambda *_, **__: nullcontext(), add=lambda *_, **__: None):
         yield
 
 
@@ -377,9 +373,7 @@ class StageRank(MeteredRank[BuiltRank]):
             moments.begin_backward()
             return backward(*args, **kwargs)
 
-        with ExitStack() as patched:
-            for stand_in in (forward_step, backward_step):
-                patched.enter_context(mock.patch.object(schedules, stand_in.__name__, stand_in))
+        with mock.patch.multiple(schedules, forward_step=forward_step, backward_step=backward_step):
             yield
 
     def standing(self) -> Mapping[str, Iterable[Tensor]]:
