@@ -180,17 +180,12 @@ def busy_reason(device: MeasuredDevice) -> str:
         time.sleep(IDLE)
         share = gpu.utilisation(device.uuid)
         if share is None:
-            return _memory_reason()
+            free, total = torch.cuda.mem_get_info()
+            share = (total - free - torch.cuda.memory_reserved()) / total
+            return f"the device may be busy: others hold {share:.0%} of its memory" if share > TAKEN else ""
         if share <= BUSY:
             return ""
     return f"the device is busy: {share:.0%} used by others"
-
-
-def _memory_reason() -> str:
-    """Why a device may be busy, by the memory that is taken; empty where little is."""
-    free, total = torch.cuda.mem_get_info()
-    taken_share = (total - free - torch.cuda.memory_reserved()) / total
-    return f"the device may be busy: others hold {taken_share:.0%} of its memory" if taken_share > TAKEN else ""
 
 
 # --- the processor, from /proc and /sys ---

@@ -49,12 +49,18 @@ def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         replace_file(path, head_text(head).encode())
         return EvidenceFile(path, head)
-    content = _read_content(path)
+    try:
+        content = read_bounded(path, LARGEST_TEXT)
+    except OSError as error:
+        raise SpecError([_foreign_file(path, f"cannot be read: {error.strerror or error}")]) from error
     complete = _complete_length(content)
     file = _read(path, content[:complete])
     _check_same_device(file, head)
     if complete < len(content):
-        _cut_off(path, complete)
+        with naming(path), path.open("r+b") as stream:
+            stream.truncate(complete)
+            os.fsync(stream.fileno())
+        LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
     if retry and any("error" in record for record in file.records):
         successes = tuple(record for record in file.records if "error" not in record)
         replace_file(path, (head_text(file.head) + "".join(map(record_line, successes))).encode())
@@ -72,14 +78,6 @@ def append_record(file: EvidenceFile, measured: BenchResult) -> None:
         os.fsync(stream.fileno())
 
 
-def _read_content(path: Path) -> bytes:
-    """The bytes of a file; raises SpecError where it cannot be read."""
-    try:
-        return read_bounded(path, LARGEST_TEXT)
-    except OSError as error:
-        raise SpecError([_foreign_file(path, f"cannot be read: {error.strerror or error}")]) from error
-
-
 def _complete_length(content: bytes) -> int:
     """How many bytes were written to their end: without a last line that has no line end, or that is no record."""
     begun = content.find(b"\n" + RECORDS.encode())
@@ -87,20 +85,9 @@ def _complete_length(content: bytes) -> int:
         return len(content)
     end = content.rfind(b"\n") + 1
     last = content.rfind(b"\n", 0, end - 1) + 1
-    return last if last > begun + len(RECORDS) and not _is_record(content[last:end]) else end
-
-
-def _cut_off(path: Path, length: int) -> None:
-    """Cuts off what was not written to its end."""
-    with naming(path), path.open("r+b") as stream:
-        stream.truncate(length)
-        os.fsync(stream.fileno())
-    LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
-
-
-def _is_record(content: bytes) -> bool:
-    text = content.decode(errors="replace")
-    return text.startswith(LEAD) and text.endswith(END)
+    line = content[last:end].decode(errors="replace")
+    is_record = line.startswith(LEAD) and line.endswith(END)
+    return last if last > begun + len(RECORDS) and not is_record else end
 
 
 def _read(path: Path, content: bytes) -> EvidenceFile:

@@ -78,9 +78,14 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
         saved: list[torch.Tensor] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor.detach()  # a node that holds its own result would never be freed
+
         with ExitStack() as paused:
             if not torch._C._autograd._top_saved_tensors_default_hooks(False):  # noqa: SLF001  # others' hooks
-                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(partial(_keep_saved, saved), _unchanged))
+                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
             for meter in meters:
                 paused.enter_context(meter.paused())
             result = function(*args, **kwargs)
@@ -89,15 +94,6 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return run
-
-
-def _keep_saved(saved: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    saved.append(tensor)
-    return tensor.detach()  # a node that holds its own result would never be freed
-
-
-def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 class JudgedRank(Protocol):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
@@ -267,15 +268,12 @@ def lasting(built: Any) -> Iterator[torch.Tensor]:
 def _note_layers(layers: Any, recorder: _Recorder) -> Iterator[None]:
     """Within, the recorder knows which layer runs."""
 
-    def noting(layer: int) -> Callable[..., None]:
-        def note(*_: Any) -> None:
-            recorder.layer = layer
+    def note(layer: int, *_: Any) -> None:
+        recorder.layer = layer
 
-        return note
-
-    handles = [module.register_forward_pre_hook(noting(index)) for index, module in enumerate(layers)]
-    handles += [module.register_forward_hook(noting(BETWEEN)) for module in layers[:-1]]
-    handles.append(layers[-1].register_forward_hook(noting(AFTER)))
+    handles = [module.register_forward_pre_hook(partial(note, index)) for index, module in enumerate(layers)]
+    handles += [module.register_forward_hook(partial(note, BETWEEN)) for module in layers[:-1]]
+    handles.append(layers[-1].register_forward_hook(partial(note, AFTER)))
     try:
         yield
     finally:

@@ -126,11 +126,7 @@ def _checkpoint_together(layers: Sequence[Any], **options: Any) -> None:
 
     layers[0].forward = checkpointed
     for layer in layers[1:]:
-        layer.forward = _pass_on
-
-
-def _pass_on(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
-    return hidden
+        layer.forward = lambda hidden, *_, **__: hidden
 
 
 # --- components ---

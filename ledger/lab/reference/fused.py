@@ -197,16 +197,11 @@ def _copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> 
         return Copy(data, like.new_empty((), dtype=torch.float32), further)
     if block == WHOLE_ROW:
         return Copy(data, like.new_empty(rows, 1, dtype=torch.float32), further)
-    block_rows, block_columns = (
-        _padded_blocks(size, length, step)
+    block_rows, block_columns = (  # blocks of `length` that cover `size`, in multiples of `step`
+        step * ceil(ceil(size / length) / step)
         for size, length, step in zip((rows, contracted), block, recipe.padded, strict=True)
     )
     return Copy(data, like.new_empty(block_rows, block_columns, dtype=DTYPES[recipe.scale]), further)
-
-
-def _padded_blocks(size: int, length: int, step: int) -> int:
-    """Blocks of `length` that cover `size`, in multiples of `step`."""
-    return step * ceil(ceil(size / length) / step)
 
 
 def _multiply(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:

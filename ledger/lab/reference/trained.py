@@ -147,15 +147,10 @@ def _born_like(weight: torch.Tensor, dtype: torch.dtype) -> Iterator[None]:
     """Parameters are made in a dtype, on the device of a weight, and stay: fake ones cannot be moved in place."""
     before, move = torch.get_default_dtype(), nn.Module.to
     torch.set_default_dtype(dtype)
-    nn.Module.to = _stay
+    nn.Module.to = lambda module, *_, **__: module
     try:
         with torch.device(weight.device):
             yield
     finally:
         torch.set_default_dtype(before)
         nn.Module.to = move
-
-
-def _stay(module: nn.Module, *_: object, **__: object) -> nn.Module:
-    """The module, left where it is."""
-    return module

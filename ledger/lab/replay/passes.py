@@ -79,6 +79,7 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
         forward, backward = forward + (KERNEL_LAUNCH,) * extra[0], backward + (KERNEL_LAUNCH,) * extra[1]
     made = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
+    gathered = [op.output for op in moved if op.collective == "all_gather"]
     return UnitPasses(
         unit.name,
         int(value(unit.count)),
@@ -91,13 +92,9 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
         downstream,
         made,
         frozenset(storage(tensor) for op in moved for tensor in (*op.inputs, *op.outputs)),
-        {storage(op.output): _buffer(op.output) for op in moved if op.collective == "all_gather"},
+        # one of two buffers: that of gradients, or that of all other sequences
+        {storage(tensor): "gathered gradients" if tensor.role == "gradient" else "gathered" for tensor in gathered},
     )
-
-
-def _buffer(gathered: Tensor) -> str:
-    """One of two buffers: that of gradients, or that of all other sequences."""
-    return "gathered gradients" if gathered.role == "gradient" else "gathered"
 
 
 def _entering_tensors(unit: Unit) -> Iterator[Tensor]:

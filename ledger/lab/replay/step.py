@@ -155,8 +155,9 @@ class _ReplayedStep:
             self.reduce(batch, index, layer)
             self.reshard(layer.name)
         self.memory.free(self._offset(batch, -1) + FIRST_NUMBERS[GRADIENT])
-        if self.plan.stack.accumulation == "after_backward":
-            self._accumulate()
+        if self.plan.stack.accumulation == "after_backward":  # gradients are added to their sums, a kernel each
+            self._launch(len(self.weights))
+            self._free_gradients()
         self.reshard(ROOT)
         self._wait_for_shapes(last=self.role.first)
 
@@ -174,11 +175,6 @@ class _ReplayedStep:
                 memory.free(begin + storage, used=used)
             elif (name := buffer or begin + storage) not in storages:
                 memory.allocate(name, size)
-
-    def _accumulate(self) -> None:
-        """Gradients of all weights are added to their sums, a kernel each."""
-        self._launch(len(self.weights))
-        self._free_gradients()
 
     def _launch(self, kernels: int) -> None:
         self.clock.launch(0.0, UNPRICED_SECONDS, kernels)
@@ -259,7 +255,7 @@ class _ReplayedStep:
     def _make_states(self, *, first: bool, joined: bool) -> None:
         """States appear with the first update; where it is flat, they and the gradients are one tensor each."""
         if joined:
-            allocate_joined_gradients(self.memory, self.weights)
+            self.memory.allocate(JOINED, sum(size.gradient for _, size in self.weights))
             self._free_gradients()
         if first and not joined:
             self._allocate_lasting("optimizer")
@@ -271,11 +267,6 @@ class _ReplayedStep:
 # --- storages as large as all weights of a device ---
 
 JOINED = "joined gradients"
-
-
-def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, WeightBytes]]) -> None:
-    """Gradients copied into one tensor of their own dtype."""
-    memory.allocate(JOINED, sum(size.gradient for _, size in weights))
 
 
 def joined_states(book: CompiledRole) -> Iterator[tuple[str, int]]:

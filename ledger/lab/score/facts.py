@@ -136,38 +136,17 @@ def grade(row: TableRow, name: str) -> str | None:
     return text
 
 
-def _number(text: str) -> float:
-    """A number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
-    if not NUMBER.fullmatch(text):
+def _number(text: str, is_legal: Callable[[float], bool]) -> float:
+    """A legal number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
+    if not NUMBER.fullmatch(text) or not is_legal(float(text)):
         raise ValueError(text)
     return float(text)
 
 
-def _whole_number(text: str) -> int:
-    number = _number(text)
-    if number != int(number) or number < 1 or number > LARGEST_COUNT:
-        raise ValueError(text)
-    return int(number)
-
-
-def _positive(text: str) -> float:
-    number = _number(text)
-    if not LEAST <= number <= MOST:
-        raise ValueError(text)
-    return number
-
-
-def _share(text: str) -> float:
-    number = _number(text)
-    if not 0 <= number < 1:
-        raise ValueError(text)
-    return number
-
-
 CELL_READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
-    "int | None": _whole_number,
-    "float | None": _positive,
-    "Share | None": _share,
+    "int | None": lambda text: int(_number(text, lambda n: n == int(n) and 1 <= n <= LARGEST_COUNT)),
+    "float | None": lambda text: _number(text, lambda n: LEAST <= n <= MOST),
+    "Share | None": lambda text: _number(text, lambda n: 0 <= n < 1),
     "bool | None": lambda text: TRUTH[text.lower()],
 }

@@ -169,7 +169,7 @@ class ServingRow:
     def model(self, tensor: int) -> Any:
         """The model of the row's columns, or of its name where they do not say what its layers are."""
         row = self.row
-        named = folded_name(row.model_name)
+        named = row.model_name.lower().replace(" ", "-").replace("_", "-")  # as files of the library are called
         if named in self.library.names("model") and not all(getattr(row, name) for name in SIZES):
             return named
         missing = [name for name in SIZES if not getattr(row, name)]
@@ -271,8 +271,3 @@ def as_facts(row: ServingFacts, stack: str = "") -> Facts:
     columns["seq_len"] = round((row.prompt_len or 0) + (row.output_len or 0)) or None
     columns |= {"stack": stack, "paths": row.paths, "cells": row.cells}
     return Facts(**columns)
-
-
-def folded_name(name: str) -> str:
-    """A model's name as files of the library are called."""
-    return name.lower().replace(" ", "-").replace("_", "-")

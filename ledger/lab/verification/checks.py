@@ -105,16 +105,8 @@ class Judge:
     origin: str
 
 
-def _no_reason(_: Plan) -> str:
-    return ""
-
-
-def _rank_figures(compiled: Compiled) -> predicted.Figures:
-    return {**predicted.memory(compiled), **predicted.collectives(compiled)}
-
-
 JUDGES = (
-    Judge("parameters", "parameters", parameters, predicted.parameters, _no_reason, "transformers, on meta tensors"),
+    Judge("parameters", "parameters", parameters, predicted.parameters, lambda _: "", "transformers, on meta tensors"),
     Judge("FLOPs", "flops", flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"),
     Judge("saved bytes", "saved", saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
     Judge("memory of a step", "memory", one_device, predicted.memory, layouts.unjudged, "a step on fake cuda tensors"),
@@ -123,7 +115,7 @@ RANK = Judge(
     "memory and collectives of a rank",
     "memory, comm",
     one_rank,
-    _rank_figures,
+    lambda compiled: {**predicted.memory(compiled), **predicted.collectives(compiled)},
     layouts.unjudged,
     "a step of rank 0 on fake tensors and a fake process group",
 )
@@ -161,13 +153,10 @@ def judged_figures(
     except NoReferenceError as error:
         yield unchecked(judge.accounts, str(error))
         return
-    origin = f"{judge.origin}; {_depth_text(runs)}"
-    yield from compared(compiled, judge.tells(compiled), weighted(results), origin)
-
-
-def _depth_text(runs: tuple[Sample, ...]) -> str:
     depths = " and ".join(" + ".join(map(str, run.layers)) for run in runs)
-    return f"{depths} layers, each further one their difference" if len(runs) > 1 else f"{depths} layers"
+    further = ", each further one their difference" if len(runs) > 1 else ""
+    origin = f"{judge.origin}; {depths} layers{further}"
+    yield from compared(compiled, judge.tells(compiled), weighted(results), origin)
 
 
 def compared(

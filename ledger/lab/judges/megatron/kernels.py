@@ -37,17 +37,12 @@ def install() -> None:
     _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
     fakes.install(fakes.TRITON)
     sys.modules["transformer_engine_torch"] = extension()
-    sys.modules["fused_weight_gradient_mlp_cuda"] = _apex()
+    apex = ModuleType("fused_weight_gradient_mlp_cuda")  # kernels that add a weight's gradient to what is there
+    for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
+        setattr(apex, name, lambda *_: None)
+    sys.modules["fused_weight_gradient_mlp_cuda"] = apex
     torch.compile = _compile_as_one_kernel
     _import_transformer_engine()
-
-
-def _apex() -> ModuleType:
-    """Kernels that add a weight's gradient to what is there."""
-    module = ModuleType("fused_weight_gradient_mlp_cuda")
-    for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
-        setattr(module, name, lambda *_: None)
-    return module
 
 
 def _import_transformer_engine() -> None:

@@ -247,8 +247,9 @@ class TrainerRank(MeteredRank[BuiltRank]):
                 with self._before_backward(begin_backward):
                     self._micro_batch()
             moments.begin_optimizer()
-            with log.agreement():
-                self._clip()
+            with log.agreement():  # on the norm, by which gradients are scaled where it is too large
+                parameters = list(self.rank.model.parameters())
+                clip_grad_norm_(parameters, self.rank.job.training.max_norm, foreach=True)
             self.rank.optimizers.step()
 
     def _micro_batch(self) -> None:
@@ -259,11 +260,6 @@ class TrainerRank(MeteredRank[BuiltRank]):
         trainer: Any = mock.Mock(train_context=context, model_parts=[rank.model], loss_fn=rank.loss)
         number = torch.zeros((), dtype=torch.long, device="cuda")
         Trainer._forward_backward_body(trainer, tokens, labels, number, more)  # noqa: SLF001  # a step of its own
-
-    def _clip(self) -> None:
-        """Gradients are scaled where their norm is too large."""
-        parameters = list(self.rank.model.parameters())
-        clip_grad_norm_(parameters, self.rank.job.training.max_norm, foreach=True)
 
     @contextmanager
     def _notice_end_of_layers(self) -> Iterator[None]:
