@@ -45,28 +45,19 @@ class ImaginaryDevice:
         )
 
 
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
 class ImaginaryEvent:
-    """An event of a stream on which all work is done at once."""
+    """An event of a stream on which all work is done at once: nothing is waited for, and work takes no time."""
+
+    record = wait = synchronize = _answer(None)
+    query = _answer(True)
+    elapsed_time = _answer(0.0)
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
-
-    def record(self, *_: Any) -> None:
-        """Nothing is waited for."""
-
-    def wait(self, *_: Any) -> None:
-        """Nothing is waited for."""
-
-    def synchronize(self) -> None:
-        """Nothing is waited for."""
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        """Work takes no time."""
-        return 0.0
 
 
 class ImaginaryStream(ImaginaryEvent):
@@ -75,12 +66,7 @@ class ImaginaryStream(ImaginaryEvent):
     device = torch.device("cuda", 0)
     cuda_stream = 0
     stream_id = 0
-
-    def wait_stream(self, _: Any) -> None:
-        """Nothing is waited for."""
-
-    def wait_event(self, _: Any) -> None:
-        """Nothing is waited for."""
+    wait_stream = wait_event = _answer(None)
 
     def record_event(self, *_: Any) -> ImaginaryEvent:
         """An event that has happened."""
@@ -91,10 +77,6 @@ class ImaginaryStream(ImaginaryEvent):
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-def _answer(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
 
 
 TENSOR_KINDS = {

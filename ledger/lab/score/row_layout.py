@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ledger.lab.score.facts import Facts
-from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning
+from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning, row_meaning
 from ledger.spec.library import Library
 from ledger.spec.load import load_precision
 
@@ -53,10 +53,7 @@ def stated(software: Software, path: str) -> Any:
 def _sharing(row: Facts, software: Software, library: Library, sharers: int, assumed: list[str]) -> dict[str, Any]:
     """The stage of ZeRO, and the copies of what `sharers` devices share."""
     if row.data_parallel_kind:
-        try:
-            said = meaning("data_parallel_kind", row.data_parallel_kind, library).value
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
+        said = row_meaning("data_parallel_kind", row.data_parallel_kind, library).value
     else:
         said = {"zero": stated(software, "parallelism.zero") or 0}
         if sharers > 1:
@@ -124,10 +121,7 @@ def _gathers_again(row: Facts, software: Software, library: Library) -> bool:
 
     Raises SkippedError for a dtype that is none.
     """
-    try:
-        word = meaning("dtype", row.dtype or "bf16", library).value
-    except UnknownWordError as error:
-        raise SkippedError(str(error)) from error
+    word = row_meaning("dtype", row.dtype or "bf16", library).value
     if not isinstance(word, Mapping) and word in UNQUANTISED:
         return True
     stated = word["precision"] if isinstance(word, Mapping) else software.stack.defaults.formats.get(word, "")

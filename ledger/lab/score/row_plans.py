@@ -14,7 +14,7 @@ import yaml
 
 from ledger.lab.score.facts import FACT_COLUMNS, Facts
 from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout, row_model
-from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning, software_of
+from ledger.lab.score.spelled import SkippedError, Software, row_meaning, software_of
 from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan, plan_source
@@ -230,7 +230,7 @@ class RowParts:
         formats = self.software.stack.defaults.formats
         if not self.row.dtype:
             self.assumed.append("dtype not stated: bf16")
-        word = self._meaning_of("dtype", self.row.dtype or "bf16")
+        word = row_meaning("dtype", self.row.dtype or "bf16", self.library).value
         if isinstance(word, Mapping):
             return word["precision"]
         word = COMPILED_KINDS[self.row.kind].formats.get(word, word)
@@ -248,7 +248,7 @@ class RowParts:
         if not word:
             self.assumed.append("recompute not stated: none")
             return "none"
-        return policies[word] if word in policies else self._meaning_of("recompute", word)
+        return policies[word] if word in policies else row_meaning("recompute", word, self.library).value
 
     def attention(self) -> dict[str, str]:
         """The kernel of attention's core, where the row says of FlashAttention what is not so of the stack's own."""
@@ -264,10 +264,7 @@ class RowParts:
             return self.software.plan.get(OPTIMIZER, usual), {}
         if self.row.optimizer in self.library.names(OPTIMIZER):
             return self.row.optimizer, {}
-        try:
-            stated = meaning(OPTIMIZER, self.row.optimizer, self.library)
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
+        stated = row_meaning(OPTIMIZER, self.row.optimizer, self.library)
         self.assumed.extend(f"optimizer: `{word}` is read over" for word in stated.unread)
         said = {**stated.value, **stated.added}
         chosen = said.pop(OPTIMIZER)
@@ -303,12 +300,6 @@ class RowParts:
         micro = row.micro_batch or 1
         batch = row.global_batch or data * micro * (row.grad_accum or 1)
         return {"seq_len": row.seq_len or 1, "micro_batch": micro, "global_batch": batch}
-
-    def _meaning_of(self, column: str, text: str) -> Any:
-        try:
-            return meaning(column, text, self.library).value
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
 
 
 def _put(document: dict[str, Any], steps: list[str], value: Any) -> None:

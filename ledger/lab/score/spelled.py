@@ -103,6 +103,14 @@ class SkippedError(Exception):
     """A row that no plan can be made of, with the reason."""
 
 
+def row_meaning(column: str, text: str, library: Library) -> Meaning:
+    """The meaning of a word of a row; raises SkippedError where no spelling explains it."""
+    try:
+        return meaning(column, text, library)
+    except UnknownWordError as error:
+        raise SkippedError(str(error)) from error
+
+
 @dataclass(frozen=True)
 class Software:
     """What ran: the stack, which memory is printed and of which rank, and paths of the plan that a publication states.
