@@ -43,6 +43,41 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     yield BenchCase("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
 
 
+def measure_launch(case: BenchCase, rig: Rig) -> Result:
+    """Seconds of an operation of a chain, or of a kernel of a step."""
+    name = str(case.keys["operation"])
+    if name == TRAINING:
+        return timing_record(_time_training(rig), SUSTAINED)
+    timing = _time_host(rig) if rig.cuda and name == "host" else _time_chain(name, rig)
+    return timing_record(timing, SUSTAINED)
+
+
+def _time_host(rig: Rig) -> Timing:
+    """Seconds until the host has sent one operation: the device works meanwhile, and the queue never fills."""
+    run, samples = _chain_of_additions(rig), []
+    for _ in range(ROUNDS):
+        rig.synchronize()
+        begun = time.perf_counter()
+        run(0)
+        samples.append((time.perf_counter() - begun) / CHAIN)
+    return quartiles(samples[ROUNDS // 5 :], "host clock")
+
+
+def _time_training(rig: Rig) -> Timing:
+    """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
+    plan = step_plan(BenchCase(STEP_NAME, STEP_NAME, {"set": NOTHING}), rig.limits.type)
+    kernels = sum(row.times for role in compile_plan(plan).roles for row in role.kernels)
+    step = training_step(plan, rig.place)
+    warm_up(step, rig)
+    return time_step(step, rig, FEWEST).divided(kernels)
+
+
+def _time_chain(name: str, rig: Rig) -> Timing:
+    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _chain_of_additions)
+    count = CHAIN if chain is _chain_of_additions else 2 * CHAIN  # forward and backward are an operation each
+    return rig.time_work(TimedWork(chain(rig), operations=count, capturable=name == "graph"))
+
+
 def _chain_of_additions(rig: Rig) -> Any:
     addend = rig.random_tensor(TINY)
 
@@ -79,41 +114,6 @@ def _linear_layers(rig: Rig) -> Any:
         layers.zero_grad()
 
     return run
-
-
-def _time_host(rig: Rig) -> Timing:
-    """Seconds until the host has sent one operation: the device works meanwhile, and the queue never fills."""
-    run, samples = _chain_of_additions(rig), []
-    for _ in range(ROUNDS):
-        rig.synchronize()
-        begun = time.perf_counter()
-        run(0)
-        samples.append((time.perf_counter() - begun) / CHAIN)
-    return quartiles(samples[ROUNDS // 5 :], "host clock")
-
-
-def _time_training(rig: Rig) -> Timing:
-    """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
-    plan = step_plan(BenchCase(STEP_NAME, STEP_NAME, {"set": NOTHING}), rig.limits.type)
-    kernels = sum(row.times for role in compile_plan(plan).roles for row in role.kernels)
-    step = training_step(plan, rig.place)
-    warm_up(step, rig)
-    return time_step(step, rig, FEWEST).divided(kernels)
-
-
-def _time_chain(name: str, rig: Rig) -> Timing:
-    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _chain_of_additions)
-    count = CHAIN if chain is _chain_of_additions else 2 * CHAIN  # forward and backward are an operation each
-    return rig.time_work(TimedWork(chain(rig), operations=count, capturable=name == "graph"))
-
-
-def measure_launch(case: BenchCase, rig: Rig) -> Result:
-    """Seconds of an operation of a chain, or of a kernel of a step."""
-    name = str(case.keys["operation"])
-    if name == TRAINING:
-        return timing_record(_time_training(rig), SUSTAINED)
-    timing = _time_host(rig) if rig.cuda and name == "host" else _time_chain(name, rig)
-    return timing_record(timing, SUSTAINED)
 
 
 LAUNCH = BenchKind("launch", cases, one_by_one(measure_launch))

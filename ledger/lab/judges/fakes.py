@@ -144,17 +144,6 @@ def install(names: Iterable[str]) -> None:
 READING = ("__init__", "__getitem__", "_concatenate", "_flatten", "_unflatten", "get_local_rank")
 
 
-def _run_outside_modes(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`method`, run outside every mode that sees operators."""
-
-    @wraps(method)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with _disable_current_modes():
-            return method(*args, **kwargs)
-
-    return run
-
-
 @contextmanager
 def real_meshes() -> Iterator[None]:
     """Within, a mesh that is made of another, or asked where this rank is, reads real tensors."""
@@ -165,3 +154,14 @@ def real_meshes() -> Iterator[None]:
             outside = staticmethod(_run_outside_modes(method.__func__)) if static else _run_outside_modes(method)
             patched.enter_context(mock.patch.object(DeviceMesh, name, outside))
         yield
+
+
+def _run_outside_modes(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method`, run outside every mode that sees operators."""
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return method(*args, **kwargs)
+
+    return run

@@ -136,16 +136,6 @@ class TensorKind(type):
         return made.to(cls.dtype)
 
 
-def _without_pinning(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`function` without pinned memory, which a CPU build cannot have."""
-
-    @wraps(function)
-    def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return function(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
-
-    return construct
-
-
 @contextmanager
 def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
     """Within, this process takes itself for one with GPUs like `device`; backward passes run in its one thread."""
@@ -167,3 +157,13 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             patched.enter_context(mock.patch.object(torch, name, _without_pinning(getattr(torch, name))))
         patched.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield
+
+
+def _without_pinning(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function` without pinned memory, which a CPU build cannot have."""
+
+    @wraps(function)
+    def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return function(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+
+    return construct

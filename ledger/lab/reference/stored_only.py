@@ -57,11 +57,6 @@ def store_layers(built: Any, layers: nn.Module, precision: Precision) -> None:
     built.is_loaded_in_4bit = True  # which peft asks
 
 
-def _plain_parameter(data: torch.Tensor, **_: object) -> nn.Parameter:
-    """An ordinary parameter in place of a `Params4bit`."""
-    return nn.Parameter(data, requires_grad=False)
-
-
 def _stored_layer(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linear:
     """The layer with its matrix quantised from the dtype in which transformers loads it.
 
@@ -83,3 +78,8 @@ def _stored_layer(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn
     weight.compress_statistics, weight.quant_type = nested, "nf4"
     layer.weight, layer.quant_state, layer.bias = weight, state, plain.bias
     return layer
+
+
+def _plain_parameter(data: torch.Tensor, **_: object) -> nn.Parameter:
+    """An ordinary parameter in place of a `Params4bit`."""
+    return nn.Parameter(data, requires_grad=False)

@@ -56,11 +56,6 @@ class Instant:
         """Whether the backward pass runs."""
         return self.moment.startswith("backward/")
 
-    @property
-    def in_layers(self) -> bool:
-        """Whether the backward pass has a layer before it."""
-        return self.backward and self.moment != "backward/input"
-
 
 def causes(plan: Plan, moment: str) -> Iterator[KnownDifference]:
     """Each named cause with its bytes of found minus predicted at one moment."""
@@ -112,7 +107,8 @@ def _positions(at: Instant) -> int:
     recompute = at.plan.recompute
     attention = recompute.policy != "components" or not {"core", "attention"}.isdisjoint(recompute.components)
     again = _rotated_widths(at.plan.model) and recompute.policy != "none" and attention
-    keeps_positions = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
+    before_input = at.backward and at.moment != "backward/input"  # in backward, with a layer still to come
+    keeps_positions = again and (at.moment in (AFTER, OUTPUT, LOSS) or before_input)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
     makes_its_own = at.plan.model.encoder_groups  # makes its positions itself
     positions = INDEX * at.length if (sharded(at.plan) or keeps_positions) and not (counted or makes_its_own) else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ledger.lab.observed.ranks import DdpRank, ShardedRank
 from ledger.lab.reference.model import APART
 from ledger.model.exchanges import copied_to_buckets
@@ -23,13 +25,14 @@ BUILT = {
 
 def unbuilt(plan: Plan) -> str:
     """The kernels of a plan that PyTorch and transformers do not have; empty where they have all."""
-    losses = () if sharded(plan) else APART
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in (*kernels, *(losses if name == "loss" else ()))
-    ]
-    return f"{', '.join(missing)}: the judge has PyTorch's and transformers' own kernels" if missing else ""
+    missing = missing_kernels(plan, BUILT if sharded(plan) else {**BUILT, "loss": (*BUILT["loss"], *APART)})
+    return f"{missing}: the judge has PyTorch's and transformers' own kernels" if missing else ""
+
+
+def missing_kernels(plan: Plan, built: Mapping[str, Sequence[str]]) -> str:
+    """The kernels of a plan that are not among those built, as a plan states them; empty where all are."""
+    named = {name: getattr(plan.kernels, name) for name in built}
+    return ", ".join(f"kernels.{name} = {kernel}" for name, kernel in named.items() if kernel not in built[name])
 
 
 def sharding(plan: Plan) -> ShardedRank:

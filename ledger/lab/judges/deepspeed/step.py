@@ -83,16 +83,6 @@ def build(plan: Plan) -> BuiltRank:
     return BuiltRank(plan, engine, layers)
 
 
-def _never_overflows(original: Callable[..., Any]) -> Callable[..., bool]:
-    """`original` with the answer no: it looks for what overflowed, and fake gradients say nothing."""
-
-    def has_overflow(*args: Any, **kwargs: Any) -> bool:
-        original(*args, **kwargs)
-        return False
-
-    return has_overflow
-
-
 @contextmanager
 def alike() -> Iterator[None]:
     """Within, ranks agree with each other without asking, and no gradient has overflowed."""
@@ -107,6 +97,16 @@ def alike() -> Iterator[None]:
             patched.enter_context(mock.patch.object(owner, name, _never_overflows(getattr(owner, name))))
 
         yield
+
+
+def _never_overflows(original: Callable[..., Any]) -> Callable[..., bool]:
+    """`original` with the answer no: it looks for what overflowed, and fake gradients say nothing."""
+
+    def has_overflow(*args: Any, **kwargs: Any) -> bool:
+        original(*args, **kwargs)
+        return False
+
+    return has_overflow
 
 
 WARM_UP = 2  # steps: the first makes the states and records the order of modules, the second is the first to use it

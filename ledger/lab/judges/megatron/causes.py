@@ -53,14 +53,14 @@ def _inputs(at: RoleInstant) -> int:
     """Positions, labels, and the ids that a part of the vocabulary has are there while forward runs."""
     if not at.forward:
         return 0
-    if not at.first:
+    if not at.role.first:
         return INDEX * at.tokens if at.role.last else 0
     return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
 
 
 def _mask(at: RoleInstant) -> int:
     """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
-    if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
+    if not at.role.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
         return 0
     flying = int(at.role.in_flight) - (at.moment == "backward/input")
     return at.tokens * flying
@@ -193,7 +193,7 @@ def _positions(at: RoleInstant) -> int:
     megatron/core/models/common/embeddings/language_model_embedding.py, forward.
     """
     model = at.plan.model
-    if not model.learned_positions or not at.first:
+    if not model.learned_positions or not at.role.first:
         return 0
     if at.moment == "forward/input" and model.residual_dropout:
         return 2 * (at.tokens + at.length) * model.d_model - INDEX * at.length
@@ -222,7 +222,7 @@ def _attention(at: RoleInstant) -> int:
 
 def _tied_embedding(at: RoleInstant) -> int:
     """What the embedding's backward read is gone when its gradient is summed with the head's."""
-    one_stage = at.first and at.role.last and at.plan.model.tied
+    one_stage = at.role.first and at.role.last and at.plan.model.tied
     return -_stream(at) - INDEX * at.tokens if one_stage and at.moment == "backward/input" else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ledger.lab.verification.layouts import missing_kernels
 from ledger.model.schedule import micro_batches, order
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan, Recompute
@@ -232,12 +233,9 @@ def optimizer(plan: Plan) -> Fields:
 
 
 def _kernels(plan: Plan) -> str:
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in kernels and (name != "experts" or _experts(plan))
-    ]
-    return f"{', '.join(missing)}: Transformer Engine's layers have kernels of their own" if missing else ""
+    built = {name: kernels for name, kernels in BUILT.items() if name != "experts" or _experts(plan)}
+    missing = missing_kernels(plan, built)
+    return f"{missing}: Transformer Engine's layers have kernels of their own" if missing else ""
 
 
 def _layout(plan: Plan) -> str:

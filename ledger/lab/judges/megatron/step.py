@@ -208,14 +208,6 @@ def _chunk(plan: Plan, config: Any, place: int) -> Any:
     )
 
 
-def _cast_to_bf16(chunk: Any) -> Any:
-    """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
-    for parameter in chunk.parameters():
-        if parameter.dtype is not torch.bfloat16:
-            parameter.data = parameter.data.bfloat16()
-    return chunk
-
-
 def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
     """Each chunk in bf16 under DDP; only the first one of a stage has its gradients in buckets."""
     fields = configuration.data_parallel(plan)
@@ -225,6 +217,14 @@ def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
         DistributedDataParallel(config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0)
         for index, chunk in enumerate(halves)
     ]
+
+
+def _cast_to_bf16(chunk: Any) -> Any:
+    """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
+    for parameter in chunk.parameters():
+        if parameter.dtype is not torch.bfloat16:
+            parameter.data = parameter.data.bfloat16()
+    return chunk
 
 
 def optimize(plan: Plan, replicas: Sequence[Any]) -> Any:
@@ -453,6 +453,14 @@ def dealt(rows: int, places: int) -> Any:
     return np.array([even + (place < remainder) for place in range(places)])
 
 
+@contextmanager
+def dealt_evenly(arriving: Fraction) -> Iterator[None]:
+    """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
+    name = "_maybe_dtoh_and_synchronize"
+    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _even_counts(arriving)):
+        yield
+
+
 def _even_counts(arriving: Fraction) -> Callable[..., Any]:
     """A stand-in for the counts of rows that the dispatcher copies to the host."""
 
@@ -467,11 +475,3 @@ def _even_counts(arriving: Fraction) -> Callable[..., Any]:
         return dealt(received * dispatcher.tp_size, dispatcher.num_local_experts)
 
     return copy
-
-
-@contextmanager
-def dealt_evenly(arriving: Fraction) -> Iterator[None]:
-    """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
-    name = "_maybe_dtoh_and_synchronize"
-    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _even_counts(arriving)):
-        yield

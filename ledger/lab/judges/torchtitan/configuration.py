@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ledger.lab.verification.layouts import missing_kernels
 from ledger.model.schedule import micro_batches
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan
@@ -63,12 +64,8 @@ def refusal(plan: Plan) -> str:
 
 
 def _kernels(plan: Plan) -> str:
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in kernels
-    ]
-    return f"{', '.join(missing)}: torchtitan's layers have kernels of their own" if missing else ""
+    missing = missing_kernels(plan, BUILT)
+    return f"{missing}: torchtitan's layers have kernels of their own" if missing else ""
 
 
 def _layout(plan: Plan) -> str:

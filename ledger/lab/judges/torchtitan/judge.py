@@ -74,7 +74,7 @@ def _own_rows(at: RoleInstant) -> int:
 
     torchtitan/models/common/embedding.py.
     """
-    split = at.plan.parallelism.tensor > 1 and at.first
+    split = at.plan.parallelism.tensor > 1 and at.role.first
     return (INDEX + _size(at)) * at.tokens if split and at.moment not in BETWEEN else 0
 
 
