@@ -129,5 +129,5 @@ def _differences(
             yield name, str(was), str(now)
 
 
-def _foreign_file(path: Path, what: str) -> Problem:
-    return Problem(Location(str(path)), what, "give another file with --out")
+def _foreign_file(path: Path, reason: str) -> Problem:
+    return Problem(Location(str(path)), reason, "give another file with --out")

@@ -102,7 +102,7 @@ def fit_all(
 
 def _class_by_domain(measured: MeasurementSet, accelerator: Accelerator) -> MeasurementSet:
     """The set under the class of transfers between domains, where its ranks are more than one domain joins."""
-    what, joined = measured.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
-    if what.family not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
+    kernel_class, joined = measured.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
+    if kernel_class.family not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
         return measured
-    return replace(measured, kind=replace(measured.kind, what=replace(what, variant=SCALEOUT)))
+    return replace(measured, kind=replace(measured.kind, what=replace(kernel_class, variant=SCALEOUT)))

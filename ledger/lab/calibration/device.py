@@ -113,8 +113,8 @@ def _value_with_source(value: str, source: str) -> str:
 def peaks(records: tuple[Record, ...]) -> dict[str, float]:
     """The fastest matmul of each number format, in FLOP/s."""
     rates: dict[str, float] = {}
-    for what, sample in _samples_of(records, "matmul"):
-        dtype = number_format(what, "")
+    for kernel_class, sample in _samples_of(records, "matmul"):
+        dtype = number_format(kernel_class, "")
         rates[dtype] = max(rates.get(dtype, 0.0), _round_up(sample.sizes["flops"] / sample.seconds))
     return rates
 

@@ -197,4 +197,4 @@ def _parameter_rows(form: str) -> Iterator[tuple[str, ...]]:
 
 def _classes_row(form: str) -> tuple[str, ...]:
     families = (family for family, row in KERNEL_FAMILIES.items() if row.form == form)
-    return f"`{form}`", ", ".join(f"`{what}`" for family in families for what in classes_of(family))
+    return f"`{form}`", ", ".join(f"`{kernel_class}`" for family in families for kernel_class in classes_of(family))

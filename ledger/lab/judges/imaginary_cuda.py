@@ -132,8 +132,8 @@ class TensorKind(type):
     def __call__(cls, values: Any = ()) -> torch.Tensor:
         """A tensor of so many elements, or of given values."""
         sized = isinstance(values, int)
-        made = torch.empty(values, device="cuda") if sized else torch.tensor(values, device="cuda")
-        return made.to(cls.dtype)
+        tensor = torch.empty(values, device="cuda") if sized else torch.tensor(values, device="cuda")
+        return tensor.to(cls.dtype)
 
 
 @contextmanager

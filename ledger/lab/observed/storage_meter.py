@@ -165,11 +165,11 @@ class StepMoments:
 
     def moment_name(self, phase: str, index: int) -> str:
         """The moment at which a pass visits layer `index`."""
-        same = [place for place, group in enumerate(self.groups) if group == self.groups[index]]
+        in_group = [place for place, group in enumerate(self.groups) if group == self.groups[index]]
         name = f"{phase}/{self.groups[index]}"
-        if index == same[-1]:
+        if index == in_group[-1]:
             return name
-        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == same[0] else f"{name}/inner"
+        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == in_group[0] else f"{name}/inner"
 
     def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""

@@ -35,20 +35,20 @@ def convolution(component: Custom, step: ComponentStep, x: Tensor, weight: Tenso
     x = x.permute([read.index(index) for index in (*einsum_roles.operand, *filter(window, read))])
     pads = component.pads(step)
     x = functional.pad(x, [zeros for pair in reversed(pads) for zeros in pair]) if pads else x.contiguous()
-    over, made = len(einsum_roles.windows), (*einsum_roles.groups, *einsum_roles.filters)
+    over, channels = len(einsum_roles.windows), (*einsum_roles.groups, *einsum_roles.filters)
     x = x.flatten(1, -over - 1) if einsum_roles.operand[1:] else x.unsqueeze(1)
     groups = weight.shape[0] if einsum_roles.groups else 1
     taps = weight.shape[weight.ndim - over :]
     result = CONVOLUTIONS[over - 1](
         x,
-        weight.reshape(prod(weight.shape[: len(made)]), -1, *taps),
+        weight.reshape(prod(weight.shape[: len(channels)]), -1, *taps),
         bias,
         stride=[over.stride for over in einsum_roles.windows],
         padding=[0 if pads else over.padding for over in einsum_roles.windows],
         dilation=[over.dilation for over in einsum_roles.windows],
         groups=groups,
     )
-    result = result.unflatten(1, weight.shape[: len(made)]) if made else result.squeeze(1)
+    result = result.unflatten(1, weight.shape[: len(channels)]) if channels else result.squeeze(1)
     return result.permute([einsum_roles.result.index(name) for name in out])
 
 

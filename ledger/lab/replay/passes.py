@@ -77,7 +77,7 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
     if unit.name not in ENDS:
         forward, backward = forward + (KERNEL_LAUNCH,) * extra[0], backward + (KERNEL_LAUNCH,) * extra[1]
-    made = tuple(name for name, size in backward if size and name in weights)
+    appearing = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
     gathered = [op.output for op in moved if op.collective == "all_gather"]
     return UnitPasses(
@@ -90,7 +90,7 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
         saved,
         upstream,
         downstream,
-        made,
+        appearing,
         frozenset(storage(tensor) for op in moved for tensor in (*op.inputs, *op.outputs)),
         # one of two buffers: that of gradients, or that of all other sequences
         {storage(tensor): "gathered gradients" if tensor.role == "gradient" else "gathered" for tensor in gathered},
@@ -98,11 +98,11 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
 
 
 def _entering_tensors(unit: Unit) -> Iterator[Tensor]:
-    made = {t.storage for operation in unit.forward for t in operation.outputs}
+    produced = {t.storage for operation in unit.forward for t in operation.outputs}
     seen = set()
     for operation in unit.forward:
         for tensor in operation.inputs:
-            if tensor.role == "activation" and tensor.storage not in made and tensor.storage not in seen:
+            if tensor.role == "activation" and tensor.storage not in produced and tensor.storage not in seen:
                 seen.add(tensor.storage)
                 yield tensor
 

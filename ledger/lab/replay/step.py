@@ -203,15 +203,15 @@ class _ReplayedStep:
     def reduce(self, batch: int, index: int, layer: NumberedPasses) -> None:
         """The gradients of a unit's weights: kept as they are, added to what is there, or scattered."""
         begin = self._offset(batch, index)
-        made = [begin + weight for weight in layer.weights]
-        self.unused_gradients.update(made)
+        gradients_made = [begin + weight for weight in layer.weights]
+        self.unused_gradients.update(gradients_made)
         if self.plan.stack.accumulation == "after_backward":
             return
         if self.sharded:
             moves_alone = layer.name in self.unsharded
             self._scatter(layer.name if moves_alone else ROOT, is_complete=moves_alone or index == 0)
         if self._has_gradient_sums() or self.sharded or batch:
-            self._free_gradients(made)
+            self._free_gradients(gradients_made)
 
     def _scatter(self, name: str, *, is_complete: bool) -> None:
         """Whole gradients are copied into one buffer, which waits for the next one's turn."""

@@ -233,7 +233,7 @@ def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
 def known_as(run: Missed, other_runs: Collection[Missed]) -> str:
     """How well a run's software is known: from other sources on its device, on another one, or not at all."""
     of_stack = [candidate for candidate in other_runs if candidate.stack == run.stack]
-    if any(other.device == run.device for other in of_stack):
+    if any(run_of_stack.device == run.device for run_of_stack in of_stack):
         return MEASURED
     return ELSEWHERE if of_stack else UNKNOWN
 

@@ -291,9 +291,9 @@ class RowParts:
         Raises SkippedError where a batch is not that of its parts.
         """
         row = self.row
-        made = (row.grad_accum or 0) * (row.micro_batch or 0) * data
-        if made and row.global_batch and made != row.global_batch:
-            contradiction = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x replicas = {made}"
+        product = (row.grad_accum or 0) * (row.micro_batch or 0) * data
+        if product and row.global_batch and product != row.global_batch:
+            contradiction = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x replicas = {product}"
             raise SkippedError(f"contradicts itself: {contradiction}")
         if row.micro_batch is None:
             self.assumed.append("micro_batch not stated: 1")
