@@ -80,7 +80,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A device that nobody else uses, and a driver that answers."""
     found = Device()
     found.install(monkeypatch)
-    monkeypatch.setattr(gpu, "_nvml", lambda _, keys: {key: SAID[key] for key in keys if key in SAID})
+    monkeypatch.setattr(gpu, "_ask_nvml", lambda _, keys: {key: SAID[key] for key in keys if key in SAID})
     monkeypatch.setattr(machine, "IDLE", 0.0)
     monkeypatch.setattr(gpu, "INTERVAL", 0.001)
     torch.set_num_threads(1)
@@ -385,7 +385,7 @@ def test_auto_takes_a_gpu_that_may_be_used(
     if node:
         (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpu, "NODES", tmp_path)
-    monkeypatch.setattr(gpu, "_smi", lambda *_: {})
+    monkeypatch.setattr(gpu, "_ask_smi", lambda *_: {})
     assert gpu.has_gpu() is found
 
 

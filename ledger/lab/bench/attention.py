@@ -32,10 +32,10 @@ MATH_SCORES = 0.1  # of memory that the whole square of scores may take, which `
 
 def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Kernels x head sizes x lengths, causal, both passes; one length without a mask, one with fewer key heads."""
-    yield from _on_cuda(limits) if limits.type == "cuda" else _on_cpu(limits)
+    yield from _cuda_cases(limits) if limits.type == "cuda" else _cpu_cases(limits)
 
 
-def _on_cuda(limits: DeviceLimits) -> Iterator[BenchCase]:
+def _cuda_cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """The kernels that training chooses at every length, the others at the one in the middle."""
     for kernel in BACKENDS:
         for head_dim in (128,) if limits.quick else (64, 128):
@@ -48,7 +48,7 @@ def _on_cuda(limits: DeviceLimits) -> Iterator[BenchCase]:
             yield from _both_passes(kernel, UNMASKED, "bf16", limits, causal=False)
 
 
-def _on_cpu(limits: DeviceLimits) -> Iterator[BenchCase]:
+def _cpu_cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     shapes, lengths = (CPU_SHAPES[1:2], CPU_LENGTHS[1:3]) if limits.quick else (CPU_SHAPES, CPU_LENGTHS)
     for batch, heads, head_dim in shapes:
         for seq in lengths:

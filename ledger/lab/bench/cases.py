@@ -1,4 +1,4 @@
-"""What is measured: a device, its limits, cases and their results. Knows no torch."""
+"""The records of a measurement: a device, its limits, cases and their results. Knows no torch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ import selectors
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
+from typing import IO, Any
 
 Result = Mapping[str, Any]
 
@@ -76,7 +72,7 @@ class BenchResult:
         return "error" in self.result
 
 
-# --- Answers of a process, each a line of JSON ---
+# --- answers of a process, each a line of JSON ---
 
 
 def read_answer(stream: IO[bytes], seconds: float) -> dict[str, Any] | None:
@@ -84,7 +80,7 @@ def read_answer(stream: IO[bytes], seconds: float) -> dict[str, Any] | None:
     until, line = time.monotonic() + seconds, b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        while (left := until - time.monotonic()) > 0 and selector.select(left):
+        while (seconds_left := until - time.monotonic()) > 0 and selector.select(seconds_left):
             read = os.read(stream.fileno(), 1)  # what comes after the answer is the next reader's
             if not read:
                 return None

@@ -27,22 +27,22 @@ FEWEST, MOST = 5, 200
 
 
 def operation(what: str, size: int, place: str) -> Callable[[], object]:
-    """What one rank calls, again and again, for a payload of so many bytes of fp32."""
+    """The call that one rank makes, again and again, for a payload of so many bytes of fp32."""
     ranks, elements = distributed.get_world_size(), size // 4
-    whole, part = (torch.randn(count, device=place) for count in (elements, elements // ranks))
+    full, part = (torch.randn(count, device=place) for count in (elements, elements // ranks))
     if what == "send":
-        return lambda: _there_and_back(whole)
+        return lambda: _send_and_return(full)
     calls: Mapping[str, Callable[[], object]] = {
         # a sum, which alone NVLink's switches reduce in fp32 (NCCL, src/include/device.h); it may grow past all numbers
-        "all_reduce": lambda: distributed.all_reduce(whole, op=distributed.ReduceOp.SUM),
-        "all_gather": lambda: distributed.all_gather_into_tensor(whole, part),
-        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, whole, op=distributed.ReduceOp.SUM),
-        "all_to_all": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
+        "all_reduce": lambda: distributed.all_reduce(full, op=distributed.ReduceOp.SUM),
+        "all_gather": lambda: distributed.all_gather_into_tensor(full, part),
+        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, full, op=distributed.ReduceOp.SUM),
+        "all_to_all": lambda: distributed.all_to_all_single(torch.empty_like(full), full),
     }
     return calls[what]
 
 
-def _there_and_back(tensor: torch.Tensor) -> None:
+def _send_and_return(tensor: torch.Tensor) -> None:
     """From the first rank to the second and back: two sends, one after the other."""
     for source in (0, 1):
         if distributed.get_rank() == source:
@@ -53,10 +53,10 @@ def _there_and_back(tensor: torch.Tensor) -> None:
 
 def time_calls(run: Callable[[], object], place: str, seconds: float) -> Timing:
     """Seconds of one call, all ranks making equally many."""
-    here = None if place == "cpu" else [torch.cuda.current_device()]
+    device_ids = None if place == "cpu" else [torch.cuda.current_device()]
 
     def sample(inner: int) -> float:
-        distributed.barrier(device_ids=here)
+        distributed.barrier(device_ids=device_ids)
         _synchronize(place)
         begun = time.perf_counter()
         for _ in range(inner):

@@ -47,23 +47,23 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
 
 def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
     """One world for each number of ranks; where it fails, its cases say why."""
-    for ranks, some in groupby(cases, key=lambda case: int(case.keys["ranks"])):
-        left = list(some)
+    for ranks, cases_of_world in groupby(cases, key=lambda case: int(case.keys["ranks"])):
+        remaining = list(cases_of_world)
         try:
-            for result in _world(ranks, tuple(left), rig):
-                yield BenchResult(left.pop(0), result)
+            for result in _world_results(ranks, tuple(remaining), rig):
+                yield BenchResult(remaining.pop(0), result)
         except WorldError as error:
-            yield from (BenchResult(case, {"error": str(error)}) for case in left)
+            yield from (BenchResult(case, {"error": str(error)}) for case in remaining)
 
 
 def command(ranks: int, tasks: str, seconds: float) -> list[str]:
-    """What starts a world on this machine."""
+    """The command that starts a world on this machine."""
     return [sys.executable, "-m", "ledger.lab.bench.collectives", str(ranks), tasks, str(seconds)]
 
 
-def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[str, object]]:
+def _world_results(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[str, object]]:
     """The result of each case, as rank 0 prints it; raises WorldError."""
-    with scratch_folder() as folder, _launched(ranks, cases, rig, folder) as (process, errors):
+    with scratch_folder() as folder, _launch_world(ranks, cases, rig, folder) as (process, errors):
         if process.stdout is None:
             raise WorldError(f"the world of {ranks} ranks has no output")
         for _ in cases:
@@ -74,7 +74,7 @@ def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[st
 
 
 @contextmanager
-def _launched(
+def _launch_world(
     ranks: int, cases: Sequence[BenchCase], rig: Rig, folder: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """The processes of a world, none of which outlives the block."""
@@ -122,7 +122,7 @@ def _last_error(errors: IO[bytes]) -> str:
 COLLECTIVE = BenchKind("collective", cases, measure)
 
 
-# --- The processes of a world, started by torchrun ---
+# --- the processes of a world ---
 
 
 def main(ranks: str, tasks: str, seconds: str) -> None:

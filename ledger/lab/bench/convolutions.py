@@ -70,13 +70,13 @@ def build(case: BenchCase, rig: Rig) -> TimedWork:
     sets = rig.rotated_buffers(make, bytes_of(dtype, *shapes))
     if layout == "forward":
         return TimedWork(lambda index: conv2d(*sets[index][:2], stride=stride, padding=side // 2), len(sets))
-    wanted = [layout == "input_gradient", layout == "weight_gradient", False]
+    gradient_mask = [layout == "input_gradient", layout == "weight_gradient", False]
 
     def backward(index: int) -> Any:
         pixels, filters, upstream = sets[index]
         return torch.ops.aten.convolution_backward(
             *(upstream, pixels, filters, None),
-            *([stride] * 2, [side // 2] * 2, [1, 1], False, [0, 0], 1, wanted),
+            *([stride] * 2, [side // 2] * 2, [1, 1], False, [0, 0], 1, gradient_mask),
         )
 
     return TimedWork(backward, len(sets))

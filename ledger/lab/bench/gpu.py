@@ -1,4 +1,4 @@
-"""What a CUDA device says of itself: driver, power limit, clocks; how busy others keep it; what it draws at work.
+"""The driver, power limit and clocks that a CUDA device reports, how busy others keep it, and what it draws at work.
 
 Asks NVML where its Python package is installed, else nvidia-smi; what neither says is left out, field by field.
 """
@@ -19,21 +19,21 @@ from typing import Any, Self
 Asked = tuple[str, Callable[[Any, Any], object], str]
 ASKED: Mapping[str, Asked] = {
     "driver": ("driver_version", lambda nvml, _: nvml.nvmlSystemGetDriverVersion(), ""),
-    "power_limit": ("power.limit", lambda nvml, one: nvml.nvmlDeviceGetEnforcedPowerLimit(one) / 1000, "W"),
-    "graphics_clock": ("clocks.sm", lambda nvml, one: nvml.nvmlDeviceGetClockInfo(one, nvml.NVML_CLOCK_SM), "MHz"),
+    "power_limit": ("power.limit", lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000, "W"),
+    "graphics_clock": ("clocks.sm", lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM), "MHz"),
     "graphics_clock_limit": (
         "clocks.max.sm",
-        lambda nvml, one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM),
+        lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "MHz",
     ),
-    "memory_clock": ("clocks.mem", lambda nvml, one: nvml.nvmlDeviceGetClockInfo(one, nvml.NVML_CLOCK_MEM), "MHz"),
+    "memory_clock": ("clocks.mem", lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM), "MHz"),
     "temperature": (
         "temperature.gpu",
-        lambda nvml, one: nvml.nvmlDeviceGetTemperature(one, nvml.NVML_TEMPERATURE_GPU),
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
         "C",
     ),
-    "power": ("power.draw", lambda nvml, one: nvml.nvmlDeviceGetPowerUsage(one) / 1000, "W"),
-    "utilisation": ("utilization.gpu", lambda nvml, one: nvml.nvmlDeviceGetUtilizationRates(one).gpu, ""),
+    "power": ("power.draw", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000, "W"),
+    "utilisation": ("utilization.gpu", lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu, ""),
 }
 HEAD_KEYS = ("driver", "power_limit", "graphics_clock", "graphics_clock_limit", "memory_clock", "temperature")
 LOAD_KEYS = ("graphics_clock", "power")
@@ -43,32 +43,32 @@ NODES = Path("/dev")
 
 
 def ask_driver(uuid: str, keys: Iterable[str]) -> dict[str, str]:
-    """What the driver says of the device, by the keys of ASKED; empty where it cannot be asked."""
-    wanted = tuple(keys)
-    return _nvml(uuid, wanted) or _smi(uuid, wanted)
+    """The driver's answers on the device, by the keys of ASKED; empty where it cannot be asked."""
+    asked_keys = tuple(keys)
+    return _ask_nvml(uuid, asked_keys) or _ask_smi(uuid, asked_keys)
 
 
-def _nvml(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
+def _ask_nvml(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
     try:
         import pynvml  # type: ignore[import-not-found]  # part of no requirement; asked only where it is there
     except ImportError:
         return {}
     try:
         pynvml.nvmlInit()
-        one = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError:
         return {}
-    found = {}
+    answers = {}
     for key in keys:
         try:
-            value = ASKED[key][1](pynvml, one)
+            value = ASKED[key][1](pynvml, gpu)
         except pynvml.NVMLError:  # a part of a device, or one of a virtual machine, does not say everything
             continue
-        found[key] = value.decode() if isinstance(value, bytes) else str(value)
-    return found
+        answers[key] = value.decode() if isinstance(value, bytes) else str(value)
+    return answers
 
 
-def _smi(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
+def _ask_smi(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
     query = ",".join(ASKED[key][0] for key in keys)
     command = ["nvidia-smi", f"--id={uuid}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
@@ -80,21 +80,21 @@ def _smi(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
 
 
 def driver_origin(uuid: str) -> dict[str, str]:
-    """What stands in the head of a file, with units."""
+    """The driver, limits and clocks for the head of a file of measurements, with units."""
     return {key: f"{value} {ASKED[key][2]}".strip() for key, value in ask_driver(uuid, HEAD_KEYS).items()}
 
 
 def utilisation(uuid: str) -> float | None:
     """The share of the last moments in which the device had work; None where it cannot be asked."""
-    found = _number(ask_driver(uuid, ("utilisation",)).get("utilisation", ""))
-    return None if found is None else found / 100
+    percent = _number(ask_driver(uuid, ("utilisation",)).get("utilisation", ""))
+    return None if percent is None else percent / 100
 
 
 def has_gpu() -> bool:
     """Whether this machine has a CUDA device that may be used, without loading PyTorch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in HIDDEN:
         return False
-    return any(NODES.glob("nvidia[0-9]*")) or bool(_smi("0", ("driver",)))
+    return any(NODES.glob("nvidia[0-9]*")) or bool(_ask_smi("0", ("driver",)))
 
 
 def _number(text: str) -> float | None:
@@ -134,10 +134,10 @@ class PowerMonitor:
 
     def medians(self, begin: float, end: float) -> dict[str, str]:
         """Medians of readings between two moments of `time.perf_counter`, with units."""
-        found = {}
+        medians = {}
         for key in LOAD_KEYS:
             values = [_number(answer.get(key, "")) for moment, answer in self.readings if begin <= moment <= end]
-            known = [value for value in values if value is not None]
-            if known:
-                found[key] = f"{median(known):.4g} {ASKED[key][2]}"
-        return found
+            numbers = [value for value in values if value is not None]
+            if numbers:
+                medians[key] = f"{median(numbers):.4g} {ASKED[key][2]}"
+        return medians

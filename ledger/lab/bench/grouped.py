@@ -28,9 +28,9 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
             for layout in LAYOUTS if count == ROWS[-1] else ("forward", "input_gradient"):
                 rows, n, k = LAYOUTS[layout].of(count, wide, out)
                 if fits(_bytes(groups, rows, n, k), SHARE, limits):
-                    apart = {"kernel": layout} if layout == WEIGHT_GRADIENT else {}
+                    kernel_key = {"kernel": layout} if layout == WEIGHT_GRADIENT else {}
                     shape = {"groups": groups, "rows": rows, "n": n, "k": k, "dtype": DTYPE}
-                    yield BenchCase("grouped", f"grouped.{DTYPE}", {"layout": layout, **shape, **apart})
+                    yield BenchCase("grouped", f"grouped.{DTYPE}", {"layout": layout, **shape, **kernel_key})
 
 
 def _bytes(groups: int, rows: int, n: int, k: int) -> int:

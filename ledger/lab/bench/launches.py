@@ -43,47 +43,18 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     yield BenchCase("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
 
 
-def _additions(rig: Rig) -> Any:
-    one = rig.random_tensor(TINY)
-
-    def run(_: int) -> Any:
-        x = one
-        for _ in range(CHAIN):
-            x = x + one
-        return x
-
-    return run
-
-
-def _products_with_backward(rig: Rig) -> Any:
-    """A chain of multiplications, each of which saves both operands, as most operations save something."""
-    one, leaf = rig.random_tensor(TINY), rig.random_tensor(TINY, grad=True)
-
-    def run(_: int) -> None:
-        x = leaf
-        for _ in range(CHAIN):
-            x = x * one
-        x.backward(one)
-        leaf.grad = None
-
-    return run
-
-
-def _linear_layers(rig: Rig) -> Any:
-    """Forward and backward of as many linear layers, as modules."""
-    layers = torch.nn.Sequential(*(torch.nn.Linear(TINY, TINY) for _ in range(CHAIN))).to(rig.place)
-    one = rig.random_tensor(TINY, TINY)
-
-    def run(_: int) -> None:
-        layers(one).backward(one)
-        layers.zero_grad()
-
-    return run
+def measure_launch(case: BenchCase, rig: Rig) -> Result:
+    """Seconds of an operation of a chain, or of a kernel of a step."""
+    name = str(case.keys["operation"])
+    if name == TRAINING:
+        return timing_record(_time_training(rig), SUSTAINED)
+    timing = _time_host(rig) if rig.cuda and name == "host" else _time_chain(name, rig)
+    return timing_record(timing, SUSTAINED)
 
 
 def _time_host(rig: Rig) -> Timing:
     """Seconds until the host has sent one operation: the device works meanwhile, and the queue never fills."""
-    run, samples = _additions(rig), []
+    run, samples = _chain_of_additions(rig), []
     for _ in range(ROUNDS):
         rig.synchronize()
         begun = time.perf_counter()
@@ -102,18 +73,47 @@ def _time_training(rig: Rig) -> Timing:
 
 
 def _time_chain(name: str, rig: Rig) -> Timing:
-    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _additions)
-    count = CHAIN if chain is _additions else 2 * CHAIN  # forward and backward are an operation each
+    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _chain_of_additions)
+    count = CHAIN if chain is _chain_of_additions else 2 * CHAIN  # forward and backward are an operation each
     return rig.time_work(TimedWork(chain(rig), operations=count, capturable=name == "graph"))
 
 
-def measure_launch(case: BenchCase, rig: Rig) -> Result:
-    """What an operation of a chain, or a kernel of a step, costs."""
-    name = str(case.keys["operation"])
-    if name == TRAINING:
-        return timing_record(_time_training(rig), SUSTAINED)
-    timing = _time_host(rig) if rig.cuda and name == "host" else _time_chain(name, rig)
-    return timing_record(timing, SUSTAINED)
+def _chain_of_additions(rig: Rig) -> Any:
+    addend = rig.random_tensor(TINY)
+
+    def run(_: int) -> Any:
+        x = addend
+        for _ in range(CHAIN):
+            x = x + addend
+        return x
+
+    return run
+
+
+def _products_with_backward(rig: Rig) -> Any:
+    """A chain of multiplications, each of which saves both operands, as most operations save something."""
+    factor, leaf = rig.random_tensor(TINY), rig.random_tensor(TINY, grad=True)
+
+    def run(_: int) -> None:
+        x = leaf
+        for _ in range(CHAIN):
+            x = x * factor
+        x.backward(factor)
+        leaf.grad = None
+
+    return run
+
+
+def _linear_layers(rig: Rig) -> Any:
+    """Forward and backward of as many linear layers, as modules."""
+    layers = torch.nn.Sequential(*(torch.nn.Linear(TINY, TINY) for _ in range(CHAIN))).to(rig.place)
+    inputs = rig.random_tensor(TINY, TINY)
+
+    def run(_: int) -> None:
+        layers(inputs).backward(inputs)
+        layers.zero_grad()
+
+    return run
 
 
 LAUNCH = BenchKind("launch", cases, one_by_one(measure_launch))

@@ -26,9 +26,9 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
 def build(case: BenchCase, rig: Rig) -> TimedWork:
     """One copy; `down` is from the device to the host, as in the books."""
     pinned, (size,) = case.keys["memory"] == "pinned", case.sizes("bytes")
-    there = torch.randint(256, (size,), dtype=torch.uint8, device=rig.place)
-    here = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).copy_(there)
-    source, target = (there, here) if case.what.endswith("down") else (here, there)
+    on_device = torch.randint(256, (size,), dtype=torch.uint8, device=rig.place)
+    on_host = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).copy_(on_device)
+    source, target = (on_device, on_host) if case.what.endswith("down") else (on_host, on_device)
     return TimedWork(lambda _: target.copy_(source, non_blocking=pinned), capturable=False)
 
 

@@ -19,7 +19,6 @@ from ledger.lab.bench.cases import DeviceLimits, MeasuredDevice
 from ledger.lab.bench.timing import error_line
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
-from ledger.spec.plan import Accelerator
 from ledger.spec.problems import SpecError
 
 SAME = 0.05  # of memory, between what two drivers report of one device
@@ -42,7 +41,7 @@ class NoDeviceError(RuntimeError):
 def find_device(device: str, threads: int, *, quick: bool) -> MeasuredDevice:
     """The device `cpu`, `cuda` or `cuda:N` of this machine; raises NoDeviceError."""
     if device == "cpu":
-        return _cpu(threads, quick=quick)
+        return _measured_cpu(threads, quick=quick)
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise NoDeviceError(f"there is no device `{device}`: give `cpu`, `cuda` or `cuda:1`")
     if not torch.cuda.is_available():
@@ -54,7 +53,7 @@ def find_device(device: str, threads: int, *, quick: bool) -> MeasuredDevice:
         raise NoDeviceError(f"there is no {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices")
     try:
         torch.cuda.set_device(index)
-        return _cuda(index, quick=quick)
+        return _measured_gpu(index, quick=quick)
     except RuntimeError as error:  # another process has it for itself, or the driver has lost it
         raise NoDeviceError(f"{device} cannot be used: {error_line(error)}") from error
 
@@ -64,7 +63,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _cpu(threads: int, *, quick: bool) -> MeasuredDevice:
+def _measured_cpu(threads: int, *, quick: bool) -> MeasuredDevice:
     processor = this_processor()
     torch.set_num_threads(threads or processor.cores)
     used = torch.get_num_threads()
@@ -73,7 +72,7 @@ def _cpu(threads: int, *, quick: bool) -> MeasuredDevice:
     origin = {
         **_software(),
         "threads": f"{used}, by torch.set_num_threads",
-        "blas": _blas(),
+        "blas": "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or another",
         "allocator": "glibc, which keeps what is freed (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_MAX_)",
         "method": f"{METHOD}; {clock}",
     }
@@ -92,11 +91,11 @@ def _cpu(threads: int, *, quick: bool) -> MeasuredDevice:
     return MeasuredDevice(slug(title), title, "cpu", origin, hardware, limits)
 
 
-def _cuda(index: int, *, quick: bool) -> MeasuredDevice:
+def _measured_gpu(index: int, *, quick: bool) -> MeasuredDevice:
     about = torch.cuda.get_device_properties(index)
     uuid = f"GPU-{about.uuid}"
     cache = int(getattr(about, "L2_cache_size", 0)) or 32 * 2**20
-    said = gpu.driver_origin(uuid)
+    driver_origin = gpu.driver_origin(uuid)
     runs = torch.cuda.get_device_capability(index)
     dtypes = (
         *(("bf16",) if runs >= BF16_SINCE else ("fp16",)),
@@ -120,27 +119,28 @@ def _cuda(index: int, *, quick: bool) -> MeasuredDevice:
         "memory": f"{about.total_memory // 2**20} MiB",
         "cache": f"{cache // 2**10} KiB",
         "devices": torch.cuda.device_count(),
-        **({"power_limit": said["power_limit"]} if "power_limit" in said else {}),
+        **({"power_limit": driver_origin["power_limit"]} if "power_limit" in driver_origin else {}),
     }
     limits = DeviceLimits("cuda", about.total_memory, cache, torch.cuda.device_count(), dtypes, quick)
-    origin = {**_software(), **versions, **said, "method": f"{METHOD}; device events, CUDA graphs of short kernels"}
-    known = library_accelerator(
-        about.name, about.multi_processor_count, about.total_memory, said.get("power_limit", "")
+    origin = {
+        **_software(),
+        **versions,
+        **driver_origin,
+        "method": f"{METHOD}; device events, CUDA graphs of short kernels",
+    }
+    library_name = library_accelerator(
+        about.name, about.multi_processor_count, about.total_memory, driver_origin.get("power_limit", "")
     )
-    return MeasuredDevice(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits, uuid)
+    return MeasuredDevice(library_name or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits, uuid)
 
 
 def _software() -> dict[str, str]:
     """Versions; transformers is asked for by whole steps alone, and may be missing."""
-    known = {"ledger": __version__, "python": python_version(), "torch": str(torch.__version__)}
+    versions = {"ledger": __version__, "python": python_version(), "torch": str(torch.__version__)}
     try:
-        return {**known, "transformers": version("transformers")}
+        return {**versions, "transformers": version("transformers")}
     except PackageNotFoundError:
-        return known
-
-
-def _blas() -> str:
-    return "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or another"
+        return versions
 
 
 def library_accelerator(name: str, multiprocessors: int, memory: int, power: str) -> str:
@@ -152,20 +152,20 @@ def library_accelerator(name: str, multiprocessors: int, memory: int, power: str
             return exact[0]
     words = set(re.findall(r"[a-z]+\d+\w*", name.lower()))
     alike = []
-    for known in library.names("accelerator"):
+    for spec_name in library.names("accelerator"):
         try:
-            one = load_accelerator(known)
+            accelerator = load_accelerator(spec_name)
         except SpecError:
             continue
-        named = set(re.findall(r"[a-z]+\d+\w*", f"{one.name} {one.title}".lower()))
-        if words & named and one.multiprocessors == multiprocessors and abs(one.memory / memory - 1) < SAME:
-            alike.append(one)
+        named = set(re.findall(r"[a-z]+\d+\w*", f"{accelerator.name} {accelerator.title}".lower()))
+        if (
+            words & named
+            and accelerator.multiprocessors == multiprocessors
+            and abs(accelerator.memory / memory - 1) < SAME
+        ):
+            alike.append(accelerator)
     watts = float(power.split(maxsplit=1)[0]) if power else 0.0
-    return min(alike, key=lambda one: _away(one, watts)).name if alike else ""
-
-
-def _away(one: Accelerator, watts: float) -> float:
-    return abs(one.power - watts) if watts else 0.0
+    return min(alike, key=lambda device: abs(device.power - watts) if watts else 0.0).name if alike else ""
 
 
 def busy_reason(device: MeasuredDevice) -> str:
@@ -180,20 +180,15 @@ def busy_reason(device: MeasuredDevice) -> str:
         time.sleep(IDLE)
         share = gpu.utilisation(device.uuid)
         if share is None:
-            return _memory_reason()
+            free, total = torch.cuda.mem_get_info()
+            share = (total - free - torch.cuda.memory_reserved()) / total
+            return f"the device may be busy: others hold {share:.0%} of its memory" if share > TAKEN else ""
         if share <= BUSY:
             return ""
     return f"the device is busy: {share:.0%} used by others"
 
 
-def _memory_reason() -> str:
-    """Why a device may be busy, by the memory that is taken; empty where little is."""
-    free, total = torch.cuda.mem_get_info()
-    held = (total - free - torch.cuda.memory_reserved()) / total
-    return f"the device may be busy: others hold {held:.0%} of its memory" if held > TAKEN else ""
-
-
-# --- A machine's processor, from /proc and /sys ---
+# --- the processor, from /proc and /sys ---
 
 CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -226,8 +221,8 @@ def this_processor() -> Processor:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         frequency=float(_field(info, "cpu MHz") or 0) * 1e6,
         vectors=next((name for name in VECTORS if name in flags), ""),
-        cache=_cache(),
-        memory=_memory(),
+        cache=_cache_bytes(),
+        memory=_memory_bytes(),
     )
 
 
@@ -239,11 +234,11 @@ def _read(path: Path) -> str:
 
 
 def _field(text: str, names: str) -> str:
-    found = re.search(rf"^(?:{names})\s*:\s*(.*)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else ""
+    match = re.search(rf"^(?:{names})\s*:\s*(.*)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else ""
 
 
-def _cache() -> int:
+def _cache_bytes() -> int:
     """Bytes of the last cache."""
     sizes = [_read(path).strip() for path in CACHES.glob("index*/size")]
     return max((int(size[:-1]) * UNITS.get(size[-1], 1) for size in sizes if size[:-1].isdigit()), default=0) or (
@@ -251,12 +246,12 @@ def _cache() -> int:
     )
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Bytes of memory, as many as the control group of this process may have."""
     total = _field(_read(MEMINFO), "MemTotal").split()
-    found = [int(total[0]) * 1024] if total else []
-    found += [int(text) for path in LIMITS if (text := _read(path).strip()).isdigit()]
-    return min(found, default=8 * 2**30)
+    limits = [int(total[0]) * 1024] if total else []
+    limits += [int(text) for path in LIMITS if (text := _read(path).strip()).isdigit()]
+    return min(limits, default=8 * 2**30)
 
 
 @dataclass(frozen=True)

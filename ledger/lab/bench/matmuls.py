@@ -98,25 +98,29 @@ def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     few = layers[1::QUICK]
     if limits.quick:
         layers, tokens = few, tokens[1:3]
-    main, *others = limits.dtypes
+    main, *other_dtypes = limits.dtypes
     for wide, out in layers:
         for count in tokens:
             once = cuda and count == CUDA_TOKENS[0]
             for layout in list(LAYOUTS)[: 1 if once else None]:
                 yield from _case(main, layout, (count, wide, out), limits)
-        for dtype in others:
+        for dtype in other_dtypes:
             if dtype == "fp8" or (wide, out) in few:
                 yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
     if cuda and not limits.quick:
-        yield from _apart(few, tokens[-1], limits)
+        yield from _unpriced_cases(few, tokens[-1], limits)
 
 
-def _apart(layers: Sequence[tuple[int, int]], tokens: int, limits: DeviceLimits) -> Iterator[BenchCase]:
-    """What is not priced with the others."""
+def _unpriced_cases(layers: Sequence[tuple[int, int]], tokens: int, limits: DeviceLimits) -> Iterator[BenchCase]:
+    """Cases beside the price: decoding, fp8 as it trains, and heads whose rows begin where fast kernels cannot load."""
     main = limits.dtypes[0]
     for layer in layers:
-        yield from _decoded(main, layer, limits)
-        yield from _fp8_as_it_trains((tokens, *layer), limits)
+        for rows in DECODED:
+            for case in _case(main, "forward", (rows, *layer), limits):
+                yield replace(case, what=f"{case.what}.decode")
+        for layout in LAYOUTS if "fp8" in limits.dtypes else ():
+            for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
+                yield from _case("fp8", layout, (tokens, *layer), limits, kernel)
     for vocabulary in VOCABULARIES:
         for layout in LAYOUTS:
             sizes = (tokens, HEAD_WIDTH, vocabulary)
@@ -124,22 +128,10 @@ def _apart(layers: Sequence[tuple[int, int]], tokens: int, limits: DeviceLimits)
 
 
 def alignment(dtype: str, columns: int) -> str:
-    """What multiple of bytes rows begin at, where it is less than the 16 that the faster kernels load at once."""
+    """The multiple of bytes that rows begin at, where it is less than the 16 that faster kernels load at once."""
     size = columns * SIZES[dtype]
     multiple = size & -size  # the largest power of two in it
     return f"rows at multiples of {multiple} B" if multiple < ALIGNED else ""
-
-
-def _decoded(dtype: str, layer: tuple[int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
-    for rows in DECODED:
-        for case in _case(dtype, "forward", (rows, *layer), limits):
-            yield replace(case, what=f"{case.what}.decode")
-
-
-def _fp8_as_it_trains(sizes: tuple[int, int, int], limits: DeviceLimits) -> Iterator[BenchCase]:
-    for layout in LAYOUTS if "fp8" in limits.dtypes else ():
-        for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
-            yield from _case("fp8", layout, sizes, limits, kernel)
 
 
 def _case(
@@ -157,7 +149,7 @@ def build(case: BenchCase, rig: Rig) -> TimedWork:
     m, n, k = case.sizes("m", "n", "k")
     size = bytes_of(dtype, (m, k), (k, n), (m, n))
     if dtype == "fp8":
-        return _fp8(rig, (m, n, k), size, str(case.keys.get("kernel", "")))
+        return _fp8_product(rig, (m, n, k), size, str(case.keys.get("kernel", "")))
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     sets = rig.rotated_buffers(
         lambda: (
@@ -169,7 +161,7 @@ def build(case: BenchCase, rig: Rig) -> TimedWork:
     return TimedWork(lambda index: layout.multiply(*sets[index]), len(sets))
 
 
-def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> TimedWork:
+def _fp8_product(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> TimedWork:
     """Rows of the left and columns of the right lie together, whatever the layout: cuBLAS has fp8 no other way."""
     m, n, k = shape
     scales = ((m, 1), (1, n)) if kernel == ROWS else ((), ())
@@ -182,12 +174,7 @@ def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> Timed
     def multiply(index: int) -> torch.Tensor:
         left, right = sets[index]
         return torch._scaled_mm(  # noqa: SLF001 - its only name before PyTorch 2.10
-            left,
-            right,
-            scale_a=of_left,
-            scale_b=of_right,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=kernel != SLOW,
+            left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=kernel != SLOW
         )
 
     sets = rig.rotated_buffers(make, size)

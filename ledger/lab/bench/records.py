@@ -37,7 +37,7 @@ class EvidenceFile:
 
     @property
     def identities(self) -> frozenset[str]:
-        """The cases that it has, with their results or why they could not run."""
+        """The cases that the file has, whether with results or with the reason why they could not run."""
         return frozenset(identity(record) for record in self.records)
 
 
@@ -49,58 +49,45 @@ def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         replace_file(path, head_text(head).encode())
         return EvidenceFile(path, head)
-    content = _content(path)
-    whole = _whole(content)
-    file = _read(path, content[:whole])
+    try:
+        content = read_bounded(path, LARGEST_TEXT)
+    except OSError as error:
+        raise SpecError([_foreign_file(path, f"cannot be read: {error.strerror or error}")]) from error
+    complete = _complete_length(content)
+    file = _read(path, content[:complete])
     _check_same_device(file, head)
-    if whole < len(content):
-        _cut(path, whole)
+    if complete < len(content):
+        with naming(path), path.open("r+b") as stream:
+            stream.truncate(complete)
+            os.fsync(stream.fileno())
+        LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
     if retry and any("error" in record for record in file.records):
-        kept = tuple(record for record in file.records if "error" not in record)
-        replace_file(path, (head_text(file.head) + "".join(map(record_line, kept))).encode())
-        return EvidenceFile(path, file.head, kept)
+        successes = tuple(record for record in file.records if "error" not in record)
+        replace_file(path, (head_text(file.head) + "".join(map(record_line, successes))).encode())
+        return EvidenceFile(path, file.head, successes)
     return file
 
 
 def append_record(file: EvidenceFile, measured: BenchResult) -> None:
     """Appends a record; it is on disk when this returns."""
-    known = {key: measured.result[key] for key in RESULTS if key in measured.result}
-    written = record_line({**measured.case.record, **known}).encode()
+    results = {key: measured.result[key] for key in RESULTS if key in measured.result}
+    written = record_line({**measured.case.record, **results}).encode()
     with naming(file.path), file.path.open("ab") as stream:
         stream.write(written)
         stream.flush()
         os.fsync(stream.fileno())
 
 
-def _content(path: Path) -> bytes:
-    """What a file holds; raises SpecError where it cannot be read."""
-    try:
-        return read_bounded(path, LARGEST_TEXT)
-    except OSError as error:
-        raise SpecError([_not_ours(path, f"cannot be read: {error.strerror or error}")]) from error
-
-
-def _whole(content: bytes) -> int:
+def _complete_length(content: bytes) -> int:
     """How many bytes were written to their end: without a last line that has no line end, or that is no record."""
     begun = content.find(b"\n" + RECORDS.encode())
     if begun < 0:
         return len(content)
-    whole = content.rfind(b"\n") + 1
-    last = content.rfind(b"\n", 0, whole - 1) + 1
-    return last if last > begun + len(RECORDS) and not _is_record(content[last:whole]) else whole
-
-
-def _cut(path: Path, whole: int) -> None:
-    """Cuts off what was not written to its end."""
-    with naming(path), path.open("r+b") as stream:
-        stream.truncate(whole)
-        os.fsync(stream.fileno())
-    LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
-
-
-def _is_record(content: bytes) -> bool:
-    text = content.decode(errors="replace")
-    return text.startswith(LEAD) and text.endswith(END)
+    end = content.rfind(b"\n") + 1
+    last = content.rfind(b"\n", 0, end - 1) + 1
+    line = content[last:end].decode(errors="replace")
+    is_record = line.startswith(LEAD) and line.endswith(END)
+    return last if last > begun + len(RECORDS) and not is_record else end
 
 
 def _read(path: Path, content: bytes) -> EvidenceFile:
@@ -110,18 +97,18 @@ def _read(path: Path, content: bytes) -> EvidenceFile:
         text = decode(content, file)
         document = Document(path, text, read(text, file))
     except SpecError as error:
-        raise SpecError([_not_ours(path, "is no YAML")]) from error
+        raise SpecError([_foreign_file(path, "is no YAML")]) from error
     if "evidence" not in document.node.fields or RECORDS not in document.text:
-        raise SpecError([_not_ours(path, "is no file of `ledger bench`")])
+        raise SpecError([_foreign_file(path, "is no file of `ledger bench`")])
     records = document.records()
     counts = Counter(map(identity, records))
     if doubled := [key for key, count in counts.items() if count > 1]:
-        raise SpecError([_not_ours(path, f"has records twice: {doubled[0]}")])
+        raise SpecError([_foreign_file(path, f"has records twice: {doubled[0]}")])
     return EvidenceFile(path, document.header(), tuple(records))
 
 
 def _check_same_device(file: EvidenceFile, head: Mapping[str, Any]) -> None:
-    """What is added must have been measured on the same device, with the same software."""
+    """Raises SpecError where what is added was measured on another device, or with other software."""
     differences = [*_differences(file.head, head, SAME)]
     differences += _differences(file.head.get("origin", {}), head["origin"], SAME_ORIGIN)
     if differences:
@@ -142,5 +129,5 @@ def _differences(
             yield name, str(was), str(now)
 
 
-def _not_ours(path: Path, what: str) -> Problem:
-    return Problem(Location(str(path)), what, "give another file with --out")
+def _foreign_file(path: Path, reason: str) -> Problem:
+    return Problem(Location(str(path)), reason, "give another file with --out")

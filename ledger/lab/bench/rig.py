@@ -50,19 +50,19 @@ class Rig:
 
     def random_tensor(self, *shape: int, dtype: str = "fp32", grad: bool = False) -> torch.Tensor:
         """Normal random numbers: zeros would draw less power and run faster."""
-        made = torch.randn(*shape, device=self.place, dtype=getattr(torch, DTYPES[dtype]))
-        return made.requires_grad_(grad)
+        tensor = torch.randn(*shape, device=self.place, dtype=getattr(torch, DTYPES[dtype]))
+        return tensor.requires_grad_(grad)
 
     def rotated_buffers(self, make: Callable[[], Any], size: int) -> list[Any]:
         """Sets of buffers of `size` bytes each, so many that no set is still in a cache when its turn comes."""
-        wanted = ceil(PAST_CACHE * self.limits.cache / max(size, 1))
+        past_cache = ceil(PAST_CACHE * self.limits.cache / max(size, 1))
         room = int(SHARE * self.limits.memory / max(size, 1))
-        return [make() for _ in range(max(1, min(wanted, room, MOST_SETS)))]
+        return [make() for _ in range(max(1, min(past_cache, room, MOST_SETS)))]
 
     def time_work(self, work: TimedWork, seconds: float | None = None, fewest: int = 5) -> Timing:
         """Seconds of one operation of the work."""
-        wanted = self.seconds if seconds is None else seconds
-        return time_on_cuda(work, wanted, fewest) if self.cuda else time_on_cpu(work, wanted, self.threads, fewest)
+        budget = self.seconds if seconds is None else seconds
+        return time_on_cuda(work, budget, fewest) if self.cuda else time_on_cpu(work, budget, self.threads, fewest)
 
     def synchronize(self) -> None:
         """Returns when nothing is left to do on the device."""

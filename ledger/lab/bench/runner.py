@@ -161,26 +161,26 @@ def bench(
         file = open_evidence(where(name), file_head(device, now), retry=retry)
         todo = [case for case in cases if identity(case.record) not in file.identities]
         begin(file, len(todo))
-        left = yield from _run_cases(worker, todo, file)
+        remaining = yield from _run_cases(worker, todo, file)
     failures = 0
-    while left:
-        kept = f"{len(todo) - len(left)} of {len(todo)} are kept"
+    while remaining:
+        progress = f"{len(todo) - len(remaining)} of {len(todo)} are kept"
         if failures >= TRIES:
-            raise DeviceError(f"the device fails in every case; {kept}")
+            raise DeviceError(f"the device fails in every case; {progress}")
         with Worker(settings) as worker:
             try:
                 worker.device()
             except DeviceError as error:
-                raise DeviceError(f"{error}; {kept}") from error
-            before = len(left)
-            left = yield from _run_cases(worker, left, file)
-            failures = failures + 1 if len(left) >= before - 1 else 0
+                raise DeviceError(f"{error}; {progress}") from error
+            before = len(remaining)
+            remaining = yield from _run_cases(worker, remaining, file)
+            failures = failures + 1 if len(remaining) >= before - 1 else 0
 
 
 def _run_cases(
     worker: Worker, todo: Sequence[BenchCase], file: EvidenceFile
 ) -> Generator[tuple[BenchCase, BenchResult | None], None, list[BenchCase]]:
-    """What one worker makes of the cases; returns those that are left where it fails.
+    """Runs the cases in one worker, and returns those that are left where it fails.
 
     The case that it failed in is kept with the reason; where it failed between two, none is.
     """
@@ -213,6 +213,6 @@ def _run_cases(
 
 
 def worker_environment(device: str) -> dict[str, str]:
-    """What a worker is started with."""
-    kept = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
-    return {**kept, **(CPU_ENVIRONMENT if device == "cpu" else {})}
+    """The environment of a worker: this process's, without what would change how fast the device is."""
+    inherited = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
+    return {**inherited, **(CPU_ENVIRONMENT if device == "cpu" else {})}

@@ -88,11 +88,11 @@ def step_records_plan(device_type: str, device: str) -> dict[str, Any]:
 
 def plan_cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Models x lengths on a CPU; models x software on a GPU."""
-    for name, changes in (_on_cpu if limits.type == "cpu" else _on_cuda)(limits):
+    for name, changes in (_cpu_steps if limits.type == "cpu" else _cuda_steps)(limits):
         yield BenchCase("step", STEP_NAME, {"id": name, "set": changes})
 
 
-def _on_cpu(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
+def _cpu_steps(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, (width, heads, layers, vocab) in list(CPU_MODELS.items())[: 1 if limits.quick else None]:
         for seq in CPU_LENGTHS:
             sizes = {"model.d_model": width, "model.vocab": vocab, "model.layers.0.repeat": layers}
@@ -101,15 +101,15 @@ def _on_cpu(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}-{seq}", {**sizes, **shape, **NO_DROPOUT, **_batch(TOKENS // seq, seq)}
 
 
-def _on_cuda(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
+def _cuda_steps(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, variant in CUDA_STEPS[: len(CUDA_MODELS) if limits.quick else None]:
         model, batch, seq, layers = CUDA_MODELS[name]
         dropout = NO_DROPOUT if model == "gpt2" else {}
         cut = {"model.layers.0.repeat": layers} if layers else {}
         changes = {**CUDA_VARIANTS[variant], **ALLOCATOR}
         yield f"{name}-{variant}", {"model": model, **changes, **cut, **dropout, **_batch(batch, seq)}
-    for name, asked in () if limits.quick else CUDA_OTHERS.items():
-        yield f"{name}-eager", {**asked, **ALLOCATOR}
+    for name, parts in () if limits.quick else CUDA_OTHERS.items():
+        yield f"{name}-eager", {**parts, **ALLOCATOR}
 
 
 WARM_UP = 3
@@ -143,8 +143,10 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     work = workload(chosen)
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
-    if work.model.image:
-        _first_values(built)
+    if work.model.image:  # built without initial values: what memory held may be no number
+        for module in built.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
     layers = layers_of(built, work.model)
@@ -152,7 +154,7 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     if chosen.stack.compiled:
         for layer in layers:
             layer.compile()
-    batch = tuple(_random_like(given, work.model.vocab) for given in micro_batch(work, place))
+    batch = tuple(_random_like(tensor, work.model.vocab) for tensor in micro_batch(work, place))
 
     def step() -> torch.Tensor:
         loss = training_loss(built, work, batch)
@@ -164,16 +166,9 @@ def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     return step
 
 
-def _first_values(built: torch.nn.Module) -> None:
-    """Those of PyTorch's own modules, for a model that is built without any: what memory held may be no number."""
-    for module in built.modules():
-        if callable(reset := getattr(module, "reset_parameters", None)):
-            reset()
-
-
-def _random_like(given: torch.Tensor, vocab: int) -> torch.Tensor:
+def _random_like(like: torch.Tensor, vocab: int) -> torch.Tensor:
     """Tokens below `vocab`, pixels or sound: zeros would draw less power, and look up one row of an embedding."""
-    return torch.randn_like(given) if given.is_floating_point() else torch.randint_like(given, vocab)
+    return torch.randn_like(like) if like.is_floating_point() else torch.randint_like(like, vocab)
 
 
 def warm_up(step: Callable[[], object], rig: Rig) -> None:
@@ -213,7 +208,7 @@ def measure_step(case: BenchCase, rig: Rig) -> Result:
 
 
 def _run_step(plan: Plan, rig: Rig) -> Result:
-    """The bytes are those over what was there before."""
+    """The record of a step; its bytes are those beyond what was allocated before."""
     before = torch.cuda.memory_allocated() if rig.cuda else 0
     step = training_step(plan, rig.place)
     warm_up(step, rig)

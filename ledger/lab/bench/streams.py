@@ -58,25 +58,25 @@ class StreamKernel:
         return self.buffers(rig, rows, width, dtype)
 
 
-def _with_weight(count: int, rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
+def _inputs_and_weight(count: int, rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
     """So many inputs, and a vector as long as a row."""
     inputs = (rig.random_tensor(rows, width, dtype=dtype) for _ in range(count))
     return (*inputs, rig.random_tensor(width, dtype=dtype))
 
 
-def _saved_by(norm: Callable[..., Any], rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
+def _backward_operands(norm: Callable[..., Any], rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
     """Input, upstream gradient, weight, and the numbers of each row that this forward kernel saves."""
-    x, upstream, weight = _with_weight(2, rig, rows, width, dtype)
+    x, upstream, weight = _inputs_and_weight(2, rig, rows, width, dtype)
     return (x, upstream, weight, *norm(x, weight)[1:])
 
 
-def _labelled(rig: Rig, rows: int, width: int, _: str) -> Buffers:
+def _labelled_logits(rig: Rig, rows: int, width: int, _: str) -> Buffers:
     """Log-probabilities in fp32, labels, and the gradient of the mean."""
     labels = torch.randint(width, (rows,), device=rig.place)
     return rig.random_tensor(rows, width), labels, torch.ones((), device=rig.place)
 
 
-def _looked_up(rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
+def _table_and_rows(rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
     """A table of four times as many rows, and which of them are read."""
     return rig.random_tensor(4 * rows, width, dtype=dtype), torch.randint(4 * rows, (rows,), device=rig.place)
 
@@ -119,9 +119,9 @@ def _norm(
     name: str, forward: Callable[..., Any], backward: Callable[..., object], per_row: int, on: str = ""
 ) -> tuple[StreamKernel, StreamKernel]:
     """Both passes of a norm, with the bytes of fp32 numbers that each row leaves."""
-    given, saved = partial(_with_weight, 1), partial(_saved_by, forward)
+    inputs, saved = partial(_inputs_and_weight, 1), partial(_backward_operands, forward)
     return (
-        StreamKernel("norm.forward", name, given, forward, lambda r, w, size: 2 * r * w * size + per_row * r, on=on),
+        StreamKernel("norm.forward", name, inputs, forward, lambda r, w, size: 2 * r * w * size + per_row * r, on=on),
         StreamKernel("norm.backward", name, saved, backward, lambda r, w, size: 3 * r * w * size + per_row * r, on=on),
     )
 
@@ -143,11 +143,11 @@ STREAMS = (
     in_fp32("softmax", "softmax.gradient", 2, _softmax_gradient, 3),
     of_logits("cross_entropy", "log_softmax", 1, lambda x: x.log_softmax(-1), 2),
     of_logits("cross_entropy", "log_softmax.gradient", 2, _log_softmax_gradient, 3),
-    of_logits("loss", "nll", _labelled, _nll, 3),
+    of_logits("loss", "nll", _labelled_logits, _nll, 3),
     in_fp32("cast", "fp32_to_bf16", 1, lambda x: x.to(torch.bfloat16), lambda r, w, _: r * w * 6),
-    in_fp32("embedding", "lookup", _looked_up, lambda table, rows: table[rows], 2),
+    in_fp32("embedding", "lookup", _table_and_rows, lambda table, rows: table[rows], 2),
     # it waits to know how many different rows there are (pytorch/pytorch issue 82886)
-    in_fp32("embedding", "lookup.gradient", _looked_up, _lookup_gradient, 5, waits=True),
+    in_fp32("embedding", "lookup.gradient", _table_and_rows, _lookup_gradient, 5, waits=True),
     StreamKernel(
         "dropout", "dropout", 1, lambda x: ATEN.native_dropout(x, 0.1, True), lambda r, w, s: r * w * (2 * s + 1)
     ),

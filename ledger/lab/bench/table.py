@@ -31,9 +31,9 @@ def suite(limits: DeviceLimits, only: Sequence[str] = ()) -> tuple[BenchCase, ..
 
     What a first look has comes first, of every kind, so that a run which is cut short has something of everything.
     """
-    found = _cases(limits, only)
+    cases = _cases(limits, only)
     early = frozenset(identity(case.record) for case in _cases(replace(limits, quick=True), only))
-    return tuple(sorted(found, key=lambda case: identity(case.record) not in early))
+    return tuple(sorted(cases, key=lambda case: identity(case.record) not in early))
 
 
 def _cases(limits: DeviceLimits, only: Sequence[str]) -> list[BenchCase]:
@@ -41,6 +41,6 @@ def _cases(limits: DeviceLimits, only: Sequence[str]) -> list[BenchCase]:
 
 
 def by_kind(cases: Sequence[BenchCase]) -> Iterator[tuple[BenchKind, list[BenchCase]]]:
-    """The same by kind."""
-    for name, some in groupby(cases, key=lambda case: case.kind):
-        yield BY_NAME[name], list(some)
+    """Each kind with its cases, in the order of the cases."""
+    for name, cases_of_kind in groupby(cases, key=lambda case: case.kind):
+        yield BY_NAME[name], list(cases_of_kind)

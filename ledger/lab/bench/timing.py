@@ -23,7 +23,7 @@ QUEUED = 5  # samples the host may be ahead of the device
 
 @dataclass(frozen=True)
 class TimedWork:
-    """What is repeated: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
+    """Repeated work: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
 
     run: Callable[[int], object]
     sets: int = 1
@@ -102,7 +102,7 @@ def time_on_cuda(work: TimedWork, seconds: float, fewest: int = FEWEST) -> Timin
     estimate = _event_seconds([plain])[0] / max(WARM, 2 * work.sets)
     inner = max(1, ceil(CUDA_SAMPLE / max(estimate, 1e-7)))
     short = work.capturable and estimate < SHORT * work.operations
-    piece, timer = (_as_graph(work, inner), GRAPH) if short else (partial(_run_repeatedly, work, inner), EVENTS)
+    piece, timer = (_record_graph(work, inner), GRAPH) if short else (partial(_run_repeatedly, work, inner), EVENTS)
     samples: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while len(samples) < fewest or (time.perf_counter() < until and len(samples) < MOST):
@@ -119,8 +119,8 @@ def _run_repeatedly(work: TimedWork, times: int) -> None:
         work.run(index % work.sets)
 
 
-def _as_graph(work: TimedWork, times: int) -> Callable[[], object]:
-    """The same as a CUDA graph, where launching the pieces one by one would be what is measured.
+def _record_graph(work: TimedWork, times: int) -> Callable[[], object]:
+    """The pieces recorded as a CUDA graph, where launching them one by one would be what is measured.
 
     Raises DeviceLostError where something in it cannot be recorded: PyTorch then keeps the stream and the pool of the
     recording (torch.cuda.graph leaves its block before it restores them), so nothing else is right in this process.
@@ -149,7 +149,7 @@ def _event_seconds(pieces: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def error_line(error: BaseException) -> str:
-    """What went wrong in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
+    """The error in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
     first, *more = str(error).strip().splitlines() or [""]
     text = f"{first} {more[0].strip()}" if first.endswith(":") and more else first
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -32,19 +32,19 @@ def main() -> None:
     def answer(**fields: Any) -> None:
         answers.write(json.dumps(fields) + "\n")
 
-    asked = json.loads(sys.stdin.readline())
+    settings = json.loads(sys.stdin.readline())
     try:
-        device = find_device(asked["device"], asked["threads"], quick=asked["quick"])
+        device = find_device(settings["device"], settings["threads"], quick=settings["quick"])
     except NoDeviceError as error:
         answer(no_device=str(error))
         return
-    answer(device=asdict(device), cases=[asdict(case) for case in suite(device.limits, asked["only"])])
+    answer(device=asdict(device), cases=[asdict(case) for case in suite(device.limits, settings["only"])])
     line = sys.stdin.readline()
     if not line:
         return
     end_with_input()
     cases = [BenchCase(**case) for case in json.loads(line)]
-    rig = Rig(device.place, device.limits, asked["seconds"], asked["hold"], torch.get_num_threads(), device.uuid)
+    rig = Rig(device.place, device.limits, settings["seconds"], settings["hold"], torch.get_num_threads(), device.uuid)
     try:
         for index, result in measure_cases(cases, rig, device):
             if result is None:
@@ -66,10 +66,10 @@ def measure_cases(
     Raises DeviceLostError, after the error of the case in which the device was lost.
     """
     index = 0
-    for kind, some in by_kind(cases):
+    for kind, cases_of_kind in by_kind(cases):
         reason = busy_reason(device)
         if reason:
-            for _ in some:
+            for _ in cases_of_kind:
                 yield index, {"error": reason}
                 index += 1
             continue
@@ -77,7 +77,7 @@ def measure_cases(
         gc.collect()
         gc.freeze()  # libraries stay; the garbage of each case is looked for without them
         try:
-            for measured in kind.measure(some, rig):
+            for measured in kind.measure(cases_of_kind, rig):
                 yield index, measured.result
                 index += 1
                 if index < len(cases):

@@ -1,4 +1,4 @@
-"""Files of evidence -> what their measurements say of each device's prices."""
+"""The devices that files of evidence measured, each with the fits of its measurements."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class FittedDevice:
         """The price list with fitted prices in place of its own; classes that nobody measured here keep theirs."""
         fitted = curves(choose(self.sets))
         keys = set(map(price_key, fitted))
-        kept = (curve for curve in self.device.accelerator.calibration if price_key(curve) not in keys)
-        return replace(self.device.accelerator, calibration=(*fitted, *kept))
+        unmeasured = (curve for curve in self.device.accelerator.calibration if price_key(curve) not in keys)
+        return replace(self.device.accelerator, calibration=(*fitted, *unmeasured))
 
     @property
     def spec(self) -> str:
@@ -61,9 +61,9 @@ def _shared_measurements(files: Sequence[Evidence]) -> Iterator[Problem]:
     seen: dict[tuple[str, str, object, object], Path] = {}
     for evidence in files:
         records = evidence.microbenchmarks
-        keys = {(evidence.device, identity(one), one.get("regime"), one.get("value")) for one in records}
-        for other, count in Counter(seen[key] for key in keys if key in seen).items():
-            message = f"{count} of its {len(records)} measurements are those of {other}"
+        keys = {(evidence.device, identity(record), record.get("regime"), record.get("value")) for record in records}
+        for earlier, count in Counter(seen[key] for key in keys if key in seen).items():
+            message = f"{count} of its {len(records)} measurements are those of {earlier}"
             yield Problem(Location(str(evidence.path)), message, "give each measurement once")
         seen.update(dict.fromkeys(keys, evidence.path))
 
@@ -72,7 +72,7 @@ def library_evidence() -> tuple[Evidence, ...]:
     """The evidence of the library's accelerators; a file of one's own device that lies beside it is left out."""
     library = default_library()
     files = read_all(library.files("evidence"))
-    return tuple(one for one in files if library.spelt("accelerator", one.device))
+    return tuple(evidence for evidence in files if library.spelt("accelerator", evidence.device))
 
 
 def fit_all(
@@ -93,16 +93,16 @@ def fit_all(
         devices.setdefault(name, find_device(evidence, named))
         accelerator = devices[name].accelerator
         sets.setdefault(name, []).extend(
-            fit_set(_placed(one, accelerator), accelerator)
-            for one in measured
-            if not one.kind.number_format or one.kind.number_format in accelerator.peak
+            fit_set(_class_by_domain(measurements, accelerator), accelerator)
+            for measurements in measured
+            if not measurements.kind.number_format or measurements.kind.number_format in accelerator.peak
         )
     return tuple(FittedDevice(devices[name], tuple(sets[name])) for name in sets)
 
 
-def _placed(measured: MeasurementSet, accelerator: Accelerator) -> MeasurementSet:
+def _class_by_domain(measured: MeasurementSet, accelerator: Accelerator) -> MeasurementSet:
     """The set under the class of transfers between domains, where its ranks are more than one domain joins."""
-    what, joined = measured.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
-    if what.family not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
+    kernel_class, joined = measured.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
+    if kernel_class.family not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
         return measured
-    return replace(measured, kind=replace(measured.kind, what=replace(what, variant=SCALEOUT)))
+    return replace(measured, kind=replace(measured.kind, what=replace(kernel_class, variant=SCALEOUT)))

@@ -1,4 +1,4 @@
-"""Sets of measurements -> curves of a price list."""
+"""Sets of measurements fitted to curves of a price list."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def fit(
     groups = sorted({sample.group for sample in samples})
     if len(groups) < 2:
         raise ValueError(f"a fit of {name} needs samples of two groups at least, to hold one out; got {len(groups)}")
-    form, kept = PRICE_FORMS[name], dict(fixed or {})
+    form, fixed_parameters = PRICE_FORMS[name], dict(fixed or {})
     folds = min(FOLDS, len(groups))
     fold = {group: index % folds for index, group in enumerate(groups)}
     errors: list[Array] = []
     for index in range(folds):
         seen = [sample for sample in samples if fold[sample.group] != index]
         unseen = [sample for sample in samples if fold[sample.group] == index]
-        errors.append(relative_errors(name, _solve(form, seen, sheet, kept), unseen, sheet))
+        errors.append(relative_errors(name, _solve(form, seen, sheet, fixed_parameters), unseen, sheet))
     held_out = np.concatenate(errors)
     method = f"{folds} folds over {len(groups)} groups"
-    parameters = _solve(form, samples, sheet, kept)
+    parameters = _solve(form, samples, sheet, fixed_parameters)
     in_sample = float(np.abs(relative_errors(name, parameters, samples, sheet)).mean())
     return FormFit(parameters, float(np.abs(held_out).mean()), float(held_out.mean()), len(samples), method, in_sample)
 
@@ -90,7 +90,7 @@ def _solve(form: PriceForm, samples: Sequence[TimedSample], sheet: DataSheet, fi
     pull = np.array([1 / parameter.strays if parameter.strays else 0.0 for parameter in free])
 
     def named(logs: Array) -> dict[str, float]:
-        return {**fixed, **dict(zip((one.name for one in free), np.exp(logs).tolist(), strict=True))}
+        return {**fixed, **dict(zip((parameter.name for parameter in free), np.exp(logs).tolist(), strict=True))}
 
     def errors(logs: Array) -> Array:
         relative: Array = form.seconds(named(logs), sizes, sheet) / measured - 1
@@ -108,7 +108,7 @@ def _descend(residuals: Callable[[Array], Array], logs: Array, limits: Array) ->
     """Damped Gauss-Newton on the logarithms of the parameters, which keeps them positive."""
     damping, best = 1e-2, residuals(logs)
     for _ in range(STEPS):
-        step = _step(residuals, logs, best, damping, limits)
+        step = _damped_step(residuals, logs, best, damping, limits)
         trial = residuals(logs + step)
         gain = _loss(best, limits) - _loss(trial, limits)
         if gain > 0:
@@ -120,7 +120,7 @@ def _descend(residuals: Callable[[Array], Array], logs: Array, limits: Array) ->
     return logs
 
 
-def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float, limits: Array) -> Array:
+def _damped_step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float, limits: Array) -> Array:
     """One damped step, limited to a factor e per parameter; errors beyond their limits weigh less."""
     width = 1e-6
     slopes = np.stack([(residuals(logs + width * unit) - now) / width for unit in np.eye(len(logs))], axis=1)
@@ -195,8 +195,8 @@ class SetFit:
         It is where it errs no more on these samples than a fit on them errs on samples it has not seen.
         """
         published = self.measured.published
-        known = published is not None and bool(published.parameters)
-        return known and self.fit is not None and self.published_error <= self.fit.error
+        is_published = published is not None and bool(published.parameters)
+        return is_published and self.fit is not None and self.published_error <= self.fit.error
 
 
 def fit_set(measured: MeasurementSet, accelerator: Accelerator) -> SetFit:
@@ -204,13 +204,13 @@ def fit_set(measured: MeasurementSet, accelerator: Accelerator) -> SetFit:
     kind, timed = measured.kind, samples(measured.records)
     sheet = kind.data_sheet(accelerator)
     if len({sample.group for sample in timed}) > 1:
-        return SetFit(measured, sheet, timed, fit(kind.form, timed, sheet, _fixed(kind, timed)))
-    own = [curve.parameters for curve in accelerator.calibration if curve.what == kind.what]
-    errors = [relative_errors(form_of(kind.what), parameters, timed, sheet) for parameters in own[:1]]
+        return SetFit(measured, sheet, timed, fit(kind.form, timed, sheet, _fixed_parameters(kind, timed)))
+    listed = [curve.parameters for curve in accelerator.calibration if curve.what == kind.what]
+    errors = [relative_errors(form_of(kind.what), parameters, timed, sheet) for parameters in listed[:1]]
     return SetFit(measured, sheet, timed, None, float(np.mean(errors)) if errors else None)
 
 
-def _fixed(kind: MeasurementKind, timed: Sequence[TimedSample]) -> dict[str, float]:
+def _fixed_parameters(kind: MeasurementKind, timed: Sequence[TimedSample]) -> dict[str, float]:
     """At a constant number of tokens t0 and s0 of attention act alike, so one of them is fixed."""
     if kind.form != "attention":
         return {}
@@ -224,72 +224,73 @@ def choose(sets: Iterable[SetFit]) -> tuple[SetFit, ...]:
     A class whose measurements scatter too far has no price.
     """
     best: dict[tuple[KernelClass, str, int, int], SetFit] = {}
-    for one in sets:
-        key = one.kind.price
-        if one.is_usable and (key not in best or _rank(one) > _rank(best[key])):
-            best[key] = one
+    for set_fit in sets:
+        key = set_fit.kind.price
+        if set_fit.is_usable and (key not in best or _rank(set_fit) > _rank(best[key])):
+            best[key] = set_fit
     return tuple(best.values())
 
 
-def _rank(one: SetFit) -> tuple[bool, bool, bool, int]:
-    kind = one.kind
-    return not kind.with_others, kind.kernel in ("", "fused"), kind.causal, len(one.samples)
+def _rank(set_fit: SetFit) -> tuple[bool, bool, bool, int]:
+    kind = set_fit.kind
+    return not kind.with_others, kind.kernel in ("", "fused"), kind.causal, len(set_fit.samples)
 
 
 def price_key(curve: Curve) -> tuple[KernelClass, str, int, int]:
-    """What tells a price from the others of a list: class, regime, ranks, head size."""
+    """The class, regime, ranks and head size, which tell a price from the others of a list."""
     return curve.what, curve.regime, curve.ranks, curve.head_dim
 
 
 def curves(chosen: Iterable[SetFit]) -> tuple[Curve, ...]:
     """The prices of chosen sets, one of a kind, each from a kernel timed alone where there is one."""
     prices: dict[tuple[KernelClass, str, int, int], Curve] = {}
-    for one in sorted(chosen, key=lambda one: one.kind.with_others):
-        for curve in _passes(_curve(one)):
+    for set_fit in sorted(chosen, key=lambda set_fit: set_fit.kind.with_others):
+        for curve in _curves_of_passes(_curve(set_fit)):
             prices.setdefault(price_key(curve), curve)
     return tuple(prices.values())
 
 
-def _passes(curve: Curve) -> Iterator[Curve]:
+def _curves_of_passes(curve: Curve) -> Iterator[Curve]:
     """The price of each pass; passes of attention that were timed together have their common rate."""
     passes = passes_of(curve.what)
     region = f"{curve.region}; forward and backward were timed together, so both have their common rate"
-    yield from ((replace(curve, what=one, region=region) for one in passes) if len(passes) > 1 else (curve,))
+    yield from ((replace(curve, what=kernel, region=region) for kernel in passes) if len(passes) > 1 else (curve,))
 
 
-def _curve(one: SetFit) -> Curve:
+def _curve(set_fit: SetFit) -> Curve:
     """The price by the fit on these samples, or by one over the whole publication where that is better."""
-    if one.fit is None:
-        raise ValueError(f"{one.kind.what} has no fit")
-    kind, published = one.kind, one.measured.published
+    if set_fit.fit is None:
+        raise ValueError(f"{set_fit.kind.what} has no fit")
+    kind, published = set_fit.kind, set_fit.measured.published
     form = form_of(kind.what)
-    parameters = PRICE_FORMS[form].within(one.fit.parameters)  # what was timed beside a kernel is no part of its price
+    # what was timed beside a kernel is no part of its price
+    parameters = PRICE_FORMS[form].within(set_fit.fit.parameters)
     curve = Curve(
         what=kind.what,
         form=form,
         parameters={name: rounded(value) for name, value in parameters.items()},
-        error=round(one.fit.error, DIGITS),
+        error=round(set_fit.fit.error, DIGITS),
         regime=kind.regime,
-        source=one.measured.citation,
-        bias=round(one.fit.bias, DIGITS),
-        held_out=f"{one.fit.held_out}, {one.fit.samples} measurements",
-        region=_region(one),
+        source=set_fit.measured.citation,
+        bias=round(set_fit.fit.bias, DIGITS),
+        held_out=f"{set_fit.fit.held_out}, {set_fit.fit.samples} measurements",
+        region=_region(set_fit),
         ranks=kind.ranks,
         head_dim=kind.head_dim,
     )
-    return _by_published(curve, published, one) if one.prefers_published and published else curve
+    return _published_curve(curve, published, set_fit) if set_fit.prefers_published and published else curve
 
 
-def _by_published(curve: Curve, published: PublishedFit, one: SetFit) -> Curve:
+def _published_curve(curve: Curve, published: PublishedFit, set_fit: SetFit) -> Curve:
     """The price by a fit over the whole publication, with its own error."""
-    here = one.published_error
+    here = set_fit.published_error
     return replace(
         curve,
         parameters=PRICE_FORMS[curve.form].within(published.parameters),
         error=round(max(published.error, here), DIGITS),
-        source=f"{one.measured.source}: a fit over {published.points} measurements, of which {len(one.samples)} are"
-        f" carried, {here:.1%} on these ({one.measured.file})",
-        bias=round(float(one.errors(published.parameters).mean()), DIGITS),
+        source=f"{set_fit.measured.source}: a fit over {published.points} measurements, of which "
+        f"{len(set_fit.samples)} are carried, {here:.1%} on these ({set_fit.measured.file})",
+        bias=round(float(set_fit.errors(published.parameters).mean()), DIGITS),
         held_out=published.held_out,
     )
 
@@ -299,15 +300,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _region(one: SetFit) -> str:
+def _region(set_fit: SetFit) -> str:
     """The sizes that were measured."""
-    records, parts = one.measured.records, []
+    records, parts = set_fit.measured.records, []
     for name in EXTENTS:
         sizes = [value for record in records if isinstance(value := record.get(name), int | float)]
         if sizes:
             parts.append(f"{name} {min(sizes):,.0f} to {max(sizes):,.0f}")
-    if not one.kind.causal:
+    if not set_fit.kind.causal:
         parts.append("no mask")
-    if one.kind.with_others:
+    if set_fit.kind.with_others:
         parts.append("kernels beside it taken out at the rate that fits")
     return ", ".join(parts)

@@ -35,20 +35,20 @@ class CalibratedDevice:
 def find_device(evidence: Evidence, named: str = "") -> CalibratedDevice:
     """The device of a file, or the named one of the library; raises SpecError where nothing is known of it."""
     name = named or evidence.device
-    known = default_library().names("accelerator")
-    if name in known:
+    names = default_library().names("accelerator")
+    if name in names:
         accelerator = load_accelerator(name)
         if (evidence.hardware.get("kind") == CPU) != (accelerator.kind == CPU) and evidence.hardware:
-            raise SpecError([_other_sort(evidence, accelerator)])
+            raise SpecError([_wrong_kind(evidence, accelerator)])
         named_so = {"base": name, "accelerator": quoted(f"{accelerator.title}, calibrated"), "aliases": f"[{name}]"}
         return CalibratedDevice(accelerator, spec_head(named_so.items()))
     if named or evidence.hardware.get("kind") != CPU:
-        raise SpecError([_unknown(evidence, name, known)])
+        raise SpecError([_unknown_device(evidence, name, names)])
     return device_without_sheet(evidence)
 
 
-def _other_sort(evidence: Evidence, accelerator: Accelerator) -> Problem:
-    """That what was measured is no such device."""
+def _wrong_kind(evidence: Evidence, accelerator: Accelerator) -> Problem:
+    """The problem that a CPU was measured and the named device is a GPU, or the reverse."""
     where = evidence.node.fields["hardware"].where
     names = {True: "a CPU", False: "a GPU"}
     was, asked = evidence.hardware.get("kind") == CPU, accelerator.kind == CPU
@@ -56,11 +56,11 @@ def _other_sort(evidence: Evidence, accelerator: Accelerator) -> Problem:
     return Problem(where, message, f"leave --accelerator out: the device is `{evidence.device}`")
 
 
-def _unknown(evidence: Evidence, name: str, known: tuple[str, ...]) -> Problem:
-    """That nothing says what the device's data sheet is."""
+def _unknown_device(evidence: Evidence, name: str, names: tuple[str, ...]) -> Problem:
+    """The problem that no data sheet of the device is known."""
     place = evidence.node.fields.get("device", evidence.node).where
     where = Location("--accelerator") if name != evidence.device else place
-    near = nearest(name, known)
+    near = nearest(name, names)
     return Problem(where, f"no accelerator `{name}` is known, so there is no peak to hold it against", near)
 
 
@@ -87,7 +87,9 @@ def _data_sheet(evidence: Evidence, rates: Mapping[str, float], best: float) -> 
     """The data sheet as it is written, each value with what it is."""
     hardware, name = evidence.hardware, evidence.path.name
     memory = f"{{value: {hardware['memory']}, source: {quoted('the operating system')}}}"
-    moved = _sourced(write(best, "B/s"), f"measured: the fastest kernel that moves bytes, of {name}, caches included")
+    moved = _value_with_source(
+        write(best, "B/s"), f"measured: the fastest kernel that moves bytes, of {name}, caches included"
+    )
     top = max(rates.values())
     yield "accelerator", quoted(evidence.title.partition(", measured")[0])
     yield "aliases", f"[{evidence.device}]"  # by which reports find its measurements
@@ -95,7 +97,7 @@ def _data_sheet(evidence: Evidence, rates: Mapping[str, float], best: float) -> 
     yield "source", quoted(f"{evidence.source}; peaks and bandwidth are the best that was measured, no data sheet")
     written = ", ".join(f"{dtype}: {write(rate, 'FLOP/s')}" for dtype, rate in rates.items())
     yield "peak", f"{{source: {quoted(f'measured: the fastest matmul of {name}')}, {written}}}"
-    yield "vector", _sourced(write(top, "FLOP/s"), "assumed: as the fastest matmul")
+    yield "vector", _value_with_source(write(top, "FLOP/s"), "assumed: as the fastest matmul")
     yield "bandwidth", moved
     yield "memory", f"{{driver: {memory}, labelled: {memory}}}"
     yield "l2", str(hardware["cache"])
@@ -104,15 +106,15 @@ def _data_sheet(evidence: Evidence, rates: Mapping[str, float], best: float) -> 
     yield "host_link", moved
 
 
-def _sourced(value: str, source: str) -> str:
+def _value_with_source(value: str, source: str) -> str:
     return f"{{value: {value}, source: {quoted(source)}}}"
 
 
 def peaks(records: tuple[Record, ...]) -> dict[str, float]:
     """The fastest matmul of each number format, in FLOP/s."""
     rates: dict[str, float] = {}
-    for what, sample in _samples_of(records, "matmul"):
-        dtype = number_format(what, "")
+    for kernel_class, sample in _samples_of(records, "matmul"):
+        dtype = number_format(kernel_class, "")
         rates[dtype] = max(rates.get(dtype, 0.0), _round_up(sample.sizes["flops"] / sample.seconds))
     return rates
 
@@ -135,22 +137,22 @@ def _round_up(rate: float) -> float:
     return -(-rate // step) * step
 
 
-# --- Fitted prices as the text of an accelerator spec ---
+# --- the text of a calibrated spec ---
 
 
 def spec_head(parts: Iterable[tuple[str, str]]) -> str:
-    """How the spec of an accelerator begins, each part as it is written."""
+    """The first lines of an accelerator's spec, each part as it is written."""
     return "\n".join(["spec: ledger/1", *(f"{key}: {value}" for key, value in parts), ""])
 
 
 def spec_text(head: str, curves: Iterable[Curve]) -> str:
-    """The spec that begins so, with its prices."""
+    """The spec of an accelerator: its head, then its prices."""
     return head + "\n".join(["calibration:", *(line for curve in curves for line in _price_lines(curve)), ""])
 
 
 def _price_lines(curve: Curve) -> Iterator[str]:
-    """What is stated of a price, a line each."""
-    units = {one.name: one.unit for one in PRICE_FORMS[curve.form].parameters}
+    """The lines of a price in a spec, one for each thing that it states."""
+    units = {parameter.name: parameter.unit for parameter in PRICE_FORMS[curve.form].parameters}
     parameters = ", ".join(f"{name}: {written(curve.parameters[name], unit)}" for name, unit in units.items())
     stated = {
         "what": curve.what,

@@ -30,18 +30,18 @@ class Coalesced:
 
 
 @contextmanager
-def _one_by_one(*_: Any, **__: Any) -> Iterator[Coalesced]:
+def _uncoalesced(*_: Any, **__: Any) -> Iterator[Coalesced]:
     yield Coalesced()
 
 
-def _all_alike(results: list[Any], mine: Any, *_: Any, **__: Any) -> None:
+def _answer_for_all(results: list[Any], answer: Any, *_: Any, **__: Any) -> None:
     """Every rank says what this one says."""
-    results[:] = [mine] * len(results)
+    results[:] = [answer] * len(results)
 
 
-ANSWERS = {
-    "_coalescing_manager": _one_by_one,  # the operators that it calls have no kernel for fake tensors
-    "all_gather_object": _all_alike,
+ANSWERS: dict[str, Any] = {
+    "_coalescing_manager": _uncoalesced,  # the operators that it calls have no kernel for fake tensors
+    "all_gather_object": _answer_for_all,
     "broadcast_object_list": lambda *_, **__: None,
 }
 
@@ -49,15 +49,12 @@ ANSWERS = {
 @contextmanager
 def fake_group(size: int, place: int) -> Iterator[None]:
     """Within, this process is rank `place` of `size`; the others are alike, and what they send is not looked at."""
-    with ExitStack() as patched:
-        for name, answer in ANSWERS.items():
-            for module in (distributed, distributed.distributed_c10d):
-                patched.enter_context(mock.patch.object(module, name, answer))
+    with mock.patch.multiple(distributed, **ANSWERS), mock.patch.multiple(distributed.distributed_c10d, **ANSWERS):
         distributed.init_process_group("fake", store=FakeStore(), rank=place, world_size=size)
         yield
 
 
-# --- Values of fake tensors, where a framework reads them. Imports torch at its top ---
+# --- values of fake tensors, where a framework reads them ---
 
 WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  # has no public name
 DEVICE = torch.ops.prim.device.default
@@ -77,9 +74,9 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is ITEM:
-            known = getattr(args[0], "constant", None)  # what torch.tensor was given
-            if known is not None:
-                return known.item()
+            constant = getattr(args[0], "constant", None)  # what torch.tensor was given
+            if constant is not None:
+                return constant.item()
             dtype = args[0].dtype
             return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
         if func is DEVICE and isinstance(args[0], FakeTensor):  # more than half of what modes are asked
@@ -91,7 +88,7 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
         return func(*args, **(kwargs or {}))
 
 
-# --- Modules that are imported and that no step on fake tensors runs ---
+# --- modules that are imported and that no step runs ---
 
 TRITON = (
     *("triton", "triton.language", "triton.language.core", "triton.language.standard", "triton._internal"),
@@ -118,12 +115,12 @@ class Unlaunched(ModuleType):
         return TRITON_NAMES.get(name) or Unlaunched(f"{self.__name__}.{name}")
 
     def __call__(self, *_: Any, **__: Any) -> None:
-        """What configures a kernel says nothing."""
+        """A call that configures a kernel does nothing."""
 
 
-def _decorator(*given: Any, **_: Any) -> Any:
+def _decorator(*args: Any, **_: Any) -> Any:
     """A kernel, with options or without."""
-    return UnlaunchedKernel() if given and callable(given[0]) else lambda _: UnlaunchedKernel()
+    return UnlaunchedKernel() if args and callable(args[0]) else lambda _: UnlaunchedKernel()
 
 
 TRITON_NAMES: dict[str, Callable[..., Any]] = {
@@ -142,20 +139,9 @@ def install(names: Iterable[str]) -> None:
         sys.modules[name] = module
 
 
-# --- Meshes of ranks among fake tensors ---
+# --- meshes of ranks among fake tensors ---
 
 READING = ("__init__", "__getitem__", "_concatenate", "_flatten", "_unflatten", "get_local_rank")
-
-
-def _outside(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same outside every mode that sees operators."""
-
-    @wraps(method)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with _disable_current_modes():
-            return method(*args, **kwargs)
-
-    return run
 
 
 @contextmanager
@@ -165,6 +151,17 @@ def real_meshes() -> Iterator[None]:
         for name in READING:
             method = DeviceMesh.__dict__[name]
             static = isinstance(method, staticmethod)
-            outside = staticmethod(_outside(method.__func__)) if static else _outside(method)
+            outside = staticmethod(_run_outside_modes(method.__func__)) if static else _run_outside_modes(method)
             patched.enter_context(mock.patch.object(DeviceMesh, name, outside))
         yield
+
+
+def _run_outside_modes(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method`, run outside every mode that sees operators."""
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return method(*args, **kwargs)
+
+    return run

@@ -23,7 +23,7 @@ from ledger.lab.reference.cuda_guard import install_cuda_guard
 
 @dataclass(frozen=True)
 class ImaginaryDevice:
-    """What a GPU says of itself, of which there are `count` in a node; memory in bytes."""
+    """A GPU of `count` in a node, as it reports itself; memory in bytes."""
 
     name: str = "NVIDIA H100 80GB HBM3"
     capability: tuple[int, int] = (9, 0)
@@ -45,28 +45,19 @@ class ImaginaryDevice:
         )
 
 
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
 class ImaginaryEvent:
-    """An event of a stream on which all work is done at once."""
+    """An event of a stream on which all work is done at once: nothing is waited for, and work takes no time."""
+
+    record = wait = synchronize = _answer(None)
+    query = _answer(True)
+    elapsed_time = _answer(0.0)
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
-
-    def record(self, *_: Any) -> None:
-        """Nothing is waited for."""
-
-    def wait(self, *_: Any) -> None:
-        """Nothing is waited for."""
-
-    def synchronize(self) -> None:
-        """Nothing is waited for."""
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        """Work takes no time."""
-        return 0.0
 
 
 class ImaginaryStream(ImaginaryEvent):
@@ -75,12 +66,7 @@ class ImaginaryStream(ImaginaryEvent):
     device = torch.device("cuda", 0)
     cuda_stream = 0
     stream_id = 0
-
-    def wait_stream(self, _: Any) -> None:
-        """Nothing is waited for."""
-
-    def wait_event(self, _: Any) -> None:
-        """Nothing is waited for."""
+    wait_stream = wait_event = _answer(None)
 
     def record_event(self, *_: Any) -> ImaginaryEvent:
         """An event that has happened."""
@@ -91,10 +77,6 @@ class ImaginaryStream(ImaginaryEvent):
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-def _answer(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
 
 
 TENSOR_KINDS = {
@@ -147,21 +129,11 @@ class TensorKind(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is cls.dtype
 
-    def __call__(cls, given: Any = ()) -> torch.Tensor:
+    def __call__(cls, values: Any = ()) -> torch.Tensor:
         """A tensor of so many elements, or of given values."""
-        sized = isinstance(given, int)
-        made = torch.empty(given, device="cuda") if sized else torch.tensor(given, device="cuda")
-        return made.to(cls.dtype)
-
-
-def _unpinned(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The same without pinned memory, which a CPU build cannot have."""
-
-    @wraps(function)
-    def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return function(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
-
-    return construct
+        sized = isinstance(values, int)
+        tensor = torch.empty(values, device="cuda") if sized else torch.tensor(values, device="cuda")
+        return tensor.to(cls.dtype)
 
 
 @contextmanager
@@ -169,13 +141,12 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
     """Within, this process takes itself for one with GPUs like `device`; backward passes run in its one thread."""
     install_cuda_guard()
     with ExitStack() as patched:
-        for name, answer in answers(device).items():
-            patched.enter_context(mock.patch.object(torch.cuda, name, answer, create=True))
+        patched.enter_context(mock.patch.multiple(torch.cuda, create=True, **answers(device)))
         for name in ("range_push", "range_pop", "mark"):
             patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _answer(None)))
         for owner, name, answer in (
             (torch.Tensor, "record_stream", _answer(None)),
-            (torch.Tensor, "pin_memory", lambda tensor, *_: tensor),  # as in `_unpinned`
+            (torch.Tensor, "pin_memory", lambda tensor, *_: tensor),  # as in `_without_pinning`
             (torch._C, "_cuda_getDevice", _answer(0)),  # noqa: SLF001  # what autograd asks
             (torch.version, "cuda", "12.9"),
             (FakeTensorMode, "avoid_device_init", property(_answer(True))),  # else it asks for the first GPU
@@ -183,6 +154,16 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             patched.enter_context(mock.patch.object(owner, name, answer, create=True))
         _device_constructors()  # a list that torch makes once, of functions that are its own
         for name in ("tensor", "empty", "zeros"):
-            patched.enter_context(mock.patch.object(torch, name, _unpinned(getattr(torch, name))))
+            patched.enter_context(mock.patch.object(torch, name, _without_pinning(getattr(torch, name))))
         patched.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield
+
+
+def _without_pinning(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function` without pinned memory, which a CPU build cannot have."""
+
+    @wraps(function)
+    def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return function(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+
+    return construct

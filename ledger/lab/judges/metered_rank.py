@@ -77,27 +77,23 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
-        kept: list[torch.Tensor] = []
+        saved: list[torch.Tensor] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor.detach()  # a node that holds its own result would never be freed
+
         with ExitStack() as paused:
             if not torch._C._autograd._top_saved_tensors_default_hooks(False):  # noqa: SLF001  # others' hooks
-                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(partial(_kept, kept), _as_it_is))
+                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
             for meter in meters:
                 paused.enter_context(meter.paused())
             result = function(*args, **kwargs)
         for meter in meters:
-            meter.watch(leaf for leaf in (*tree_leaves(result), *kept) if isinstance(leaf, torch.Tensor))
+            meter.watch(leaf for leaf in (*tree_leaves(result), *saved) if isinstance(leaf, torch.Tensor))
         return result
 
     return run
-
-
-def _kept(kept: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
-    kept.append(tensor)
-    return tensor.detach()  # a node that holds its own result would never be freed
-
-
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 class JudgedRank(Protocol):
@@ -142,7 +138,7 @@ class MeteredRank(ABC, Generic[Rank]):
         """Every micro-batch forward and backward, then the update; `moments` are told which of them runs."""
 
     def clear(self) -> None:
-        """What is let go of before a step: nothing."""
+        """Lets go of tensors before a step; by default of none."""
 
     def calls(self, log: RankCollectives) -> Iterable[CollectiveCalls]:
         """The collectives of a step."""
@@ -152,8 +148,8 @@ class MeteredRank(ABC, Generic[Rank]):
     def metered(self, *beneath: AbstractContextManager[Any]) -> Iterator[None]:
         """Within, tensors are fake and what they take is counted; `beneath` see operators before the meter does."""
         with ExitStack() as entered:
-            for each in (self.fake, self.meter.resizes_seen(), self.meter, *beneath, FakeValues()):
-                entered.enter_context(each)
+            for context in (self.fake, self.meter.resizes_seen(), self.meter, *beneath, FakeValues()):
+                entered.enter_context(context)
             yield
 
     def step(self, micro_batches: int) -> tuple[DeviceStep, int]:
@@ -167,8 +163,8 @@ class MeteredRank(ABC, Generic[Rank]):
         with self.metered(log), moments.followed():
             self.run(micro_batches, moments, log)
         self.meter.enter("")
-        held = {"static": static, "after forward": self.after, **self.meter.moments}
-        return DeviceStep(held, tuple(self.calls(log))), log.agreements
+        bytes_by_moment = {"static": static, "after forward": self.after, **self.meter.moments}
+        return DeviceStep(bytes_by_moment, tuple(self.calls(log))), log.agreements
 
     def figures(
         self,
@@ -178,18 +174,18 @@ class MeteredRank(ABC, Generic[Rank]):
         padding: Mapping[str, int] | None = None,
     ) -> RankFigures:
         """All that is asked of the rank; `saved` is None where what is kept cannot be told."""
-        taken, agreements = step
+        device_step, agreements = step
         return RankFigures(
             parameters=sum(weight.numel() for weight in weights),
             standing={name: sum(sizes(tensors).values()) for name, tensors in self.standing().items()},
             padding=padding or {},
             saved={} if saved is None else by_group(list(self.rank.groups), by_layer(list(saved))),
-            step=taken,
+            step=device_step,
             agreements=agreements,
         )
 
 
-# --- What a framework says of one rank of a plan, as records that need no torch ---
+# --- the figures of one rank ---
 
 # What a rank holds from one step to the next, in the ledger's words.
 STANDING = ("weights", "master", "gradients", "optimizer")
@@ -213,7 +209,7 @@ class RankFigures:
     agreements: int = 0
 
 
-# --- Moments of a framework's step, also where layers are rebuilt by a function of the framework's own ---
+# --- moments of a framework's step ---
 
 
 class RankMoments(StepMoments):
@@ -237,12 +233,13 @@ class RankMoments(StepMoments):
         if self.phase != BACKWARD:
             super()._layer_ends(index, module, args, output)
             return
-        stream = next((one for one in (output if isinstance(output, tuple) else (output,)) if one is not None), None)
+        results = output if isinstance(output, tuple) else (output,)
+        stream = next((result for result in results if result is not None), None)
         if stream is not None and stream.requires_grad:
             stream.register_hook(lambda _: self.meter.enter(self.moment_name(BACKWARD, index)))
 
 
-# --- Collectives of a framework's rank by kind, axis and phase, with what is known of them beforehand ---
+# --- collectives of a rank by kind, axis and phase ---
 
 APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
 NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
@@ -292,7 +289,7 @@ class RankCollectives(CollectiveLog):
         return size <= NUMBERS or self.axes[group_name(args)] in APART
 
 
-# --- What autograd keeps of each layer of a framework's model, by storage. Imports torch at its top ---
+# --- tensors that autograd saves, layer by layer ---
 
 OUTSIDE = -1  # the layer of what is saved before the first or after the last
 
@@ -343,12 +340,12 @@ class SavedStorages:
 
     def storages(self) -> list[SavedStorage]:
         """Every storage that is still kept, with its bytes now: what is rebuilt has given them back."""
-        kept = [one for reference in self.packed if (one := reference()) is not None]
-        found: dict[int, SavedStorage] = {}
-        for packed, part in ((one, part) for one in kept for part in parts(one.tensor)):
+        live_packed = [live for reference in self.packed if (live := reference()) is not None]
+        storages: dict[int, SavedStorage] = {}
+        for packed, part in ((live, part) for live in live_packed for part in parts(live.tensor)):
             storage = part.untyped_storage()
-            found.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
-        return list(found.values())
+            storages.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
+        return list(storages.values())
 
     def _enter(self, layer: int, *_: Any) -> None:
         self.layer = layer
@@ -362,16 +359,16 @@ class SavedStorages:
 
 def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
     """Bytes of each layer, once a step has run since: what is still there outlives a pass, and is no part of them."""
-    found: Counter[int] = Counter()
+    layer_bytes: Counter[int] = Counter()
     for storage in storages:
-        found[storage.layer] += storage.bytes * (storage.alive() is None)
-    return found
+        layer_bytes[storage.layer] += storage.bytes * (storage.alive() is None)
+    return layer_bytes
 
 
-def by_group(groups: Sequence[str], found: Mapping[int, int]) -> dict[str, int]:
+def by_group(groups: Sequence[str], bytes_by_layer: Mapping[int, int]) -> dict[str, int]:
     """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
     places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
-    return {group: found[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
+    return {group: bytes_by_layer[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
 
 
 def sizes(tensors: Iterable[Tensor]) -> dict[int, int]:

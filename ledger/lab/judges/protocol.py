@@ -63,7 +63,7 @@ def _version(name: str) -> str:
         return ""
 
 
-# --- A moment of the step of one role, as causes of differences are worked out for it ---
+# --- moments of a role's step ---
 
 BETWEEN = ("static", OPTIMIZER)  # moments at which no micro-batch is there
 
@@ -75,11 +75,6 @@ class RoleInstant(Instant):
     role: Role
 
     @property
-    def first(self) -> bool:
-        """Whether the role has the embedding."""
-        return self.role.first
-
-    @property
     def rotated(self) -> int:
         """Width of what attention rotates of a head."""
         attention = self.plan.model.groups[0].attention
@@ -88,4 +83,4 @@ class RoleInstant(Instant):
 
 def token_ids(at: RoleInstant) -> int:
     """The ledger has them all the time; each micro-batch brings its own."""
-    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
+    return -INDEX * at.tokens if at.role.first and at.moment in BETWEEN else 0

@@ -52,21 +52,22 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
         result = func(*args, **(kwargs or {}))
         kind = OPERATORS.get(func.__name__.split(".")[0])
         if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
-            key = (_kind(kind, args), self.axes[group_name(args)], self.phase())
+            key = (_kind_of_call(kind, args), self.axes[group_name(args)], self.phase())
             self.counts[key] += 1
-            self.bytes[key] += _larger_side(args, result)
+            # the larger side: a gather's output, a reduction's input; of a list of parts, all of them
+            self.bytes[key] += max(_bytes(side) for side in (*args, result))
         return result
 
     def collectives(self) -> tuple[CollectiveCalls, ...]:
-        """What was counted, sorted."""
+        """The collectives that were counted, sorted by kind, axis and phase."""
         return tuple(CollectiveCalls(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
 
 
-def _kind(kind: str, args: tuple[Any, ...]) -> str:
+def _kind_of_call(kind: str, args: tuple[Any, ...]) -> str:
     """An all-to-all in which a rank has something for one other alone is a send (`permute_tensor`)."""
     splits = [argument for argument in args if isinstance(argument, list)]
-    alone = kind == "all_to_all" and splits and sum(map(bool, splits[-1])) == 1 < len(splits[-1])
-    return "send" if alone else kind
+    one_receiver = kind == "all_to_all" and splits and sum(map(bool, splits[-1])) == 1 < len(splits[-1])
+    return "send" if one_receiver else kind
 
 
 def group_name(args: tuple[Any, ...]) -> str:
@@ -75,11 +76,6 @@ def group_name(args: tuple[Any, ...]) -> str:
         if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):  # noqa: SLF001
             return str(distributed.ProcessGroup.unbox(argument).group_name)
     return str([argument for argument in args if isinstance(argument, str)][-1])
-
-
-def _larger_side(args: tuple[Any, ...], result: Any) -> int:
-    """Bytes of the larger side: a gather's output, a reduction's input; of a list of parts, all of them."""
-    return max(_bytes(side) for side in (*args, result))
 
 
 def _bytes(side: Any) -> int:

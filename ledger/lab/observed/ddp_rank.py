@@ -49,7 +49,7 @@ def run_ddp(work: Workload, rank: DdpRank) -> DeviceStep:
 
         def passes(moments: StepMoments) -> AllocatedBytes:
             replicas.append(replica := replicated(built, order, rank.bucket))
-            added_up = (left and rank.once for left in reversed(range(rank.micro_batches)))
+            added_up = (remaining and rank.once for remaining in reversed(range(rank.micro_batches)))
             contexts = (replica.no_sync() if added else nullcontext() for added in added_up)
             return run_micro_batches(moments, contexts, lambda: causal_loss(replica, *batch))
 

@@ -60,4 +60,4 @@ class DeviceStep:
 
     def peak(self, *phases: str) -> int:
         """Bytes of the fullest instant of `phases`: forward, backward, optimizer."""
-        return max(held.bytes for name, held in self.moments.items() if name.partition("/")[0] in phases)
+        return max(allocated.bytes for name, allocated in self.moments.items() if name.partition("/")[0] in phases)

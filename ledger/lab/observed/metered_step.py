@@ -37,7 +37,7 @@ class TrainedModel:
     encoder: int = 0  # of the layers, those of an encoder, which are the first
 
     def resident(self) -> Iterator[Tensor]:
-        """What is there before the step and after it; of a DTensor, this rank's part."""
+        """The tensors that are there before the step and after it; of a DTensor, this rank's part."""
         for tensor in (*self.built.buffers(), *self.built.parameters(), *self.optimizer.states()):
             yield tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -113,7 +113,7 @@ class MeteredStep:
         return DeviceStep({"static": static, **between, **meter.moments}, log.collectives(), waiting)
 
 
-# --- What layers save for backward, kept in host memory until backward comes to them ---
+# --- activations in host memory ---
 
 AHEAD = "ahead"  # copies go on beside the neighbouring layer; else each is waited for
 
@@ -133,12 +133,12 @@ class OffloadedStorage:
             self.on_host = self.on_device.to("cpu")
 
     def free_device_copy(self) -> None:
-        """On the host alone, if it is there."""
+        """Drops the copy on the device, if there is one on the host."""
         if self.on_host is not None:
             self.on_device = None
 
     def copy_back(self) -> Tensor | None:
-        """On the device, and no longer on the host."""
+        """The copy on the device, made from that on the host, which goes."""
         if self.on_device is None and self.on_host is not None:
             self.on_device = self.on_host.to(self.device)
         self.on_host = None
@@ -172,7 +172,7 @@ class OffloadedLayer:
 
 
 def unpack(packed: Any) -> Tensor:
-    """What was packed, from the device's copy of its storage."""
+    """The tensor that was packed, from the device's copy of its storage."""
     if isinstance(packed, Tensor):
         return packed
     storage, dtype, *place = packed

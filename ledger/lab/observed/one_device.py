@@ -1,12 +1,13 @@
-"""One real training step on one device, phase by phase, on fake cuda tensors."""
+"""One device of the reference on fake or meta tensors: its step, FLOPs and parameters, and what autograd saves."""
 
 from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
@@ -74,7 +75,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
         return MeteredStep(model, batch, "cuda", fake, {}, work.hosting, host).run(passes)
 
 
-# --- FLOPs and parameters as PyTorch itself counts them, on meta tensors at full size ---
+# --- FLOPs and parameters, counted on meta tensors ---
 
 # FLOPs are the same in every dtype, and meta tensors know no autocast.
 WHOLE = Train()
@@ -104,14 +105,14 @@ def parameter_count(model: Model, train: Train = WHOLE) -> int:
 
 
 def parameter_counts(model: Model, train: Train) -> tuple[int, int]:
-    """The same, and how many of them are trained."""
+    """Parameters of the transformers model, and how many of them are trained; raises `NoReferenceError`."""
     import torch
 
     kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model), scan="eager")
     built = reference_model(model, kernels, "meta", torch.bfloat16)
     freeze(built, train)  # adapters are parameters, too
     weights = tuple(built.parameters())
-    return sum(one.numel() for one in weights), sum(one.numel() for one in weights if one.requires_grad)
+    return sum(weight.numel() for weight in weights), sum(weight.numel() for weight in weights if weight.requires_grad)
 
 
 def flop_counts(work: Workload) -> FlopCounts:
@@ -130,7 +131,7 @@ def flop_counts(work: Workload) -> FlopCounts:
             loss = training_loss(built, replace(work, precision=PLAIN), batch)
         with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:
             loss.backward()
-    kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}
+    kinds = {**_flops_by_kind("forward", forward), **_flops_by_kind("backward", backward)}
     return FlopCounts(forward.get_total_flops(), backward.get_total_flops(), kinds)
 
 
@@ -148,23 +149,23 @@ def counter_formulas() -> dict[Any, Any]:
     def grouped(left: tuple[int, ...], right: tuple[int, ...], *_: Any, **__: Any) -> int:
         return 2 * left[0] * left[1] * right[-1]  # rows x k x n; towards the weights m x rows x n
 
-    def convolved_back(upstream: tuple[int, ...], _: Any, weight: tuple[int, ...], *others: Any, **__: Any) -> int:
-        wanted = sum(others[7][:2])  # of the input, of the weight
-        return int(2 * upstream[0] * prod(upstream[2:]) * prod(weight) * wanted)
+    def convolved_back(upstream: tuple[int, ...], _: Any, weight: tuple[int, ...], *arguments: Any, **__: Any) -> int:
+        gradients = sum(arguments[7][:2])  # of the input, of the weight
+        return int(2 * upstream[0] * prod(upstream[2:]) * prod(weight) * gradients)
 
     aten = torch.ops.aten
     return {aten._grouped_mm: grouped, aten.convolution_backward: convolved_back}  # noqa: SLF001  # the operator's own name
 
 
-def _kinds(phase: str, counter: Any) -> dict[tuple[str, str], int]:
+def _flops_by_kind(phase: str, counter: Any) -> dict[tuple[str, str], int]:
     """FLOPs of one pass in fused attention operators and in all others, which are matrix products."""
-    found = {(phase, "matmul"): 0, (phase, "attention"): 0}
+    flops = {(phase, "matmul"): 0, (phase, "attention"): 0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
-        found[phase, "attention" if "attention" in str(operator) else "matmul"] += count
-    return found
+        flops[phase, "attention" if "attention" in str(operator) else "matmul"] += count
+    return flops
 
 
-# --- What autograd keeps between forward and backward, storage by storage, read from the running model ---
+# --- tensors that autograd saves, storage by storage ---
 
 BEFORE, AFTER, BETWEEN = -1, -2, -3  # the `layer` of what is saved outside the layers
 
@@ -252,7 +253,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         freeze(built, work.train, work.precision)
         batch = micro_batch(work, "cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
-        with _layers_noted(layers_of(built, work.model), recorder), hooks:
+        with _note_layers(layers_of(built, work.model), recorder), hooks:
             loss = training_loss(built, work, batch)
         return _storages(recorder, loss.grad_fn, {storage_of(tensor) for tensor in lasting(built)})
 
@@ -264,18 +265,15 @@ def lasting(built: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
-def _layers_noted(layers: Any, recorder: _Recorder) -> Iterator[None]:
+def _note_layers(layers: Any, recorder: _Recorder) -> Iterator[None]:
     """Within, the recorder knows which layer runs."""
 
-    def noting(layer: int) -> Callable[..., None]:
-        def note(*_: Any) -> None:
-            recorder.layer = layer
+    def note(layer: int, *_: Any) -> None:
+        recorder.layer = layer
 
-        return note
-
-    handles = [module.register_forward_pre_hook(noting(index)) for index, module in enumerate(layers)]
-    handles += [module.register_forward_hook(noting(BETWEEN)) for module in layers[:-1]]
-    handles.append(layers[-1].register_forward_hook(noting(AFTER)))
+    handles = [module.register_forward_pre_hook(partial(note, index)) for index, module in enumerate(layers)]
+    handles += [module.register_forward_hook(partial(note, BETWEEN)) for module in layers[:-1]]
+    handles.append(layers[-1].register_forward_hook(partial(note, AFTER)))
     try:
         yield
     finally:

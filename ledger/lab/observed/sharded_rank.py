@@ -74,8 +74,8 @@ def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
 def _batch(work: Workload, rank: ShardedRank, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens with their positions, of a cut sequence a part; of a model with an encoder, what both its sides read."""
     if work.model.encoder_groups:
-        given, tokens = micro_batch(work, device)
-        return given, tokens
+        source, tokens = micro_batch(work, device)
+        return source, tokens
     length = work.seq_len // rank.context
     tokens = torch.zeros(work.batch, length, dtype=torch.long, device=device)
     return tokens, torch.arange(length, device=device)[None]
@@ -83,13 +83,13 @@ def _batch(work: Workload, rank: ShardedRank, device: str) -> tuple[torch.Tensor
 
 def _micro_batches(built: Any, rank: ShardedRank) -> Iterator[AbstractContextManager[None]]:
     """A context for each micro-batch; with the last one alone, or with each, gradients are reduced."""
-    for left in reversed(range(rank.micro_batches)):
+    for remaining in reversed(range(rank.micro_batches)):
         if rank.shards:
-            built.set_requires_gradient_sync(not left or rank.reduce == "micro_batch")
+            built.set_requires_gradient_sync(not remaining or rank.reduce == "micro_batch")
         yield loss_parallel() if rank.tensor > 1 and not rank.gathered_logits else nullcontext()
 
 
-# --- The reference model over the ranks of a mesh, as torchtitan parallelises its own ---
+# --- the reference model over a mesh, as torchtitan parallelises its own ---
 
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
 
@@ -113,9 +113,13 @@ def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -
         _shard_experts(layers, rank, partial(shard, mesh=mesh.copies, mp_policy=unasked))
     shard = partial(shard, mesh=mesh.shards)
     for unit in _fsdp_units(layers, rank.wrap):
-        shard(unit, reshard_after_forward=rank.reshard != "none", shard_placement_fn=partial(_rows, ranks=rank.data))
+        shard(
+            unit, reshard_after_forward=rank.reshard != "none", shard_placement_fn=partial(_shard_rows, ranks=rank.data)
+        )
     if rank.ends == "apart" and rank.wrap and not work.model.tied:
-        _shard_ends(built, shard, rank)
+        # the embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)
+        shard(built.get_input_embeddings(), reshard_after_forward=rank.reshard != "none")
+        shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
     shard(built, reshard_after_forward=RESHARD[rank.reshard])
     if rank.expert > 1:
         for layer, after, before in dispatched_experts.prefetched(layers):
@@ -125,19 +129,13 @@ def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -
 
 def _shard_experts(layers: nn.ModuleList, rank: ShardedRank, shard: Any) -> None:
     """Routed experts by themselves, over the ranks that have the same ones; each layer holds the rest (torchtitan)."""
-    placement = partial(_rows, ranks=rank.data // rank.expert)
+    placement = partial(_shard_rows, ranks=rank.data // rank.expert)
     for layer in layers:
         if (experts := dispatched_experts.experts_of(layer)) is not None:
             shard(experts, reshard_after_forward=rank.reshard != "none", shard_placement_fn=placement)
 
 
-def _shard_ends(built: Any, shard: Any, rank: ShardedRank) -> None:
-    """The embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)."""
-    shard(built.get_input_embeddings(), reshard_after_forward=rank.reshard != "none")
-    shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
-
-
-def _rows(parameter: nn.Parameter, ranks: int) -> Shard:
+def _shard_rows(parameter: nn.Parameter, ranks: int) -> Shard:
     """Shards are rows; of experts that do not divide, rows of each, as in torchtitan (parallelize_llama4.py)."""
     return Shard(1 if parameter.ndim == 3 and parameter.shape[0] % ranks else 0)
 
@@ -152,15 +150,15 @@ def _fsdp_units(layers: nn.ModuleList, size: int) -> Iterator[nn.Module | list[n
 
 def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh, rank: ShardedRank) -> None:
     """Heads, hidden units and vocabulary split; the sequence split between, gathered where a layer part reads it."""
-    whole = rank.gathered_logits
-    logits = Replicate() if whole else Shard(-1)
+    gathered_logits = rank.gathered_logits
+    logits = Replicate() if gathered_logits else Shard(-1)
     parallelize_module(
         built,
         mesh,
         {
             "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
             "model.norm": SequenceParallel(),
-            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=logits, use_local_output=whole),
+            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=logits, use_local_output=gathered_logits),
         },
     )
     gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
@@ -175,7 +173,7 @@ def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh, rank: Sh
         parallelize_module(layer, mesh, plan | {"self_attn": attention, "mlp": gathered})
 
 
-# --- The ranks of a step as meshes and groups ---
+# --- the meshes and groups of a rank ---
 
 AXES = ("replicate", "data", "tensor")
 
@@ -199,7 +197,7 @@ class RankMesh:
 
     @property
     def copies(self) -> DeviceMesh:
-        """Those over which it shards the experts that this rank has."""
+        """The ranks over which FSDP2 shards the experts that this rank has."""
         mesh = self.experts if self.experts is not None else self.whole
         return mesh["replicate", "expert_data"] if self.replicated else mesh["expert_data"]
 
@@ -213,7 +211,7 @@ class RankMesh:
 
 def rank_mesh(rank: ShardedRank, device: str) -> RankMesh:
     """The meshes and groups of rank 0. Outside the fake mode, since a mesh reads its own tensors."""
-    whole = init_device_mesh(device, tuple(getattr(rank, axis) for axis in AXES), mesh_dim_names=AXES)
+    all_ranks = init_device_mesh(device, tuple(getattr(rank, axis) for axis in AXES), mesh_dim_names=AXES)
     experts, degree = None, rank.expert
     if degree > 1:
         sizes = (rank.replicate, rank.data // degree, degree * rank.tensor)
@@ -223,4 +221,4 @@ def rank_mesh(rank: ShardedRank, device: str) -> RankMesh:
         for axis, ranks in (("expert", degree), ("context", rank.context))
         if ranks > 1
     }
-    return RankMesh(whole, experts, within, rank.replicate > 1)
+    return RankMesh(all_ranks, experts, within, rank.replicate > 1)

@@ -45,7 +45,10 @@ def run_stage(work: Workload, rank: StageRank) -> DeviceStep:
             built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights.base))
             freeze(built, work.train)
             checkpoint_layers(built, work.recompute)
-            _drop_ends(built, rank)
+            if not rank.first:  # each device holds its own end of the model alone
+                built.model.embed_tokens = None
+            if not rank.last:
+                built.model.norm = built.lm_head = None
             model = trained_model(built, work)
             batch = [_tokens(work)] if rank.first else []
         axes = {distributed.group.WORLD.group_name: "pipeline"}
@@ -55,14 +58,6 @@ def run_stage(work: Workload, rank: StageRank) -> DeviceStep:
 def _tokens(work: Workload) -> Tensor:
     """The tokens of a micro-batch, which the first device looks up and the last one predicts."""
     return torch.zeros(work.batch, work.seq_len, dtype=torch.long)
-
-
-def _drop_ends(built: Any, rank: StageRank) -> None:
-    """Leaves the ends of the model that this device holds."""
-    if not rank.first:
-        built.model.embed_tokens = None
-    if not rank.last:
-        built.model.norm = built.lm_head = None
 
 
 def forward_passes(rank: StageRank) -> Iterator[bool]:
@@ -106,7 +101,7 @@ class StagePasses:
         return tables
 
     def forward(self, tables: Tables) -> tuple[Tensor | None, GradientEdge | Tensor]:
-        """What came in, and where backward begins."""
+        """A forward pass: what came in, and where its backward pass begins."""
         came = None if self.rank.first else self.received(self.rank.place - 1).requires_grad_()
         if came is None:
             self.batch[:] = [_tokens(self.work)]
@@ -120,7 +115,7 @@ class StagePasses:
         return came, get_gradient_edge(x)
 
     def backward(self, came: Tensor | None, edge: GradientEdge | Tensor) -> None:
-        """The gradient of what came in goes back."""
+        """A backward pass: the gradient of what came in goes back."""
         upstream = None if self.rank.last else self.received(self.rank.place + 1)
         torch.autograd.backward(edge, upstream)
         if came is not None and came.grad is not None:

@@ -107,7 +107,7 @@ def _rounded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-# --- Which moment of a step runs, told to a meter by hooks ---
+# --- moments of a step, told to a meter by hooks ---
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -135,7 +135,7 @@ class StepMoments:
         self.meter.enter("forward/input")
 
     def begin_backward(self) -> None:
-        """Forward and loss are done."""
+        """Bytes count from here for the backward pass: forward and loss are done."""
         self.phase = BACKWARD
         self.meter.enter("backward/loss")
 
@@ -165,11 +165,11 @@ class StepMoments:
 
     def moment_name(self, phase: str, index: int) -> str:
         """The moment at which a pass visits layer `index`."""
-        same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
+        in_group = [place for place, group in enumerate(self.groups) if group == self.groups[index]]
         name = f"{phase}/{self.groups[index]}"
-        if index == same[-1]:
+        if index == in_group[-1]:
             return name
-        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == same[0] else f"{name}/inner"
+        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == in_group[0] else f"{name}/inner"
 
     def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""
@@ -178,8 +178,8 @@ class StepMoments:
         self.meter.enter(self.moment_name(FORWARD, index))
         stream = _stream((*args, *kwargs.values()))
         if index in (0, self.encoder) and stream is not None and stream.requires_grad:
-            left = "backward/bridge" if index else "backward/input"
-            stream.register_hook(lambda _: self.meter.enter(left))
+            next_moment = "backward/bridge" if index else "backward/input"
+            stream.register_hook(lambda _: self.meter.enter(next_moment))
 
     def _layer_ends(self, index: int, _: Any, __: Any, output: Any) -> None:
         """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""

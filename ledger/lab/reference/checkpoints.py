@@ -52,20 +52,20 @@ def apply(built: Any, recompute: Recompute) -> None:
     """Checkpoint what `recompute` names; raises `NoReferenceError` for what these modules do not have."""
     layers = layers_of(built)
     if recompute.policy == "keep":
-        contexts = partial(create_selective_checkpoint_contexts, _policy(recompute))
+        contexts = partial(create_selective_checkpoint_contexts, _kept_operators(recompute))
         if recompute.matmuls == "every_second":
-            contexts = partial(_counting, recompute)
+            contexts = partial(_alternating_contexts, recompute)
         for layer in layers:
-            _together([layer], context_fn=contexts)
+            _checkpoint_together([layer], context_fn=contexts)
     elif recompute.policy in ("full", "every", "layers"):
         for layer in layers[: recompute.layers or None : recompute.every]:
-            _together([layer])
+            _checkpoint_together([layer])
     elif recompute.policy == "segment":
         length = recompute.segment or math.ceil(math.sqrt(len(layers)))
         for first in range(0, len(layers), length):
-            _together(layers[first : first + length])
+            _checkpoint_together(layers[first : first + length])
     else:
-        _components(built, layers, recompute.components or ("core",))
+        _checkpoint_components(built, layers, recompute.components or ("core",))
 
 
 def layers_of(built: Any) -> list[nn.Module]:
@@ -74,73 +74,65 @@ def layers_of(built: Any) -> list[nn.Module]:
         return block_layers(built)
     inner = built.base_model
     if hasattr(inner, "decoder"):
-        return [layer for stack in (inner.encoder, inner.decoder) for layer in _stacked(stack)]
+        stacks = (inner.encoder, inner.decoder)
+        return [layer for stack in stacks for layer in (stack.block if hasattr(stack, "block") else stack.layers)]
     if hasattr(inner, "encoder"):
         return list(inner.encoder.layer)
     return list(inner.h if hasattr(inner, "h") else inner.layers)
 
 
-def _stacked(stack: Any) -> Any:
-    """The layers of an encoder or a decoder."""
-    return stack.block if hasattr(stack, "block") else stack.layers
+# --- operators ---
 
 
-# --- operators ----------------------------------------------------------------------------------
-
-
-def _policy(recompute: Recompute) -> list[Any]:
+def _kept_operators(recompute: Recompute) -> list[Any]:
     """The operators whose outputs are kept."""
     return [operator for name in recompute.keep for operator in KEPT[name]]
 
 
-def _counting(recompute: Recompute) -> Any:
+def _alternating_contexts(recompute: Recompute) -> Any:
     """Contexts of one layer in which every second projection is rebuilt, as torchtitan counts them, forward and again.
 
     Products of two activations (aten.bmm) are not in its list of operators to save.
     """
-    kept, count = _policy(recompute), {False: 0, True: 0}
+    saved_operators, count = _kept_operators(recompute), {False: 0, True: 0}
 
     def decide(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
         if operator in PROJECTIONS:
             count[context.is_recompute] += 1
         odd = operator not in PROJECTIONS or count[context.is_recompute] % 2
-        wanted = operator in kept and operator is not aten.bmm.default
-        return CheckpointPolicy.MUST_SAVE if wanted and odd else CheckpointPolicy.PREFER_RECOMPUTE
+        is_saved = operator in saved_operators and operator is not aten.bmm.default
+        return CheckpointPolicy.MUST_SAVE if is_saved and odd else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(decide)
 
 
-# --- layers together ----------------------------------------------------------------------------
+# --- layers together ---
 
 
-def _together(layers: Sequence[Any], **options: Any) -> None:
+def _checkpoint_together(layers: Sequence[Any], **options: Any) -> None:
     """A segment is one checkpoint: its first layer runs them all, the others hand on what they are given.
 
     The checkpoint is called from a function of its own, since torch.compile leaves alone what begins with it.
     """
     forwards = [layer.forward for layer in layers]
 
-    def run(hidden: Tensor, *others: Any, **named: Any) -> Any:
+    def run(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         for forward in forwards:
-            hidden = forward(hidden, *others, **named)
+            hidden = forward(hidden, *args, **kwargs)
         return hidden
 
-    def checkpointed(hidden: Tensor, *others: Any, **named: Any) -> Any:
-        return checkpoint(run, hidden, *others, **OPTIONS, **options, **named)
+    def checkpointed(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(run, hidden, *args, **OPTIONS, **options, **kwargs)
 
     layers[0].forward = checkpointed
     for layer in layers[1:]:
-        layer.forward = _handed_on
+        layer.forward = lambda hidden, *_, **__: hidden
 
 
-def _handed_on(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
-    return hidden
+# --- components ---
 
 
-# --- components ---------------------------------------------------------------------------------
-
-
-def _components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None:
+def _checkpoint_components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None:
     if "core" in named and "attention" not in named:
         _checkpoint_core(built, layers[0])
     promises = Promises()
@@ -160,11 +152,11 @@ def _components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None
 
 def _modules(layer: Any, component: str) -> Iterator[Any]:
     for path in MODULES[component]:
-        found = layer
+        module = layer
         for name in path.split("."):
-            found = getattr(found, name, None)
-        if found is not None:
-            yield found
+            module = getattr(module, name, None)
+        if module is not None:
+            yield module
 
 
 def _checkpoint_module(module: Any) -> None:
@@ -175,10 +167,10 @@ def _checkpoint_module(module: Any) -> None:
             dropout = getattr(module, name)
             setattr(module, name, nn.Identity())
 
-    def checkpointed(hidden_states: Tensor, *others: Any, **named: Any) -> Any:
+    def checkpointed(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         # by position: what checkpoint is given by name it holds itself, instead of saving it as autograd does
-        found = checkpoint(forward, hidden_states, *others, **OPTIONS, **named)
-        return (dropout(found[0]), *found[1:]) if isinstance(found, tuple) else dropout(found)
+        result = checkpoint(forward, hidden_states, *args, **OPTIONS, **kwargs)
+        return (dropout(result[0]), *result[1:]) if isinstance(result, tuple) else dropout(result)
 
     module.forward = checkpointed
 
@@ -192,8 +184,8 @@ def _checkpoint_core(built: Any, layer: Any) -> None:
     eager = sys.modules[type(attention).__module__].eager_attention_forward
     chosen = ALL_ATTENTION_FUNCTIONS.get_interface(built.config._attn_implementation, eager)  # noqa: SLF001
 
-    def core(*given: Any, **named: Any) -> Any:
-        return checkpoint(chosen, *given, **OPTIONS, **named)
+    def core(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(chosen, *args, **OPTIONS, **kwargs)
 
     AttentionInterface.register("ledger_core", core)
     built.config._attn_implementation = "ledger_core"  # noqa: SLF001  # as reference_model sets it
@@ -214,7 +206,7 @@ def _discard_activation(mlp: Any, promises: Promises) -> None:
     mlp.forward = forward
 
 
-# --- Models of blocks as PyTorch modules made of their steps, and the layers of such a model ---
+# --- models of blocks ---
 
 
 class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not followed
@@ -225,8 +217,8 @@ class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not foll
         if model.stem is None:
             raise NoReferenceError(f"{model.title}: blocks without a stem")
         self.config = SimpleNamespace()
-        self.stem = _written(model.stem, kernels)
-        self.layers = nn.ModuleList(_written(group.block, kernels) for group in model.layers if group.block)
+        self.stem = _written_module(model.stem, kernels)
+        self.layers = nn.ModuleList(_written_module(group.block, kernels) for group in model.layers if group.block)
         self.classifier = nn.Linear(model.d_model, model.classes, bias=model.head_bias)
 
     def forward(self, pixels: Tensor) -> Any:
@@ -238,7 +230,7 @@ class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not foll
         return SimpleNamespace(logits=self.classifier(means))
 
 
-def _written(component: Custom, kernels: Kernels) -> Written:
+def _written_module(component: Custom, kernels: Kernels) -> Written:
     return Written(component, dict(component.dims), kernels, paired=False)
 
 
@@ -254,7 +246,7 @@ def block_layers(built: Any) -> list[nn.Module]:
     return [layer for stage in built.resnet.encoder.stages for layer in stage.layers]
 
 
-# --- promises ---
+# --- results that are computed again when they are asked for ---
 
 
 @dataclass
@@ -272,10 +264,10 @@ class Promise:
         """The result for one more of those who packed it; let go with the last."""
         self.rebuild()
         self.packed -= 1
-        found: Tensor = self.result.detach()
+        detached: Tensor = self.result.detach()
         if not self.packed:
             self.result = None
-        return found
+        return detached
 
     def rebuild(self) -> None:
         """Runs the function on its inputs once more, the first time that anybody asks for what it saved."""
@@ -303,9 +295,9 @@ class _Discarded(torch.autograd.Function):  # type: ignore[misc]  # torch's type
         promise.rebuild()
         edge, promise.edge = promise.edge, None
         torch.autograd.backward((edge,), gradients)
-        found = tuple(leaf.grad for leaf in promise.leaves)
+        leaf_gradients = tuple(leaf.grad for leaf in promise.leaves)
         promise.inputs = promise.leaves = ()  # the node itself lives as long as the loss
-        return (None, *found)
+        return (None, *leaf_gradients)
 
 
 @dataclass
@@ -323,10 +315,10 @@ class Promises:
         weakref.finalize(storage, self.open.pop, identity(storage), None)
         return result
 
-    def watched(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def watched(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The forward pass, in which readers of discarded results pack promises."""
         with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
-            return forward(*given, **named)
+            return forward(*args, **kwargs)
 
     def _pack(self, tensor: Tensor) -> Any:
         promise = self.open.get(storage_of(tensor))

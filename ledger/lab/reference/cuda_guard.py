@@ -1,4 +1,4 @@
-"""Fake CUDA tensors on a machine without CUDA: autograd needs a device guard, which a CPU build of PyTorch lacks."""
+"""Fake CUDA tensors without CUDA: autograd's device guard, torch's names of formats, and the identity of storages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _build(name: str, torch_folder: Path) -> bytes:
         return built.read_bytes()
 
 
-# --- PyTorch's names of the formats that transformers trains in ---
+# --- PyTorch's names of formats ---
 
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
@@ -84,7 +84,7 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(torch, TORCH_DTYPES[name])
 
 
-# --- What tells the storages of tensors apart, which views share ---
+# --- the identity of a storage, which views share ---
 
 
 def identity(storage: torch.UntypedStorage) -> int:

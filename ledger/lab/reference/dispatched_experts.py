@@ -38,59 +38,59 @@ class Dispatch:
 
     def leaving(self, rows: int) -> list[int]:
         """Rows for each rank; raises `NoReferenceError` where they cannot be equally many."""
-        return _equal(rows, self.ranks)
+        return _deal_evenly(rows, self.ranks)
 
     def coming(self, rows: int) -> list[int]:
         """Rows from each rank, of as many as leave one on average."""
-        whole = rows * self.arriving
-        if whole.denominator != 1:
+        arriving_rows = rows * self.arriving
+        if arriving_rows.denominator != 1:
             raise NoReferenceError(f"expert_imbalance = {self.arriving}: {rows} rows times it are no whole number")
-        return _equal(int(whole), self.ranks)
+        return _deal_evenly(int(arriving_rows), self.ranks)
 
 
-def _equal(rows: int, ranks: int) -> list[int]:
+def _deal_evenly(rows: int, ranks: int) -> list[int]:
     if rows % ranks:
         raise NoReferenceError(f"{rows} rows do not divide by {ranks} ranks, among which the judge deals them equally")
     return [rows // ranks] * ranks
 
 
 def experts_of(layer: Any) -> nn.Module | None:
-    """What holds the routed experts of a layer; None where it has none."""
+    """The module that holds the routed experts of a layer; None where it has none."""
     return next((module for module in layer.modules() if hasattr(module, "gate_up_proj")), None)
 
 
 def install(built: Any, dispatch: Dispatch) -> None:
     """Leave each layer the experts of one rank, which get their rows by `dispatch`. Within the fake mode."""
-    moe.ALL_EXPERTS_FUNCTIONS.register(NAME, partial(_dispatched, dispatch=dispatch))
+    moe.ALL_EXPERTS_FUNCTIONS.register(NAME, partial(_dispatch_experts, dispatch=dispatch))
     built.config._experts_implementation = NAME  # noqa: SLF001  # as transformers looks it up
     for module in built.modules():
         if hasattr(module, "gate_up_proj"):
             if getattr(module, "has_bias", False) or module.is_transposed:
                 raise NoReferenceError("experts with biases: the judge sends rows to experts without them")
             for name, parameter in list(module.named_parameters()):
-                mine = parameter.detach()[: parameter.shape[0] // dispatch.ranks].clone()
-                setattr(module, name, nn.Parameter(mine, requires_grad=parameter.requires_grad))
+                own_part = parameter.detach()[: parameter.shape[0] // dispatch.ranks].clone()
+                setattr(module, name, nn.Parameter(own_part, requires_grad=parameter.requires_grad))
 
 
-def _dispatched(self: Any, hidden: Tensor, index: Tensor, weights: Tensor, *, dispatch: Dispatch) -> Tensor:
+def _dispatch_experts(self: Any, hidden: Tensor, index: Tensor, weights: Tensor, *, dispatch: Dispatch) -> Tensor:
     """The experts of transformers' `grouped_mm`, between the rows that are sent and those that come back."""
     chosen, count = index.shape[-1], self.num_experts
     owner, order = torch.sort(index.reshape(-1))
-    each = torch.histc(owner.float(), bins=count, min=0, max=count - 1)  # the CPU counts no integers
+    rows_per_expert = torch.histc(owner.float(), bins=count, min=0, max=count - 1)  # the CPU counts no integers
     scores = weights.reshape(-1)[order].unsqueeze(-1)
-    rows = _there_and_back(self, hidden[order // chosen], each, dispatch) * scores
+    rows = _send_and_return(self, hidden[order // chosen], rows_per_expert, dispatch) * scores
     back = torch.empty_like(order)
     back[order] = torch.arange(order.size(0), device=order.device)
     rows = rows[back]
     return rows.view(hidden.shape[0], chosen, -1).sum(dim=1).to(hidden.dtype)
 
 
-def _there_and_back(self: Any, rows: Tensor, each: Tensor, dispatch: Dispatch) -> Tensor:
+def _send_and_return(self: Any, rows: Tensor, rows_per_expert: Tensor, dispatch: Dispatch) -> Tensor:
     """The results of `rows`, of which each expert gets so many; experts lie rank by rank. What was read is let go."""
     leaving, coming = dispatch.leaving(len(rows)), dispatch.coming(len(rows))
     with torch.no_grad():
-        counts = functional.all_to_all_single(each.long(), None, None, dispatch.group)
-        places, offsets = _by_expert(functional.wait_tensor(counts), sum(coming), dispatch.ranks)
+        counts = functional.all_to_all_single(rows_per_expert.long(), None, None, dispatch.group)
+        places, offsets = _places_by_expert(functional.wait_tensor(counts), sum(coming), dispatch.ranks)
     rows = functional.all_to_all_single_autograd(rows, coming, leaving, dispatch.group)
     rows = rows[places]
     rows = moe._grouped_linear(rows, self.gate_up_proj, offsets)  # noqa: SLF001  # has no public name
@@ -103,17 +103,17 @@ def _there_and_back(self: Any, rows: Tensor, each: Tensor, dispatch: Dispatch) -
     return back
 
 
-def _by_expert(counts: Tensor, rows: int, ranks: int) -> tuple[Tensor, Tensor]:
+def _places_by_expert(counts: Tensor, rows: int, ranks: int) -> tuple[Tensor, Tensor]:
     """Where the rows of each expert lie among those that arrive rank by rank, and where an expert's end."""
-    each = counts.view(ranks, -1)
-    experts = torch.arange(each.shape[1], device=counts.device).repeat(ranks)
+    rows_by_rank = counts.view(ranks, -1)
+    experts = torch.arange(rows_by_rank.shape[1], device=counts.device).repeat(ranks)
     owner = torch.repeat_interleave(experts, counts, output_size=rows)
-    return torch.argsort(owner, stable=True), torch.cumsum(each.sum(dim=0), dim=0, dtype=torch.int32)
+    return torch.argsort(owner, stable=True), torch.cumsum(rows_by_rank.sum(dim=0), dim=0, dtype=torch.int32)
 
 
 def prefetched(layers: nn.ModuleList) -> Iterator[tuple[Any, list[nn.Module], list[nn.Module]]]:
     """Each layer with the sets of weights that are gathered while it runs forward, and backward."""
-    units = [[layer, *([found] if (found := experts_of(layer)) is not None else [])] for layer in layers]
+    units = [[layer, *([experts] if (experts := experts_of(layer)) is not None else [])] for layer in layers]
     for place, layer in enumerate(layers):
         after = units[place + 1] if place + 1 < len(units) else []
         yield layer, after, units[place - 1] if place else []

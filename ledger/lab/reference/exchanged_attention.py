@@ -63,17 +63,17 @@ def install(built: Any, exchange: SequenceExchange) -> None:
     built.config._attn_implementation = NAME  # noqa: SLF001  # as transformers looks it up
 
 
-# --- keys and values gathered -------------------------------------------------------------------
+# --- keys and values gathered ---
 
 
-def _gathering(exchange: SequenceExchange) -> Core:
-    def whole(tensor: Tensor) -> Tensor:
-        """Of all ranks. The sequence is outermost in memory, so that parts are rows."""
+def _gathered_core(exchange: SequenceExchange) -> Core:
+    def gathered(tensor: Tensor) -> Tensor:
+        """The tensor of all ranks. The sequence is outermost in memory, so that parts are rows."""
         rows = functional.all_gather_single_autograd(_sequence_first(tensor), 0, exchange.group)
         return _heads_first(rows)
 
     def core(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
-        return KERNELS[exchange.kernel](query, whole(key), whole(value), 0.0, scale)
+        return KERNELS[exchange.kernel](query, gathered(key), gathered(value), 0.0, scale)
 
     return core
 
@@ -90,10 +90,10 @@ def _heads_first(tensor: Tensor) -> Tensor:
     return tensor.unsqueeze(0).transpose(1, 2)
 
 
-# --- heads instead of a part of the sequence ----------------------------------------------------
+# --- heads instead of a part of the sequence ---
 
 
-def _turning(exchange: SequenceExchange) -> Core:
+def _heads_core(exchange: SequenceExchange) -> Core:
     ranks = exchange.ranks
 
     def by_heads(tensor: Tensor) -> Tensor:
@@ -101,13 +101,13 @@ def _turning(exchange: SequenceExchange) -> Core:
         rows = _sequence_first(tensor)
         length, heads, width = rows.shape
         parts = rows.view(length, ranks, heads // ranks, width).transpose(0, 1).contiguous()
-        return _heads_first(_sent(parts, exchange).reshape(ranks * length, heads // ranks, width))
+        return _heads_first(_exchange_parts(parts, exchange).reshape(ranks * length, heads // ranks, width))
 
     def by_sequence(tensor: Tensor) -> Tensor:
         """This rank's part of the sequence, of all heads."""
         rows = _sequence_first(tensor)
         length, heads, width = rows.shape
-        parts = _sent(rows.reshape(ranks, length // ranks, heads, width), exchange)
+        parts = _exchange_parts(rows.reshape(ranks, length // ranks, heads, width), exchange)
         return _heads_first(parts.transpose(0, 1).reshape(length // ranks, ranks * heads, width))
 
     def core(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
@@ -117,14 +117,14 @@ def _turning(exchange: SequenceExchange) -> Core:
     return core
 
 
-def _sent(parts: Tensor, exchange: SequenceExchange) -> Tensor:
+def _exchange_parts(parts: Tensor, exchange: SequenceExchange) -> Tensor:
     """A part for each rank -> a part of each rank."""
     ones = [1] * exchange.ranks
     sent: Tensor = functional.all_to_all_single_autograd(parts, ones, ones, exchange.group)
     return sent
 
 
-# --- a ring -------------------------------------------------------------------------------------
+# --- a ring ---
 
 
 class Ring(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
@@ -134,8 +134,8 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
     def forward(ctx: Any, mesh: DeviceMesh, scale: float | None, *operands: Tensor) -> Tensor:
         """The result for this rank's queries."""
         ring.set_rotate_method("alltoall")  # a send to the next rank at each turn
-        found = ring._scaled_dot_product_ring_flash_attention(mesh, *operands, is_causal=True, scale=scale)  # noqa: SLF001
-        out, sums, *_, seed, offset, _ = found
+        outputs = ring._scaled_dot_product_ring_flash_attention(mesh, *operands, is_causal=True, scale=scale)  # noqa: SLF001
+        out, sums, *_, seed, offset, _ = outputs
         ctx.mesh, ctx.scale, ctx.length = mesh, scale, operands[0].shape[2]
         ctx.save_for_backward(*operands, out, sums, seed, offset)
         result: Tensor = out
@@ -146,13 +146,13 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
         """Gradients of queries, keys and values."""
         *saved, seed, offset = ctx.saved_tensors
         lengths = (None, None, ctx.length, ctx.length)
-        found = ring._scaled_dot_product_ring_flash_attention_backward(  # noqa: SLF001
+        gradients = ring._scaled_dot_product_ring_flash_attention_backward(  # noqa: SLF001
             ctx.mesh, upstream, *saved, *lengths, 0.0, True, seed, offset, scale=ctx.scale
         )
-        return None, None, *found[:3]
+        return None, None, *gradients[:3]
 
 
-def _ringing(exchange: SequenceExchange) -> Core:
+def _ring_core(exchange: SequenceExchange) -> Core:
     if exchange.kernel != "flash":
         raise NoReferenceError(
             f"context_exchange = ring with {exchange.kernel} attention: the judge's ring is of flash"
@@ -161,14 +161,14 @@ def _ringing(exchange: SequenceExchange) -> Core:
     mesh = DeviceMesh.from_group(exchange.group, exchange.device)
 
     def core(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
-        found: Tensor = Ring.apply(mesh, scale, query, key, value)
-        return found
+        result: Tensor = Ring.apply(mesh, scale, query, key, value)
+        return result
 
     return core
 
 
 EXCHANGES: dict[str, Callable[[SequenceExchange], Core]] = {
-    "all_gather": _gathering,
-    "all_to_all": _turning,
-    "ring": _ringing,
+    "all_gather": _gathered_core,
+    "all_to_all": _heads_core,
+    "ring": _ring_core,
 }

@@ -36,16 +36,16 @@ class GatedProduct(torch.autograd.Function):  # type: ignore[misc]  # torch's ty
     def forward(ctx: Any, rule: Stored | None, scores: Tensor | None, *parts: Tensor) -> Tensor:
         """The product, as wide as gate."""
         ctx.scores, ctx.parts = scores is not None, tuple((part.shape, part.dtype) for part in parts)
-        kept = parts if rule is None else tuple(tensor for part in parts for tensor in narrow(part, rule))
-        ctx.save_for_backward(*kept, *([] if scores is None else [scores]))
+        saved = parts if rule is None else tuple(tensor for part in parts for tensor in narrow(part, rule))
+        ctx.save_for_backward(*saved, *([] if scores is None else [scores]))
         width = parts[0].shape[-1] // (3 - len(parts))
         return parts[0].new_empty(*parts[0].shape[:-1], width)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
         """Gradients of everything that was read."""
-        kept = ctx.saved_tensors
-        scores = torch.empty_like(kept[-1]) if ctx.scores else None
+        saved = ctx.saved_tensors
+        scores = torch.empty_like(saved[-1]) if ctx.scores else None
         return None, scores, *(upstream.new_empty(shape, dtype=dtype) for shape, dtype in ctx.parts)
 
 
@@ -75,10 +75,10 @@ def narrow(tensor: Tensor, rule: Stored) -> tuple[Tensor, ...]:
     if rule.block == WHOLE_TENSOR:
         return copy, tensor.new_empty((), dtype=torch.float32)
     rows = tensor.numel() // tensor.shape[-1]
-    kept, along = (
+    scale_rows, scale_columns = (
         -(-size // length) if length else 1 for size, length in zip((rows, tensor.shape[-1]), rule.block, strict=True)
     )
-    return copy, tensor.new_empty(kept, along, dtype=torch.float32)
+    return copy, tensor.new_empty(scale_rows, scale_columns, dtype=torch.float32)
 
 
 def install(built: nn.Module, model: Model, kernels: Kernels, stored: Sequence[Stored]) -> None:
@@ -90,19 +90,19 @@ def install(built: nn.Module, model: Model, kernels: Kernels, stored: Sequence[S
     rule = rules.get("activation")
     for module in built.modules():
         if fused and hasattr(module, "down_proj") and hasattr(module, "gate_proj"):
-            module.forward = MethodType(_gated(rule), module)
+            module.forward = MethodType(_gated_forward(rule), module)
         if fused and hasattr(module, "down_proj") and isinstance(getattr(module, "gate_up_proj", None), nn.Linear):
-            module.forward = MethodType(_joint(rule), module)
+            module.forward = MethodType(_joint_forward(rule), module)
         if fused and hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
-            module._apply_gate = MethodType(_halves(rule), module)
+            module._apply_gate = MethodType(_gate_of_halves(rule), module)
     router = mlp_of(model).router
     if kernels.router == "fused" and router.dtype == "fp32":
         for module in built.modules():
             if type(module).__name__.endswith("Router"):
-                module.forward = _routed(module, module.forward)
+                module.forward = _router_forward(module, module.forward)
 
 
-def _gated(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
+def _gated_forward(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
     def forward(self: Any, hidden: Tensor) -> Tensor:
         product: Tensor = self.down_proj(GatedProduct.apply(rule, None, self.gate_proj(hidden), self.up_proj(hidden)))
         return product
@@ -110,7 +110,7 @@ def _gated(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
     return forward
 
 
-def _joint(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
+def _joint_forward(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
     def forward(self: Any, hidden: Tensor) -> Tensor:
         product: Tensor = self.down_proj(GatedProduct.apply(rule, None, self.gate_up_proj(hidden)))
         return product
@@ -118,7 +118,7 @@ def _joint(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
     return forward
 
 
-def _halves(rule: Stored | None) -> Callable[..., Tensor]:
+def _gate_of_halves(rule: Stored | None) -> Callable[..., Tensor]:
     def apply(_: Any, joint: Tensor, scores: Tensor | None = None) -> Tensor:
         product: Tensor = GatedProduct.apply(rule, scores, joint)
         return product
@@ -126,8 +126,8 @@ def _halves(rule: Stored | None) -> Callable[..., Tensor]:
     return apply
 
 
-def _routed(module: Any, original: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """The same router, but for its product: what it casts before is let go."""
+def _router_forward(module: Any, original: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """The router's forward pass with another product: what it casts before is let go."""
 
     def forward(hidden: Tensor) -> Any:
         def product(*_: Any) -> Any:
@@ -144,8 +144,8 @@ def weighed_experts(self: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     chosen, count = index.shape[-1], self.num_experts
     owner, order = torch.sort(index.reshape(-1))
     rows, scores = hidden[order // chosen], weights.reshape(-1)[order]
-    each = torch.histc(owner.int(), bins=count, min=0, max=count - 1)
-    offsets = torch.cumsum(each, dim=0, dtype=torch.int32)
+    rows_per_expert = torch.histc(owner.int(), bins=count, min=0, max=count - 1)
+    offsets = torch.cumsum(rows_per_expert, dim=0, dtype=torch.int32)
     transposed = {"is_transposed": self.is_transposed}
     joint = moe._grouped_linear(rows, self.gate_up_proj, offsets, **transposed)
     if self._apply_gate.__func__.__module__ == __name__:  # transformers' own
@@ -158,7 +158,7 @@ def weighed_experts(self: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     return out[back].view(hidden.shape[0], chosen, -1).sum(dim=1).to(hidden.dtype)
 
 
-# --- Linear layers that multiply quantised copies as a recipe says, through torch._scaled_mm ---
+# --- quantised linear layers, by torch._scaled_mm ---
 
 # Operators and slots of torch are used by their private names, as its front ends do.
 # ruff: noqa: SLF001
@@ -176,40 +176,35 @@ PACKED = {"e2m1": 2}  # elements of a byte
 
 @dataclass(frozen=True)
 class Copy:
-    """A matrix (kept x contracted) in a narrow format, with its scales."""
+    """A matrix (rows x contracted) in a narrow format, with its scales."""
 
     data: Tensor
     scales: Tensor
     further: tuple[Tensor, ...] = ()
 
     def all(self) -> tuple[Tensor, ...]:
-        """Every tensor of it."""
+        """The data and all scales, as autograd saves them."""
         return self.data, self.scales, *self.further
 
 
-def _copy(like: Tensor, kept: int, contracted: int, recipe: Recipe, of: str) -> Copy:
+def _copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> Copy:
     """What a kernel writes for an operand; `of` is activation, weight or gradient."""
     dtype = recipe.gradient if of == "gradient" else recipe.format
-    data = like.new_empty(kept, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
+    data = like.new_empty(rows, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
     block = recipe.weight_block if of == "weight" else recipe.activation_block
     further = (like.new_empty((), dtype=DTYPES[recipe.tensor_scale]),) if recipe.tensor_scale else ()
     if block == WHOLE_TENSOR:
         return Copy(data, like.new_empty((), dtype=torch.float32), further)
     if block == WHOLE_ROW:
-        return Copy(data, like.new_empty(kept, 1, dtype=torch.float32), further)
-    rows, columns = (
-        _rounded(size, length, step)
-        for size, length, step in zip((kept, contracted), block, recipe.padded, strict=True)
+        return Copy(data, like.new_empty(rows, 1, dtype=torch.float32), further)
+    block_rows, block_columns = (  # blocks of `length` that cover `size`, in multiples of `step`
+        step * ceil(ceil(size / length) / step)
+        for size, length, step in zip((rows, contracted), block, recipe.padded, strict=True)
     )
-    return Copy(data, like.new_empty(rows, columns, dtype=DTYPES[recipe.scale]), further)
+    return Copy(data, like.new_empty(block_rows, block_columns, dtype=DTYPES[recipe.scale]), further)
 
 
-def _rounded(size: int, length: int, step: int) -> int:
-    """Blocks of `length` that cover `size`, in multiples of `step`."""
-    return step * ceil(ceil(size / length) / step)
-
-
-def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _multiply(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """left (m x k) times the transpose of right (n x k)."""
     scales = right.scales.t() if right.scales.dim() == 2 else right.scales
     if right.scales.dtype != torch.float32:
@@ -217,18 +212,18 @@ def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> 
     return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
 
 
-def _within(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+def _scaled_product(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
     """A product of backward, which has no bias."""
-    return _times(left, right, None, dtype)
+    return _multiply(left, right, None, dtype)
 
 
-def _unscaled(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
-    """The same product without its scales."""
-    one = left.scales.new_ones(())
-    return torch._scaled_mm(left.data, right.data.t(), one, one, out_dtype=dtype)
+def _unscaled_product(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+    """A product of backward without scales, which another kernel applies."""
+    unit_scale = left.scales.new_ones(())
+    return torch._scaled_mm(left.data, right.data.t(), unit_scale, unit_scale, out_dtype=dtype)
 
 
-def _scaled(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def _apply_scales(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Scales of rows and columns applied to a product, by one kernel."""
     scaled = torch.empty_like(product)
     torch.mul(product, left, out=scaled)
@@ -247,7 +242,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         saved = (*(backward.all() if backward else (x,)), *(column.all() if column else (weight,)))
         ctx.save_for_backward(*saved)
         ctx.linear, ctx.inputs_kept, ctx.bias = linear, backward is not None, bias is not None
-        return _times(forward, row, bias, x.dtype)
+        return _multiply(forward, row, bias, x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
@@ -257,22 +252,24 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         inner = ctx.linear.weight.shape[1]
         parts = 3 if recipe.tensor_scale else 2
         column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
-        rest: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
-        weight = Copy(rest[0], rest[1], tuple(rest[2:])) if ctx.linear.copies else None
-        row, other = (_copy(towards, kept, along, recipe, "gradient") for kept, along in ((tokens, out), (out, tokens)))
+        stored: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
+        weight = Copy(stored[0], stored[1], tuple(stored[2:])) if ctx.linear.copies else None
+        row, turned = (
+            _copy(towards, rows, columns, recipe, "gradient") for rows, columns in ((tokens, out), (out, tokens))
+        )
         within = recipe.scaled == "matmul"
-        times = _within if within else _unscaled
+        times = _scaled_product if within else _unscaled_product
         weight = weight or _copy(towards, inner, out, recipe, "weight")
         of_input = times(row, weight, towards.dtype)
         scales = row.scales, weight.scales
         del row, weight
-        of_input = of_input if within else _scaled(of_input, *scales)
+        of_input = of_input if within else _apply_scales(of_input, *scales)
         del scales
         column = column or _copy(towards, inner, tokens, recipe, "activation")
-        of_weight = times(other, column, ctx.linear.weight.dtype)
-        scales = other.scales, column.scales
-        del other, column
-        of_weight = of_weight if within else _scaled(of_weight, *scales)
+        of_weight = times(turned, column, ctx.linear.weight.dtype)
+        scales = turned.scales, column.scales
+        del turned, column
+        of_weight = of_weight if within else _apply_scales(of_weight, *scales)
         del scales
         return of_input, of_weight, towards.sum(0) if ctx.bias else None, None
 
@@ -297,33 +294,33 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
         if self.recipe.weights == "kept" and self.copies is None:
             out, inner = self.weight.shape
             sides = ((out, inner), (inner, out))
-            row, column = (_copy(self.weight.detach(), kept, along, self.recipe, "weight") for kept, along in sides)
+            row, column = (_copy(self.weight.detach(), rows, columns, self.recipe, "weight") for rows, columns in sides)
             self.copies = row, column
         device = hidden.device.type
         if device != "meta" and torch.is_autocast_enabled(device):
             hidden = hidden.to(torch.get_autocast_dtype(device))
         flat = hidden.reshape(-1, hidden.shape[-1])
         if self.recipe.saves == "quantised":
-            flat._quantised = _shared(hidden, flat, self.recipe)
+            flat._quantised = _shared_copies(hidden, flat, self.recipe)
         return Product.apply(flat, self.weight, self.bias, self).reshape(*hidden.shape[:-1], -1)
 
     def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
         """Copies of the input: those that all layers share which read it, or one for this product alone."""
-        kept: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
-        return kept or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
+        copies: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
+        return copies or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
 
 
-def _shared(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
+def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
     """Copies of a value, made for the first layer that reads it."""
     if not hasattr(hidden, "_copies"):
         tokens, inner = flat.shape
         row, column = (
-            _copy(flat.detach(), kept, along, recipe, "activation")
-            for kept, along in ((tokens, inner), (inner, tokens))
+            _copy(flat.detach(), rows, columns, recipe, "activation")
+            for rows, columns in ((tokens, inner), (inner, tokens))
         )
         hidden._copies = row, column
-    found: tuple[Copy, Copy] = hidden._copies
-    return found
+    copies: tuple[Copy, Copy] = hidden._copies
+    return copies
 
 
 def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None:
@@ -338,11 +335,11 @@ def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None
     if set(recipe.quantised_again) - {"attention/out"}:
         raise NoReferenceError("of fp8 layers only attention's last one quantises its input again in backward")
     again = replace(recipe, saves="original") if recipe.quantised_again else recipe
-    found = 0
+    replaced = 0
     for parent in layers.modules():
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, QuantisedLinear(child, again if name in LAST_OF_ATTENTION else recipe))
-                found += 1
-    if not found:
+                replaced += 1
+    if not replaced:
         raise NoReferenceError(f"{type(built).__name__} has no nn.Linear to quantise")

@@ -1,4 +1,4 @@
-"""Models of images among those of transformers: what a micro-batch of them holds, and how their loss is taken."""
+"""Models of images, and of an encoder and a decoder, among those of transformers: their micro-batches and losses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def loss_of_images(built: Any, pixels: torch.Tensor, mask: torch.Tensor | None, 
     return torch.nn.functional.cross_entropy(scores.float(), classes)
 
 
-# --- An encoder and a decoder of transformers ---
+# --- models with an encoder and a decoder ---
 
 
 def source(work: Workload, device: str) -> torch.Tensor:
@@ -93,17 +93,17 @@ def loss_of_two_stacks(
 
     Encoders of sound take none.
     """
-    given, tokens = batch
+    encoder_input, tokens = batch
     square = _mask(work, tokens, "tt") if masked else None
-    asked: dict[str, Any]
+    inputs: dict[str, Any]
     if work.model.sound:
-        asked = {"input_features": given.to(built.dtype)}
+        inputs = {"input_features": encoder_input.to(built.dtype)}
     elif masked:
-        encoded = built.encoder(input_ids=given, attention_mask=_mask(work, tokens, "ss"))
-        asked = {"encoder_outputs": encoded, "attention_mask": _mask(work, tokens, "ts")}
+        encoded = built.encoder(input_ids=encoder_input, attention_mask=_mask(work, tokens, "ss"))
+        inputs = {"encoder_outputs": encoded, "attention_mask": _mask(work, tokens, "ts")}
     else:
-        asked = {"input_ids": given}
-    outputs = built(**asked, decoder_input_ids=tokens, decoder_attention_mask=square, use_cache=False)
+        inputs = {"input_ids": encoder_input}
+    outputs = built(**inputs, decoder_input_ids=tokens, decoder_attention_mask=square, use_cache=False)
     loss: torch.Tensor = built.loss_function(logits=outputs.logits, labels=tokens, vocab_size=work.model.vocab)
     return loss
 

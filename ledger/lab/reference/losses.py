@@ -27,7 +27,7 @@ class FusedLoss(torch.autograd.Function):  # type: ignore[misc]  # torch's types
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """What forward left; the upstream gradient is one."""
+        """The gradient that forward left; the upstream gradient is one."""
         (gradient,) = ctx.saved_tensors
         return gradient, None
 
@@ -38,10 +38,10 @@ class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as abov
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, count: int) -> Tensor:
         """Logits of one part at a time, in whose place their gradient is written; without a `count`, Liger's parts."""
-        rows, wanted = hidden.flatten(0, 1), labels.flatten()
+        rows, targets = hidden.flatten(0, 1), labels.flatten()
         towards_hidden = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
         towards_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        losses = torch.zeros(wanted.numel(), dtype=torch.float32, device=rows.device)
+        losses = torch.zeros(targets.numel(), dtype=torch.float32, device=rows.device)
         size = -(-rows.shape[0] // count) if count else liger_part(rows.shape[0], *weight.shape)
         size = min(size, rows.shape[0])
         logits = torch.empty(size, weight.shape[0], dtype=rows.dtype, device=rows.device)
@@ -53,8 +53,8 @@ class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as abov
                 torch.mm(scores, weight, out=towards_hidden[start : start + size])
             if towards_weight is not None:
                 torch.addmm(towards_weight, scores.t(), part, out=towards_weight)
-        kept = (towards_hidden.view_as(hidden) if towards_hidden is not None else None, towards_weight)
-        ctx.save_for_backward(*(tensor.detach() if tensor is not None else None for tensor in kept))
+        gradients = (towards_hidden.view_as(hidden) if towards_hidden is not None else None, towards_weight)
+        ctx.save_for_backward(*(tensor.detach() if tensor is not None else None for tensor in gradients))
         return losses.sum()
 
     @staticmethod
@@ -78,17 +78,17 @@ def reference_loss(built: Any, hidden: Tensor, labels: Tensor, kind: str, count:
     In `count` parts; as many as are usual where none is stated.
     """
     head = built.get_output_embeddings()
-    found: Tensor
+    loss: Tensor
     if kind == "fused_linear":
-        found = FusedLinearLoss.apply(hidden, head.weight, labels, count)
-        return found
+        loss = FusedLinearLoss.apply(hidden, head.weight, labels, count)
+        return loss
     if kind == "fused":
-        found = FusedLoss.apply(head(hidden), labels)
-        return found
+        loss = FusedLoss.apply(head(hidden), labels)
+        return loss
     count = count or USUAL_CHUNKS
     parts = zip(hidden.chunk(count, dim=1), labels.chunk(count, dim=1), strict=True)
     losses = [
-        checkpoint(_part, head, part, wanted, use_reentrant=False, preserve_rng_state=False) for part, wanted in parts
+        checkpoint(_part, head, part, targets, use_reentrant=False, preserve_rng_state=False) for part, targets in parts
     ]
     return torch.stack(losses).sum()
 

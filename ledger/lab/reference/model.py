@@ -48,7 +48,7 @@ def reference_model(
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:
         with torch.device(device), initialised(model):
-            built = _built(model, kernels)
+            built = _build(model, kernels)
     finally:
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
@@ -69,7 +69,7 @@ def reference_model(
     return built.train()
 
 
-def _built(model: Model, kernels: Kernels) -> Any:
+def _build(model: Model, kernels: Kernels) -> Any:
     """The class of transformers with the parts that the model's author wrote; one of blocks alone where it has none."""
     import transformers
 
@@ -157,8 +157,8 @@ def training_loss(built: Any, work: Workload, batch: Batch) -> torch.Tensor:
             return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
         if bidirectional(work.model):  # transformers' own loss of it leaves the logits narrow, and shifts nothing
             places = torch.arange(work.seq_len, device=tokens.device).unsqueeze(0)
-            given = {"token_type_ids": torch.zeros_like(tokens), "position_ids": places}
-            logits = built(tokens, attention_mask=mask, **given).logits
+            arguments = {"token_type_ids": torch.zeros_like(tokens), "position_ids": places}
+            logits = built(tokens, attention_mask=mask, **arguments).logits
             return built.loss_function(logits=logits, labels=tokens, vocab_size=work.model.vocab)
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
 
@@ -176,8 +176,8 @@ def freeze(built: Any, train: Train, precision: Precision | None = None) -> None
     if train.kind != "all":
         from ledger.lab.reference import trained
 
-        own = torch_dtype(precision.weights.adapters) if precision and not precision.weights.every else None
-        trained.set_up(built, train, own)
+        adapter_dtype = torch_dtype(precision.weights.adapters) if precision and not precision.weights.every else None
+        trained.set_up(built, train, adapter_dtype)
 
 
 def checkpoint_layers(built: Any, recompute: Recompute) -> None:

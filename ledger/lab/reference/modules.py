@@ -70,15 +70,7 @@ class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
         return hidden * torch.sigmoid(hidden)
 
 
-# --- attention ----------------------------------------------------------------------------------
-
-
-def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values written out once per query head, as kernels without grouped-query support need them."""
-    times = query.shape[1] // key.shape[1]
-    if times == 1:
-        return key, value
-    return key.repeat_interleave(times, dim=1), value.repeat_interleave(times, dim=1)
+# --- attention ---
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
@@ -91,16 +83,16 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: flo
     return aten._scaled_dot_product_flash_attention(query, key, value, dropout, True, scale=scale)[0][..., :width]
 
 
-def _efficient(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
-    key, value = _repeated(query, key, value)
-    outputs = aten._scaled_dot_product_efficient_attention(query, key, value, None, True, dropout, True, scale=scale)
-    return outputs[0]
+def _with_repeated_heads(operator: Any) -> Any:
+    """A kernel without grouped-query support, on keys and values that are written out once per query head."""
 
+    def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
+        times = query.shape[1] // key.shape[1]
+        if times != 1:
+            key, value = key.repeat_interleave(times, dim=1), value.repeat_interleave(times, dim=1)
+        return operator(query, key, value, None, True, dropout, True, scale=scale)[0]
 
-def _cudnn(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
-    key, value = _repeated(query, key, value)
-    outputs = aten._scaled_dot_product_cudnn_attention(query, key, value, None, True, dropout, True, scale=scale)
-    return outputs[0]
+    return attend
 
 
 def _math(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
@@ -111,7 +103,12 @@ def _math(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: floa
     return outputs[0]
 
 
-KERNELS = {"flash": _flash, "efficient": _efficient, "cudnn": _cudnn, "math": _math}
+KERNELS = {
+    "flash": _flash,
+    "efficient": _with_repeated_heads(aten._scaled_dot_product_efficient_attention),
+    "cudnn": _with_repeated_heads(aten._scaled_dot_product_cudnn_attention),
+    "math": _math,
+}
 
 
 def attention_backend(kernel: str) -> Any:
@@ -145,7 +142,7 @@ def attention_backend(kernel: str) -> Any:
     return forward
 
 
-# --- operators that a CPU build takes apart -----------------------------------------------------
+# --- operators that a CPU build takes apart ---
 
 
 def _rms_norm(hidden: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class OptimizerSequence:
             optimizer.step()
 
     def states(self) -> Iterator[Tensor]:
-        """The states of all."""
+        """The states of every optimizer."""
         for optimizer in self.optimizers:
             for state in optimizer.state.values():
                 yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
@@ -110,61 +110,63 @@ def reference_optimizer(
 
     Call it, and its `step`, inside the fake mode and within `FakeScalars`. `layers` hold what counts as matrices.
     """
-    _judged(rule, kernel, precision)
+    _refuse_unjudged(rule, kernel, precision)
     weights = [weight for weight in built.parameters() if weight.requires_grad]
     if precision.master is None:
-        found: ReferenceOptimizer = _over(weights, weights, layers, rule, kernel)
+        optimizer: ReferenceOptimizer = _build_sequence(weights, weights, layers, rule, kernel)
     else:
         wide = getattr(torch, {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision.master])
         masters = [nn.Parameter(weight.detach().to(wide)) for weight in weights]
-        found = MasterWeightOptimizer(weights, masters, _over(weights, masters, layers, rule, kernel))
+        optimizer = MasterWeightOptimizer(weights, masters, _build_sequence(weights, masters, layers, rule, kernel))
     for weight in weights:
         weight.grad = torch.zeros_like(weight)
-    found.step()  # states are made by the first step
+    optimizer.step()  # states are made by the first step
     for weight in weights:
         weight.grad = None
-    return found
+    return optimizer
 
 
-def _judged(rule: Optimizer, kernel: str, precision: Precision) -> None:
+def _refuse_unjudged(rule: Optimizer, kernel: str, precision: Precision) -> None:
     updated = precision.master or precision.weights.base
-    each: Optimizer | None = rule
-    while each is not None:
-        if each.name not in CLASSES:
-            raise NoReferenceError(f"{each.title or each.name}: torch.optim has {', '.join(sorted(CLASSES))}")
-        kept = {precision.states if s.dtype == DEFAULT else s.dtype for s in each.states.values()}
-        if kept - {updated} or any(s.scales for s in each.states.values()):
-            raise NoReferenceError(f"states in {', '.join(sorted(kept))}: torch.optim keeps them in {updated}")
-        each = each.otherwise
+    current: Optimizer | None = rule
+    while current is not None:
+        if current.name not in CLASSES:
+            raise NoReferenceError(f"{current.title or current.name}: torch.optim has {', '.join(sorted(CLASSES))}")
+        dtypes = {precision.states if s.dtype == DEFAULT else s.dtype for s in current.states.values()}
+        if dtypes - {updated} or any(s.scales for s in current.states.values()):
+            raise NoReferenceError(f"states in {', '.join(sorted(dtypes))}: torch.optim keeps them in {updated}")
+        current = current.otherwise
     if precision.master is None and precision.gradients != precision.weights.base:
         raise NoReferenceError(f"gradients in {precision.gradients}: autograd gives them in {precision.weights.base}")
     if precision.master not in (None, precision.gradients) and kernel == "fused":
         raise NoReferenceError("fused: torch's fused kernels read gradients in the dtype of the weights they update")
 
 
-def _over(
+def _build_sequence(
     weights: Sequence[nn.Parameter],
     updated: Sequence[nn.Parameter],
     layers: Sequence[nn.Module],
     rule: Optimizer,
     kernel: str,
 ) -> OptimizerSequence:
-    """torch's optimizers of a rule and of the rules behind it, each over its weights."""
+    """torch's optimizers of a rule and of the rules behind it, each over its own weights."""
     inside = {id(weight) for layer in layers for weight in layer.parameters()}
-    left = list(zip(weights, updated, strict=True))
-    found = []
-    each: Optimizer | None = rule
-    while each is not None:
-        mine = [pair for pair in left if each.otherwise is None or _kind(pair[0], inside) in each.weights]
-        left = [pair for pair in left if not any(pair[0] is one[0] for one in mine)]
-        name = kernel if kernel in each.update else next(iter(each.update))
-        if mine:
-            found.append(CLASSES[each.name]([pair[1] for pair in mine], **KERNELS[name]))
-        each = each.otherwise
-    return OptimizerSequence(found)
+    remaining = list(zip(weights, updated, strict=True))
+    optimizers = []
+    current: Optimizer | None = rule
+    while current is not None:
+        pairs = [
+            pair for pair in remaining if current.otherwise is None or _weight_kind(pair[0], inside) in current.weights
+        ]
+        remaining = [pair for pair in remaining if not any(pair[0] is chosen[0] for chosen in pairs)]
+        name = kernel if kernel in current.update else next(iter(current.update))
+        if pairs:
+            optimizers.append(CLASSES[current.name]([pair[1] for pair in pairs], **KERNELS[name]))
+        current = current.otherwise
+    return OptimizerSequence(optimizers)
 
 
-def _kind(weight: nn.Parameter, inside: set[int]) -> str:
+def _weight_kind(weight: nn.Parameter, inside: set[int]) -> str:
     if weight.ndim < 2:
         return "vectors"
     return "matrices" if id(weight) in inside else "ends"

@@ -53,22 +53,17 @@ def store_layers(built: Any, layers: nn.Module, precision: Precision) -> None:
     for parent in list(layers.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, _stored(child, compute, nested=NESTED[base]))
+                setattr(parent, name, _stored_layer(child, compute, nested=NESTED[base]))
     built.is_loaded_in_4bit = True  # which peft asks
 
 
-def _plain(data: torch.Tensor, **_: object) -> nn.Parameter:
-    """An ordinary parameter in place of a `Params4bit`."""
-    return nn.Parameter(data, requires_grad=False)
-
-
-def _stored(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linear:
+def _stored_layer(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linear:
     """The layer with its matrix quantised from the dtype in which transformers loads it.
 
     A parameter of another class than fake tensors have cannot be made, so the matrix is an ordinary one that has what
     `Params4bit` has.
     """
-    with torch.device("meta"), patch.object(bitsandbytes.nn.modules, "Params4bit", _plain):
+    with torch.device("meta"), patch.object(bitsandbytes.nn.modules, "Params4bit", _plain_parameter):
         layer = bitsandbytes.nn.Linear4bit(  # type: ignore[attr-defined,no-untyped-call,unused-ignore]
             plain.in_features, plain.out_features, False, compute, compress_statistics=nested, quant_type="nf4"
         )
@@ -83,3 +78,8 @@ def _stored(plain: nn.Linear, compute: torch.dtype, *, nested: bool) -> nn.Linea
     weight.compress_statistics, weight.quant_type = nested, "nf4"
     layer.weight, layer.quant_state, layer.bias = weight, state, plain.bias
     return layer
+
+
+def _plain_parameter(data: torch.Tensor, **_: object) -> nn.Parameter:
+    """An ordinary parameter in place of a `Params4bit`."""
+    return nn.Parameter(data, requires_grad=False)

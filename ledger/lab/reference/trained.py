@@ -67,7 +67,7 @@ def set_up(built: Any, train: Train, dtype: Any = None) -> None:
         raise NoReferenceError(f"train: {train.kind}: parts of transformers' encoders go by other names")
     if train.lora:
         built.requires_grad_(requires_grad=False)
-        _adapt(built, train.lora, dtype)
+        _put_adapters(built, train.lora, dtype)
         return
     if unknown := set(train.names) - set(PARTS):
         raise NoReferenceError(f"train: {', '.join(sorted(unknown))}: no part of a transformers model by that name")
@@ -77,22 +77,22 @@ def set_up(built: Any, train: Train, dtype: Any = None) -> None:
         parameter.requires_grad_(named == (train.kind == "only"))
 
 
-def _adapt(built: Any, lora: Lora, dtype: Any) -> None:
+def _put_adapters(built: Any, lora: Lora, dtype: Any) -> None:
     """Adapters as peft puts them in place, where it is installed; else as this module writes them after it."""
-    found = tuple(_adapted(built, lora))
+    projections = tuple(_adapted_projections(built, lora))
     if find_spec("peft") is not None:
         modules: dict[str, list[Any]] = {}
-        for target, module, name in found:
+        for target, module, name in projections:
             modules.setdefault(target, []).append(getattr(module, name))
         put_in_place(built, lora, modules, dtype)
         return
     if dtype is not None:
         raise NoReferenceError("adapters in a dtype of their own: peft puts them in place, which is not installed")
-    for target, module, name in found:
+    for target, module, name in projections:
         setattr(module, name, LoraLinear(getattr(module, name), lora, lora.rank_of(target)))
 
 
-def _adapted(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str]]:
+def _adapted_projections(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str]]:
     """Each projection that is adapted: its target, the module that has it, its name; raises `NoReferenceError`."""
     for layer in layers_of(built):
         modules = {
@@ -101,13 +101,13 @@ def _adapted(built: Any, lora: Lora) -> Iterator[tuple[str, Any, str]]:
         modules["mlp"] = layer.mlp
         for target in lora.targets:
             places = [path.split(".") for path in TARGETS.get(target, ())]
-            found = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
-            if not found:
+            projections = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
+            if not projections:
                 raise NoReferenceError(f"train.lora.targets: {target}: no such projection in a transformers layer")
-            yield from ((target, module, name) for module, name in found)
+            yield from ((target, module, name) for module, name in projections)
 
 
-# --- Low-rank adapters as peft itself puts them into a model, where it is installed ---
+# --- adapters by peft, where it is installed ---
 
 # peft imports every library whose layers it adapts. Of Transformer Engine only the Python part may be there (see
 # requirements/judges.txt), which refuses to be imported without its compiled one.
@@ -124,8 +124,8 @@ def put_in_place(
 
     As get_peft_model with `autocast_adapter_dtype=False`, whose numbers the plan states.
     """
-    wanted = {id(module): lora.rank_of(target) for target, mine in modules.items() for module in mine}
-    ranks = {name: wanted[id(module)] for name, module in built.named_modules() if id(module) in wanted}
+    rank_by_module = {id(module): lora.rank_of(target) for target, adapted in modules.items() for module in adapted}
+    ranks = {name: rank_by_module[id(module)] for name, module in built.named_modules() if id(module) in rank_by_module}
     first = next(iter(modules.values()))[0]
     weight = first.weight
     chosen = LoraConfig(
@@ -147,15 +147,10 @@ def _born_like(weight: torch.Tensor, dtype: torch.dtype) -> Iterator[None]:
     """Parameters are made in a dtype, on the device of a weight, and stay: fake ones cannot be moved in place."""
     before, move = torch.get_default_dtype(), nn.Module.to
     torch.set_default_dtype(dtype)
-    nn.Module.to = _stay
+    nn.Module.to = lambda module, *_, **__: module
     try:
         with torch.device(weight.device):
             yield
     finally:
         torch.set_default_dtype(before)
         nn.Module.to = move
-
-
-def _stay(module: nn.Module, *_: object, **__: object) -> nn.Module:
-    """The module where it is."""
-    return module

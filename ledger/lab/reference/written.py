@@ -28,28 +28,28 @@ MEANS = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
 
 def convolution(component: Custom, step: ComponentStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """PyTorch's convolution of what is read, in its order of dims; zeros before a dim alone are put there first."""
-    found = roles(step.einsum)
-    if found is None:
+    einsum_roles = roles(step.einsum)
+    if einsum_roles is None:
         raise TypeError(f"{step.einsum} is no convolution")
     read, _, out = terms(step.einsum)
-    x = x.permute([read.index(index) for index in (*found.operand, *filter(window, read))])
+    x = x.permute([read.index(index) for index in (*einsum_roles.operand, *filter(window, read))])
     pads = component.pads(step)
     x = functional.pad(x, [zeros for pair in reversed(pads) for zeros in pair]) if pads else x.contiguous()
-    over, made = len(found.windows), (*found.groups, *found.filters)
-    x = x.flatten(1, -over - 1) if found.operand[1:] else x.unsqueeze(1)
-    groups = weight.shape[0] if found.groups else 1
+    over, channels = len(einsum_roles.windows), (*einsum_roles.groups, *einsum_roles.filters)
+    x = x.flatten(1, -over - 1) if einsum_roles.operand[1:] else x.unsqueeze(1)
+    groups = weight.shape[0] if einsum_roles.groups else 1
     taps = weight.shape[weight.ndim - over :]
     result = CONVOLUTIONS[over - 1](
         x,
-        weight.reshape(prod(weight.shape[: len(made)]), -1, *taps),
+        weight.reshape(prod(weight.shape[: len(channels)]), -1, *taps),
         bias,
-        stride=[one.stride for one in found.windows],
-        padding=[0 if pads else one.padding for one in found.windows],
-        dilation=[one.dilation for one in found.windows],
+        stride=[over.stride for over in einsum_roles.windows],
+        padding=[0 if pads else over.padding for over in einsum_roles.windows],
+        dilation=[over.dilation for over in einsum_roles.windows],
         groups=groups,
     )
-    result = result.unflatten(1, weight.shape[: len(made)]) if made else result.squeeze(1)
-    return result.permute([found.result.index(name) for name in out])
+    result = result.unflatten(1, weight.shape[: len(channels)]) if channels else result.squeeze(1)
+    return result.permute([einsum_roles.result.index(name) for name in out])
 
 
 def batch_norm(x: Tensor, factor: Tensor, addend: Tensor, running: Sequence[Tensor]) -> Tensor:
@@ -71,9 +71,9 @@ def largest(step: ComponentStep, sizes: dict[str, int], x: Tensor) -> Tensor:
 def mean(step: ComponentStep, sizes: dict[str, int], x: Tensor) -> Tensor:
     """The mean in each window, or over dims that the result lacks."""
     read, out = sides(step.mean)
-    through = _windows(read)
-    if through:
-        return _pooled(MEANS, x, through, sizes, dilates=False)
+    windows = _windows(read)
+    if windows:
+        return _pooled(MEANS, x, windows, sizes, dilates=False)
     return x.mean([place for place, name in enumerate(read) if name not in out])
 
 
@@ -81,13 +81,13 @@ def _windows(read: Term) -> list[Window]:
     return [over for index in read if (over := window(index))]
 
 
-def _pooled(kinds: Sequence[Any], x: Tensor, through: list[Window], sizes: dict[str, int], *, dilates: bool) -> Tensor:
-    dilation = {"dilation": [one.dilation for one in through]} if dilates else {}
-    pooled: Tensor = kinds[len(through) - 1](
+def _pooled(kinds: Sequence[Any], x: Tensor, windows: list[Window], sizes: dict[str, int], *, dilates: bool) -> Tensor:
+    dilation = {"dilation": [over.dilation for over in windows]} if dilates else {}
+    pooled: Tensor = kinds[len(windows) - 1](
         x,
-        [sizes[one.tap] for one in through],
-        stride=[one.stride for one in through],
-        padding=[one.padding for one in through],
+        [sizes[over.tap] for over in windows],
+        stride=[over.stride for over in windows],
+        padding=[over.padding for over in windows],
         **dilation,
     )
     return pooled
@@ -135,11 +135,11 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
         kinds = {step.activation for step in component.steps if step.activation}
         self.activations = nn.ModuleDict({kind: _activation(kind, eager=eager) for kind in kinds})
         self.learned = nn.ParameterDict(
-            {name: nn.Parameter(torch.empty([sizes[each] for each in dims])) for name, dims in component.weights}
+            {name: nn.Parameter(torch.empty([sizes[dim] for dim in dims])) for name, dims in component.weights}
         )
         for step in component.steps:
-            kept = running_statistics(self.learned[step.weight]) if step.kind == "norm" else {}
-            for name, tensor in kept.items():
+            statistics = running_statistics(self.learned[step.weight]) if step.kind == "norm" else {}
+            for name, tensor in statistics.items():
                 self.register_buffer(f"{step.name}_{name}", tensor)
 
     def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
@@ -169,8 +169,8 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
         if step.kind in POOLED:
             return POOLED[step.kind](step, self.sizes, operands[0])
         if step.kind == "scan":
-            return _scan(_along(operands[0], dims[0], out), operands[1], step.dtype)
-        first, second = (_along(x, own, out) for x, own in zip(operands, dims, strict=True))
+            return _scan(_broadcast_dims(operands[0], dims[0], out), operands[1], step.dtype)
+        first, second = (_broadcast_dims(x, term, out) for x, term in zip(operands, dims, strict=True))
         if step.in_place:
             return first.add_(second)
         return first * second if step.kind == "multiply" else first + second
@@ -183,12 +183,12 @@ class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followe
         letters = dict(zip(dict.fromkeys((*first, *second)), ascii_letters, strict=False))
         shared = [name for name in out if name in first and name in second]
         summed = [name for name in first if name in second and name not in out]
-        alone = [[name for name in out if name in term and name not in shared] for term in (first, second)]
-        left = _ordered(operands[0], first, [[*shared, *alone[0], *summed]])
+        free = [[name for name in out if name in term and name not in shared] for term in (first, second)]
+        left = _copy_into_order(operands[0], first, [[*shared, *free[0], *summed]])
         if step.weight:
             right = self.learned[step.weight]
         else:
-            right = _ordered(operands[1], second, [[*shared, *alone[1], *summed], [*shared, *summed, *alone[1]]])
+            right = _copy_into_order(operands[1], second, [[*shared, *free[1], *summed], [*shared, *summed, *free[1]]])
         left, right = self.cast(left), self.cast(right)
         text = "{},{}->{}".format(*("".join(letters[name] for name in term) for term in (first, second, out)))
         result = torch.einsum(text, left, right)
@@ -215,7 +215,7 @@ def _activation(kind: str, *, eager: bool) -> nn.Module:
     return module
 
 
-def _ordered(x: Tensor, term: Term, orders: list[list[str]]) -> Tensor:
+def _copy_into_order(x: Tensor, term: Term, orders: list[list[str]]) -> Tensor:
     """The operand, copied into the first of these orders of its dims where it lies in none of them."""
     views = [x.permute([term.index(name) for name in order]) for order in orders]
     if any(view.is_contiguous() for view in views):
@@ -223,10 +223,10 @@ def _ordered(x: Tensor, term: Term, orders: list[list[str]]) -> Tensor:
     return views[0].contiguous().permute([orders[0].index(name) for name in term])
 
 
-def _along(x: Tensor, own: Term, out: Term) -> Tensor:
+def _broadcast_dims(x: Tensor, term: Term, out: Term) -> Tensor:
     """The tensor with a dim of one for each that it lacks."""
     for place, name in enumerate(out):
-        if name not in own:
+        if name not in term:
             x = x.unsqueeze(place)
     return x
 

@@ -24,7 +24,7 @@ Name = str | int
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A unit_pass of a segment; `before` and `after` are its neighbours there."""
+    """A block of memory in a segment; `before` and `after` are its neighbours there."""
 
     size: int
     serial: int
@@ -58,7 +58,7 @@ class Pool:
 
     def ask(self, size: int) -> Block:
         """A block of so many rounded bytes in a segment that the device is asked for."""
-        return self._cut(self._grown(size) if self.expandable else self._segment(size), size)
+        return self._cut(self._grow_segment(size) if self.expandable else self._new_segment(size), size)
 
     def give(self, block: Block) -> None:
         """Frees a block and joins it with free neighbours."""
@@ -84,17 +84,17 @@ class Pool:
                 if self.last is block:
                     self.last = block.before
 
-    def _segment(self, size: int) -> Block:
+    def _new_segment(self, size: int) -> Block:
         if self.small:
-            whole = SMALL_SEGMENT
+            segment = SMALL_SEGMENT
         elif size < MEDIUM:
-            whole = MEDIUM_SEGMENT
+            segment = MEDIUM_SEGMENT
         else:
-            whole = -(-size // GRAIN) * GRAIN
-        self.reserved += whole
-        return self._new(whole)
+            segment = -(-size // GRAIN) * GRAIN
+        self.reserved += segment
+        return self._new_block(segment)
 
-    def _grown(self, size: int) -> Block:
+    def _grow_segment(self, size: int) -> Block:
         """The segment's free end, if there is one, made as long as it must be."""
         grain = SMALL_SEGMENT if self.small else MEDIUM_SEGMENT
         end = self.last
@@ -104,7 +104,7 @@ class Pool:
             end.size += more
         else:
             more = -(-size // grain) * grain
-            end = self._new(more)
+            end = self._new_block(more)
             end.before = self.last
             if self.last is not None:
                 self.last.after = end
@@ -112,23 +112,23 @@ class Pool:
         self.reserved += more
         return end
 
-    def _new(self, size: int) -> Block:
+    def _new_block(self, size: int) -> Block:
         self.serial += 1
         return Block(size, self.serial)
 
     def _cut(self, block: Block, size: int) -> Block:
         """A block that is free no more; what is left of it beyond `size` bytes is, where that is worth a block."""
         block.free = False
-        left = block.size - size
-        if left >= self.least:
+        spare = block.size - size
+        if spare >= self.least:
             self.serial += 1
-            rest = Block(left, self.serial, True, block, block.after)
+            remainder = Block(spare, self.serial, True, block, block.after)
             if block.after is not None:
-                block.after.before = rest
-            block.after, block.size = rest, size
+                block.after.before = remainder
+            block.after, block.size = remainder, size
             if self.last is block:
-                self.last = rest
-            insort(self.blocks, (left, rest.serial, rest))
+                self.last = remainder
+            insort(self.blocks, (spare, remainder.serial, remainder))
         return block
 
     def _remove(self, block: Block) -> None:
@@ -177,16 +177,16 @@ class Allocator:
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)
-        block = pool.take(rounded) or self._more(pool, rounded)
+        block = pool.take(rounded) or self._take_more(pool, rounded)
         self.held[name] = pool, block
         self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
 
     def free(self, name: Name, *, used: bool = False) -> None:
         """Frees what has this name, if there is such a storage; `used`: another stream may still be at work on it."""
-        found = self.held.pop(name, None)
-        if found is not None:
-            pool, block = found
+        allocation = self.held.pop(name, None)
+        if allocation is not None:
+            pool, block = allocation
             self.allocated -= block.size
             if used:
                 self.used.append((self.clock.device, pool, block))
@@ -207,11 +207,11 @@ class Allocator:
         """Bytes of all segments there are."""
         return sum(pool.reserved for pool in self.pools.values())
 
-    def _more(self, pool: Pool, size: int) -> Block:
+    def _take_more(self, pool: Pool, size: int) -> Block:
         """A block of a new segment, or of what is free once all else was given back."""
-        wanted = self.segments + size
-        if wanted > self.capacity:
-            self.asked = max(self.asked, wanted)
+        total = self.segments + size
+        if total > self.capacity:
+            self.asked = max(self.asked, total)
             self._empty()
         block = pool.take(size) or pool.ask(size)
         self.reserved = max(self.reserved, self.segments)
@@ -230,7 +230,7 @@ class Allocator:
             pool.release()
 
 
-# --- A host that launches kernels and a device that runs them: how far the one is ahead of the other ---
+# --- the clocks of a host and its device ---
 
 # Kernels that a host has launched and a device has not run, at most; a further launch waits. Observed by
 # https://forums.developer.nvidia.com/t/68937 ("the buffer size is about 1000 kernels"); a queue has 2**10 places.

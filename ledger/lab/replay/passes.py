@@ -1,4 +1,4 @@
-"""The requests of one unit in each pass: storages that appear and disappear, step by step, with their bytes."""
+"""The requests of one unit in each pass, step by step: storages as numbers with their bytes, and seconds of kernels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class UnitPasses:
 
     @cached_property
     def shared(self) -> Mapping[str, tuple[int, str]]:
-        """What neighbours have one name for: which layer's it is, counted from this one, and the name."""
+        """The storages that neighbours share: which layer's each is, counted from this one, and its name."""
         gradients = {self.upstream: (0, GRADIENT), self.downstream: (-1, GRADIENT)}
         results = {self.output: (0, OUTPUT), self.entry: (-1, OUTPUT)}
         return gradients | results | {name: (0, name) for name in self.weights}
@@ -61,24 +61,25 @@ class UnitPasses:
         return self.shared.get(name, (0, name))
 
 
-def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> UnitPasses:
-    """The passes of a unit under these sizes, a layer's with so many kernels `beside` its operations."""
-    entries = [t for t in _entries(unit) if not standing(t)]
+def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> UnitPasses:
+    """The passes of a unit under these sizes, a layer's with so many kernels beside its operations."""
+    entries = [t for t in _entering_tensors(unit) if not standing(t)]
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
-    kept = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
+    saved = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
     upstream, downstream = unit.forward[-1].output.gradient.storage, ""
     if entries:
         downstream = entries[0].gradient.storage
     weights = {weight.gradient.storage for weight in unit.weights}
-    forward = tuple(_requests(liveness.forward(unit), {entry}, kept | {output, entry}, value))
+    forward = tuple(_requests(liveness.forward(unit), {entry}, saved | {output, entry}, value))
     storage = liveness.storages(unit)
-    start = kept | {entry, upstream}
+    start = saved | {entry, upstream}
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
     if unit.name not in ENDS:
-        forward, backward = forward + (KERNEL_LAUNCH,) * beside[0], backward + (KERNEL_LAUNCH,) * beside[1]
-    made = tuple(name for name, size in backward if size and name in weights)
+        forward, backward = forward + (KERNEL_LAUNCH,) * extra[0], backward + (KERNEL_LAUNCH,) * extra[1]
+    appearing = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
+    gathered = [op.output for op in moved if op.collective == "all_gather"]
     return UnitPasses(
         unit.name,
         int(value(unit.count)),
@@ -86,34 +87,30 @@ def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> U
         backward,
         entry,
         output,
-        kept,
+        saved,
         upstream,
         downstream,
-        made,
+        appearing,
         frozenset(storage(tensor) for op in moved for tensor in (*op.inputs, *op.outputs)),
-        {storage(op.output): _buffer(op.output) for op in moved if op.collective == "all_gather"},
+        # one of two buffers: that of gradients, or that of all other sequences
+        {storage(tensor): "gathered gradients" if tensor.role == "gradient" else "gathered" for tensor in gathered},
     )
 
 
-def _buffer(gathered: Tensor) -> str:
-    """One of two buffers: that of gradients, or that of all other sequences."""
-    return "gathered gradients" if gathered.role == "gradient" else "gathered"
-
-
-def _entries(unit: Unit) -> Iterator[Tensor]:
-    made = {t.storage for operation in unit.forward for t in operation.outputs}
+def _entering_tensors(unit: Unit) -> Iterator[Tensor]:
+    produced = {t.storage for operation in unit.forward for t in operation.outputs}
     seen = set()
     for operation in unit.forward:
         for tensor in operation.inputs:
-            if tensor.role == "activation" and tensor.storage not in made and tensor.storage not in seen:
+            if tensor.role == "activation" and tensor.storage not in produced and tensor.storage not in seen:
                 seen.add(tensor.storage)
                 yield tensor
 
 
 def _requests(
-    steps: Sequence[LiveTensors], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
+    steps: Sequence[LiveTensors], start: set[str] | frozenset[str], remaining: set[str] | frozenset[str], value: Value
 ) -> Iterator[Request]:
-    """Each step frees what is gone and takes what is new; at the end all goes but what is `left`."""
+    """Each step frees what is gone and takes what is new; at the end all goes but what is `remaining`."""
     before: dict[str, None] = dict.fromkeys(sorted(filter(None, start)))
     for step in steps:
         now = {t.storage: t for t in step.tensors if not standing(t)}
@@ -122,10 +119,10 @@ def _requests(
         if step.step not in (liveness.ARRIVES, liveness.LEFT):
             yield KERNEL_LAUNCH
         before = dict.fromkeys(now)
-    yield from ((name, 0) for name in before if name not in left)
+    yield from ((name, 0) for name in before if name not in remaining)
 
 
-# --- The requests of a unit with numbers for storages ---
+# --- requests with numbers for storages ---
 
 FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 
@@ -177,8 +174,8 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay
         shift, inner = unit.owner(name)
         return shift * stride + table[inner]
 
-    def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
-        for (name, size), alike in groupby(given):
+    def requests(plain: Sequence[Request]) -> Iterator[NumberedRequest]:
+        for (name, size), alike in groupby(plain):
             if (name, size) == KERNEL_LAUNCH:
                 if replay.recorded:  # else nothing waits for the device but the end of a step
                     yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
@@ -197,7 +194,7 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay
     )
 
 
-# --- How long the host and the device of a plan take over one kernel of each pass of each unit ---
+# --- seconds of a kernel on the host and on the device ---
 
 UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
 
@@ -214,19 +211,19 @@ def kernel_seconds(
     micro-batch, a launch takes what the stack says.
     """
     if plan.stack.replay.recorded and plan.parallelism.pipeline > 1 and plan.stack.replay.transfers == "waited":
-        return dict(_priced(plan, book, units))
+        return dict(_priced_seconds(plan, book, units))
     return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
 
 
-def _priced(
+def _priced_seconds(
     plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
 ) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
     table = step_calls([book])
     (priced,) = table.rows(plan)
     (timed,) = table.times(plan, (priced,))
     for unit in units:
-        beside = (0, 0) if unit.name in ENDS else plan.stack.beside
-        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
+        extra = (0, 0) if unit.name in ENDS else plan.stack.beside
+        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), extra, strict=True):
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             unit_pass = timed.passes.get((name, unit.name))
             device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import sympy
-
 from ledger.books.compiled_roles import CompiledRole
 from ledger.books.evaluate import Value
 from ledger.lab.replay.allocator import Allocator, Clock
@@ -28,9 +26,9 @@ from ledger.model.fsdp_units import wrapped
 from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
-from ledger.model.sharding import Sharding, gathered
+from ledger.model.sharding import gathered
 from ledger.model.tensors import Tensor, sized
-from ledger.spec.plan import Plan, Precision
+from ledger.spec.plan import Plan
 
 REPLAYED_STEPS = 2  # the second one finds the blocks of the first
 PAIRS = 2  # micro-batches between filling and draining; the second finds the blocks of the first
@@ -69,7 +67,7 @@ class _ReplayedStep:
         passes = [unit_passes(unit, self.value, plan.stack.beside) for unit in self.program.units]
         self.seconds = kernel_seconds(plan, book, passes)
         self.stride, units = number_storages(passes, plan.stack.replay)
-        self.layers = [one for unit, one in zip(passes, units, strict=True) for _ in range(unit.count)]
+        self.layers = [numbered for unit, numbered in zip(passes, units, strict=True) for _ in range(unit.count)]
         self.sharded = self.program.sharding.splits("weights")
         self.unsharded = {
             name: (
@@ -93,11 +91,13 @@ class _ReplayedStep:
         if self._has_gradient_sums():
             for name, size in self.weights:
                 self.memory.allocate(f"g {name}", size.gradient)
-        self._keep("master")
+        self._allocate_lasting("master")
 
-    def _keep(self, category: str) -> None:
-        """What the books hold of a category all the time, layer by layer."""
-        for entry in (one for one in self.book.ledger.select("memory") if one.resource.category == category):
+    def _allocate_lasting(self, category: str) -> None:
+        """Allocates what the books hold of a category all the time, layer by layer."""
+        for entry in (
+            lasting for lasting in self.book.ledger.select("memory") if lasting.resource.category == category
+        ):
             size = int(self.value(entry.amount))
             for layer in range(int(self.value(entry.times))):
                 self.memory.allocate(f"{category} {entry.account} {layer}", size)
@@ -129,16 +129,16 @@ class _ReplayedStep:
         """Every layer of a micro-batch; weights that are split are gathered before and freed after."""
         self._wait_for_shapes(last=self.role.first)
         self.gather(ROOT)
-        for index, one in enumerate(self.layers):
-            self.gather(one.name)
+        for index, layer in enumerate(self.layers):
+            self.gather(layer.name)
             begin = self._offset(batch, index)
-            self._requests(begin, one.forward, self.seconds["forward", one.name])
-            if index and one.spent is not None:
-                self.memory.free(begin + one.spent)
-            if one.name == OUTPUT:  # a head that moves by itself stays for its backward
+            self._replay_requests(begin, layer.forward, self.seconds["forward", layer.name])
+            if index and layer.spent is not None:
+                self.memory.free(begin + layer.spent)
+            if layer.name == OUTPUT:  # a head that moves by itself stays for its backward
                 self.memory.free(f"flat {OUTPUT}")
             else:
-                self.reshard(one.name)
+                self.reshard(layer.name)
         self.reshard(ROOT)
         self._wait_for_shapes(last=self.role.last)
 
@@ -147,16 +147,17 @@ class _ReplayedStep:
         self._wait_for_shapes(last=self.role.last)
         self.gather(ROOT)
         for index in reversed(range(len(self.layers))):
-            one = self.layers[index]
-            self.gather(one.name)
+            layer = self.layers[index]
+            self.gather(layer.name)
             begin = self._offset(batch, index)
-            self._requests(begin, one.backward, self.seconds["backward", one.name])
-            self.memory.free(begin + one.upstream)
-            self.reduce(batch, index, one)
-            self.reshard(one.name)
+            self._replay_requests(begin, layer.backward, self.seconds["backward", layer.name])
+            self.memory.free(begin + layer.upstream)
+            self.reduce(batch, index, layer)
+            self.reshard(layer.name)
         self.memory.free(self._offset(batch, -1) + FIRST_NUMBERS[GRADIENT])
-        if self.plan.stack.accumulation == "after_backward":
-            self._accumulate()
+        if self.plan.stack.accumulation == "after_backward":  # gradients are added to their sums, a kernel each
+            self._launch(len(self.weights))
+            self._free_gradients()
         self.reshard(ROOT)
         self._wait_for_shapes(last=self.role.first)
 
@@ -164,21 +165,16 @@ class _ReplayedStep:
         """Where the numbers of a layer's storages begin; layer -1 is whatever comes before the first."""
         return (batch * (len(self.layers) + 1) + index + 1) * self.stride
 
-    def _requests(self, begin: int, requests: Sequence[NumberedRequest], seconds: KernelSeconds) -> None:
+    def _replay_requests(self, begin: int, requests: Sequence[NumberedRequest], seconds: KernelSeconds) -> None:
         """The requests of one pass over a layer whose numbers begin there."""
-        memory, held, launch = self.memory, self.memory.held, self.clock.launch
+        memory, storages, launch = self.memory, self.memory.held, self.clock.launch
         for kernels, storage, size, used, buffer in requests:
             if kernels:
                 launch(*seconds, kernels)
             elif not size:
                 memory.free(begin + storage, used=used)
-            elif (name := buffer or begin + storage) not in held:
+            elif (name := buffer or begin + storage) not in storages:
                 memory.allocate(name, size)
-
-    def _accumulate(self) -> None:
-        """Gradients of all weights are added to their sums, a kernel each."""
-        self._launch(len(self.weights))
-        self._free_gradients()
 
     def _launch(self, kernels: int) -> None:
         self.clock.launch(0.0, UNPRICED_SECONDS, kernels)
@@ -204,22 +200,22 @@ class _ReplayedStep:
             self.memory.free(f"whole {name}")
             self.memory.free(f"flat {name}")
 
-    def reduce(self, batch: int, index: int, one: NumberedPasses) -> None:
+    def reduce(self, batch: int, index: int, layer: NumberedPasses) -> None:
         """The gradients of a unit's weights: kept as they are, added to what is there, or scattered."""
         begin = self._offset(batch, index)
-        made = [begin + weight for weight in one.weights]
-        self.unused_gradients.update(made)
+        gradients_made = [begin + weight for weight in layer.weights]
+        self.unused_gradients.update(gradients_made)
         if self.plan.stack.accumulation == "after_backward":
             return
         if self.sharded:
-            own = one.name in self.unsharded
-            self._scatter(one.name if own else ROOT, wanted=own or index == 0)
+            moves_alone = layer.name in self.unsharded
+            self._scatter(layer.name if moves_alone else ROOT, is_complete=moves_alone or index == 0)
         if self._has_gradient_sums() or self.sharded or batch:
-            self._free_gradients(made)
+            self._free_gradients(gradients_made)
 
-    def _scatter(self, name: str, *, wanted: bool) -> None:
+    def _scatter(self, name: str, *, is_complete: bool) -> None:
         """Whole gradients are copied into one buffer, which waits for the next one's turn."""
-        if not wanted or name not in self.unsharded:
+        if not is_complete or name not in self.unsharded:
             return
         self.memory.free("to reduce")
         self.memory.allocate("to reduce", self.unsharded[name][1])
@@ -240,7 +236,7 @@ class _ReplayedStep:
         """The update and what it needs; weights that were updated in shares are gathered."""
         if self.plan.stack.replay.recounts:
             self.memory.recount()
-        self._states(first=first, joined=self.plan.stack.replay.update == "flat")
+        self._make_states(first=first, joined=self.plan.stack.replay.update == "flat")
         passing = dict(update_temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)
@@ -256,40 +252,35 @@ class _ReplayedStep:
                 self.memory.free(f"g {name}")
         self.memory.wait()  # a step's loss is read
 
-    def _states(self, *, first: bool, joined: bool) -> None:
+    def _make_states(self, *, first: bool, joined: bool) -> None:
         """States appear with the first update; where it is flat, they and the gradients are one tensor each."""
         if joined:
-            allocate_joined_gradients(self.memory, self.weights)
+            self.memory.allocate(JOINED, sum(size.gradient for _, size in self.weights))
             self._free_gradients()
         if first and not joined:
-            self._keep("optimizer")
+            self._allocate_lasting("optimizer")
         elif first:
             for name, size in joined_states(self.book):
                 self.memory.allocate(name, size)
 
 
-# --- Storages as large as all weights of a device ---
+# --- storages as large as all weights of a device ---
 
 JOINED = "joined gradients"
 
 
-def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, WeightBytes]]) -> None:
-    """Gradients copied into one tensor of their own dtype."""
-    memory.allocate(JOINED, sum(size.gradient for _, size in weights))
-
-
 def joined_states(book: CompiledRole) -> Iterator[tuple[str, int]]:
     """The states of all weights, each kind as one tensor."""
-    found: dict[str, int] = {}
+    bytes_by_kind: dict[str, int] = {}
     for entry in book.ledger.select("memory"):
         if entry.resource.category == "optimizer":
             kind = entry.cause.state
-            found[kind] = found.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
-    yield from ((f"all {kind}", size) for kind, size in found.items())
+            bytes_by_kind[kind] = bytes_by_kind.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
+    yield from ((f"all {kind}", size) for kind, size in bytes_by_kind.items())
 
 
 def update_temporaries(book: CompiledRole) -> Iterator[tuple[str, int]]:
-    """What the update needs beside states, each kind as one request."""
+    """The workspaces of the update, each kind as one request."""
     for entry in book.ledger.select("memory"):
         if entry.resource.category == "workspace" and entry.cause.unit == "optimizer":
             yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
@@ -307,7 +298,7 @@ def gather_through_copies(memory: Allocator, weights: Sequence[tuple[str, Weight
         memory.free(name)
 
 
-# --- What one device holds of every weight, and which weights are gathered as one ---
+# --- the weights of a device, and which are gathered as one ---
 
 
 @dataclass(frozen=True)
@@ -321,9 +312,9 @@ class WeightBytes:
 
 def gathered_units(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
-    alone = ends_apart(plan, program.units)
-    yield from ((unit.name, unit.weights) for unit in program.units if unit.name in alone)
-    yield from ((name, weights) for name, _, weights in wrapped(program.units) if not alone or name != ROOT)
+    separate_ends = ends_apart(plan, program.units)
+    yield from ((unit.name, unit.weights) for unit in program.units if unit.name in separate_ends)
+    yield from ((name, weights) for name, _, weights in wrapped(program.units) if not separate_ends or name != ROOT)
 
 
 def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, WeightBytes]]:
@@ -334,16 +325,14 @@ def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[s
             WeightBytes(
                 int(value(stored_bytes(precision, weight, sharding, on_host=hosted))),
                 0 if hosted else int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
-                int(value(_updated(precision, sharding, weight))) if is_trained(weight) else 0,
+                int(value(sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))))
+                if is_trained(weight)
+                else 0,
             )
             for weight in weights
         ]
         for layer in range(int(value(count))):
             yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
-
-
-def _updated(precision: Precision, sharding: Sharding, weight: Tensor) -> sympy.Expr:
-    return sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))
 
 
 def gradients(weights: Iterable[Tensor]) -> Iterator[Tensor]:

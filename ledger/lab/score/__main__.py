@@ -1,6 +1,6 @@
 """`python -m ledger.lab.score predicted | constants | worth | coverage | serving [FILE ...]`: what the library says.
 
-Of those that it carries; `constants` and `coverage` of tables, where any is named.
+Of the runs that it carries; `constants` and `coverage` of tables, where any is named.
 """
 
 from __future__ import annotations
@@ -51,18 +51,15 @@ def main() -> None:
     """Writes the table of predictions, or prints the fit of the stacks' constant, or what mechanisms are worth."""
     if sys.argv[1:] == ["worth"]:
         sys.stdout.writelines(f"{line}\n" for line in ablation_lines())
-        return
-    if sys.argv[1:2] == ["coverage"]:
+    elif sys.argv[1:2] == ["coverage"]:
         coverage(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["serving"]:
+    elif sys.argv[1:2] == ["serving"]:
         serving(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["constants"]:
+    elif sys.argv[1:2] == ["constants"]:
         runs = scored_runs(*_tables(sys.argv[2:]))
         sys.stdout.writelines(f"{line}\n" for line in level_lines(trials(runs)))
-        return
-    replace_file(predictions_path(), table_text(predictions()).encode())
+    else:
+        replace_file(predictions_path(), table_text(predictions()).encode())
 
 
 if __name__ == "__main__":

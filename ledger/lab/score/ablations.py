@@ -1,4 +1,4 @@
-"""What each mechanism is worth: the error on the runs that the library carries, when it is left out."""
+"""Errors on the library's runs: without each mechanism, under other constants, and how many lie within intervals."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class AblationErrors:
 
     @property
     def absolute(self) -> float:
-        """Each publication weighs the same."""
+        """The mean absolute error, each publication weighing the same."""
         return fmean(map(self.absolute_of, self.errors))
 
     @property
     def signed(self) -> float:
-        """Below nought where runs are predicted too fast."""
+        """The mean signed error: below nought where runs are predicted too fast."""
         return fmean(map(fmean, self.errors.values()))
 
     def absolute_of(self, source: str) -> float:
@@ -44,20 +44,20 @@ class AblationErrors:
         return fmean(map(abs, self.errors[source]))
 
 
-def _with_stack(change: Callable[[Stack], Stack]) -> Ablation:
+def _change_stack(change: Callable[[Stack], Stack]) -> Ablation:
     return lambda run: replace(run.plan, stack=change(run.plan.stack))
 
 
-def _with_kernels(change: Callable[[Kernels], Kernels]) -> Ablation:
+def _change_kernels(change: Callable[[Kernels], Kernels]) -> Ablation:
     return lambda run: replace(run.plan, kernels=change(run.plan.kernels))
 
 
-def _at_full_power(run: LibraryRun) -> Plan:
+def _unlimited_power_plan(run: LibraryRun) -> Plan:
     limited = run.plan.accelerator.name == LIMITED
     return replace(run.plan, accelerator=load_accelerator("h100-sxm")) if limited else run.plan
 
 
-def _on_usual_network(run: LibraryRun) -> Plan:
+def _usual_network_plan(run: LibraryRun) -> Plan:
     cluster = run.made.plan["cluster"]
     if "scaleout" not in cluster:
         return run.plan
@@ -69,25 +69,25 @@ def _on_usual_network(run: LibraryRun) -> Plan:
 # Each mechanism, and the plan of a run without it.
 MECHANISMS: Mapping[str, Ablation] = {
     "nothing": lambda run: run.plan,
-    "the level of matmuls that PyTorch calls": _with_stack(lambda stack: replace(stack, matmul_level=1.0)),
-    "multiprocessors that transfers hold": _with_stack(
+    "the level of matmuls that PyTorch calls": _change_stack(lambda stack: replace(stack, matmul_level=1.0)),
+    "multiprocessors that transfers hold": _change_stack(
         lambda stack: replace(stack, transfer_channels=0, overlap_tax=0.0)
     ),
-    "operations on the host beside each kernel": _with_stack(
+    "operations on the host beside each kernel": _change_stack(
         lambda stack: replace(stack, launch=min(stack.launch, ONE_OPERATION))
     ),
-    "gradients of a sharded optimizer summed after backward": _with_stack(
+    "gradients of a sharded optimizer summed after backward": _change_stack(
         lambda stack: replace(
             stack, overlap=replace(stack.overlap, data=stack.overlap.data.replace("replicas", "backward"))
         )
     ),
-    "copies of gathered weights": _with_stack(lambda stack: replace(stack, unshard="views")),
-    "attention in Triton": _with_kernels(
+    "copies of gathered weights": _change_stack(lambda stack: replace(stack, unshard="views")),
+    "attention in Triton": _change_kernels(
         lambda kernels: replace(kernels, attention="flash") if kernels.attention == "triton" else kernels
     ),
-    "norms in several kernels": _with_kernels(lambda kernels: replace(kernels, norm="fused")),
-    "prices of a device held to 500 W": _at_full_power,
-    "networks that publications state": _on_usual_network,
+    "norms in several kernels": _change_kernels(lambda kernels: replace(kernels, norm="fused")),
+    "prices of a device held to 500 W": _unlimited_power_plan,
+    "networks that publications state": _usual_network_plan,
 }
 
 
@@ -105,19 +105,19 @@ def without(name: str, runs: Sequence[LibraryRun]) -> AblationErrors:
 def ablation_lines() -> Iterator[str]:
     """A line for each mechanism: both errors over all publications, and the publications that it moves."""
     runs = scored_runs()
-    whole = without("nothing", runs)
-    yield f"{len(runs)} runs of {len(whole.errors)} publications, each weighing the same"
+    complete = without("nothing", runs)
+    yield f"{len(runs)} runs of {len(complete.errors)} publications, each weighing the same"
     for name in MECHANISMS:
-        left = whole if name == "nothing" else without(name, runs)
+        ablated = complete if name == "nothing" else without(name, runs)
         moved = ", ".join(
-            f"{source} {whole.absolute_of(source):.1%} -> {left.absolute_of(source):.1%}"
-            for source in left.errors
-            if abs(left.absolute_of(source) - whole.absolute_of(source)) > 0.005
+            f"{source} {complete.absolute_of(source):.1%} -> {ablated.absolute_of(source):.1%}"
+            for source in ablated.errors
+            if abs(ablated.absolute_of(source) - complete.absolute_of(source)) > 0.005
         )
-        yield f"without {name}: {left.absolute:.1%}, signed {left.signed:+.1%}" + (f" ({moved})" if moved else "")
+        yield f"without {name}: {ablated.absolute:.1%}, signed {ablated.signed:+.1%}" + (f" ({moved})" if moved else "")
 
 
-# --- The constants that whole runs were fitted for ---
+# --- constants that were fitted to whole runs ---
 
 LEVELS = tuple(percent / 100 for percent in range(74, 101, 2))
 
@@ -140,8 +140,8 @@ def trials(runs: Iterable[LibraryRun], levels: Sequence[float] = LEVELS) -> dict
     for run in runs:
         having.setdefault(run.plan.stack.matmul_level, []).append(run)
     return {
-        stands: tuple(LevelTrial(level, mean_errors(mine, level)) for level in levels)
-        for stands, mine in having.items()
+        stands: tuple(LevelTrial(level, mean_errors(runs_of_level, level)) for level in levels)
+        for stands, runs_of_level in having.items()
         if stands != 1.0
     }
 
@@ -170,25 +170,25 @@ def best_trial(tried: Sequence[LevelTrial]) -> LevelTrial:
     return min(tried, key=lambda trial: trial.mean_error(fitted))
 
 
-def level_lines(found: Mapping[float, Sequence[LevelTrial]]) -> Iterator[str]:
+def level_lines(trials_by_level: Mapping[float, Sequence[LevelTrial]]) -> Iterator[str]:
     """The trials of each constant in words, then the best of them and what it reaches on the other half."""
-    for stands, tried in found.items():
+    for stands, tried in trials_by_level.items():
         yield f"stacks whose `matmul_level` is {stands:g}"
-        yield from _lines(tried)
+        yield from _trial_lines(tried)
 
 
-def _lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
-    fitted, rest = halves(tried)
-    yield f"fitted on {', '.join(fitted)}; judged on {', '.join(rest)}"
+def _trial_lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
+    fitted, judged = halves(tried)
+    yield f"fitted on {', '.join(fitted)}; judged on {', '.join(judged)}"
     for trial in tried:
-        errors = f"{trial.mean_error(fitted):6.1%} fitted, {trial.mean_error(rest):6.1%} judged"
+        errors = f"{trial.mean_error(fitted):6.1%} fitted, {trial.mean_error(judged):6.1%} judged"
         yield f"level {trial.level:.2f}: {errors}"
     best = best_trial(tried)
-    each = ", ".join(f"{name} {best.errors[name]:.1%}" for name in sorted(best.errors))
-    yield f"chosen {best.level:.2f}: {best.mean_error(rest):.1%} where nothing was fitted ({each})"
+    by_source = ", ".join(f"{name} {best.errors[name]:.1%}" for name in sorted(best.errors))
+    yield f"chosen {best.level:.2f}: {best.mean_error(judged):.1%} where nothing was fitted ({by_source})"
 
 
-# --- coverage ---
+# --- the share of runs within the printed intervals ---
 
 KNOWN = (MEASURED, ELSEWHERE, UNKNOWN)
 WITHIN = 0.80  # of runs, between the two ends
@@ -207,7 +207,7 @@ class Missed:
 
 
 def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
-    """The runs whose step time counts."""
+    """Measured over predicted seconds of the runs whose step time counts."""
     return tuple(
         Missed(
             row.source_id,
@@ -222,7 +222,7 @@ def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
 
 
 def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
-    """The runs whose memory counts, by whichever bytes they print."""
+    """Measured over predicted bytes of the runs whose memory counts, by whichever bytes they print."""
     return tuple(
         Missed(row.source_id, row.stack, row.device, row.measured_memory / row.memory, row.memory_ends)
         for row in rows
@@ -230,35 +230,35 @@ def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
     )
 
 
-def known_as(run: Missed, others: Collection[Missed]) -> str:
-    """What the runs of other sources say of a run's software."""
-    of_stack = [other for other in others if other.stack == run.stack]
-    if any(other.device == run.device for other in of_stack):
+def known_as(run: Missed, other_runs: Collection[Missed]) -> str:
+    """How well a run's software is known: from other sources on its device, on another one, or not at all."""
+    of_stack = [candidate for candidate in other_runs if candidate.stack == run.stack]
+    if any(run_of_stack.device == run.device for run_of_stack in of_stack):
         return MEASURED
     return ELSEWHERE if of_stack else UNKNOWN
 
 
 def by_knowledge(runs: Sequence[Missed]) -> dict[str, dict[str, list[float]]]:
     """Ratios by what was known of the software before their source was, and by source."""
-    found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in KNOWN}
+    ratios: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in KNOWN}
     for source in dict.fromkeys(run.source for run in runs):
-        others = {(run.stack, run.device): run for run in runs if run.source != source}.values()
+        other_runs = {(run.stack, run.device): run for run in runs if run.source != source}.values()
         kind: dict[tuple[str, str], str] = {}
         for run in (run for run in runs if run.source == source):
             key = (run.stack, run.device)
             if key not in kind:
-                kind[key] = known_as(run, tuple(others))
-            found[kind[key]][source].append(run.ratio)
-    return found
+                kind[key] = known_as(run, tuple(other_runs))
+            ratios[kind[key]][source].append(run.ratio)
+    return ratios
 
 
 def quantile(by_source: Mapping[str, Sequence[float]], share: float) -> float:
     """The ratio that so many of the runs stay below, each source weighing as much as another."""
     weighed = sorted((ratio, 1 / len(ratios)) for ratios in by_source.values() for ratio in ratios)
-    wanted, passed = share * sum(weight for _, weight in weighed), 0.0
+    threshold, passed = share * sum(weight for _, weight in weighed), 0.0
     for ratio, weight in weighed:
         passed += weight
-        if passed >= wanted:
+        if passed >= threshold:
             return ratio
     return weighed[-1][0]
 
@@ -268,17 +268,17 @@ def intervals(runs: Sequence[Missed]) -> dict[str, Interval]:
 
     Where few sources stand behind one, all runs give its ends; less is never known to be narrower.
     """
-    found: dict[str, Interval] = {}
+    ends: dict[str, Interval] = {}
     ratios = by_knowledge(runs)
     everything = {f"{kind}/{source}": values for kind in KNOWN for source, values in ratios[kind].items()}
     for index, name in enumerate(KNOWN):
-        own = ratios[name] if len(ratios[name]) >= FEW else everything
-        if own:
+        by_source = ratios[name] if len(ratios[name]) >= FEW else everything
+        if by_source:
             edge = (1 - WITHIN) / 2
-            low, high = quantile(own, edge), quantile(own, 1 - edge)
-            best = found.get(KNOWN[index - 1]) if index else None
-            found[name] = Interval(min(low, best.low), max(high, best.high)) if best else Interval(low, high)
-    return found
+            low, high = quantile(by_source, edge), quantile(by_source, 1 - edge)
+            best = ends.get(KNOWN[index - 1]) if index else None
+            ends[name] = Interval(min(low, best.low), max(high, best.high)) if best else Interval(low, high)
+    return ends
 
 
 @dataclass(frozen=True)
@@ -292,16 +292,18 @@ class Covered:
 
 
 def covered(runs: Sequence[Missed]) -> Iterator[Covered]:
-    """Every source, left out in turn."""
+    """How many runs of each source lie within the interval that all other sources give."""
     for source in dict.fromkeys(run.source for run in runs):
-        own = [run for run in runs if run.source == source]
-        others = [run for run in runs if run.source != source]
-        given = intervals(others)
-        left_out = sum(_holds(given.get(known_as(run, others)), run) for run in own)
-        yield Covered(source, len(own), left_out, sum(_holds(run.printed, run) for run in own))
+        runs_of_source = [run for run in runs if run.source == source]
+        other_runs = [run for run in runs if run.source != source]
+        ends = intervals(other_runs)
+        left_out = sum(_lies_within(ends.get(known_as(run, other_runs)), run) for run in runs_of_source)
+        yield Covered(
+            source, len(runs_of_source), left_out, sum(_lies_within(run.printed, run) for run in runs_of_source)
+        )
 
 
-def _holds(ends: Interval | None, run: Missed) -> bool:
+def _lies_within(ends: Interval | None, run: Missed) -> bool:
     return ends is not None and ends.low <= run.ratio <= ends.high
 
 
@@ -317,12 +319,12 @@ def coverage_lines(runs: Sequence[Missed], figure: str) -> Iterator[str]:
     all_runs = sum(row.runs for row in rows)
     for title, counts in (("left out", [row.left_out for row in rows]), ("printed", [row.printed for row in rows])):
         mean = fmean(count / row.runs for count, row in zip(counts, rows, strict=True))
-        whole = sum(counts) / all_runs
-        yield f"{title}: {mean:.0%} of runs lie within, a source as much as another; {whole:.0%} of all"
+        share = sum(counts) / all_runs
+        yield f"{title}: {mean:.0%} of runs lie within, a source as much as another; {share:.0%} of all"
     kinds = by_knowledge(runs)
-    for name, found in intervals(runs).items():
+    for name, interval in intervals(runs).items():
         count = sum(map(len, kinds[name].values()))
         yield (
-            f"{name}: measured over predicted {found.low:.2f} to {found.high:.2f}, "
+            f"{name}: measured over predicted {interval.low:.2f} to {interval.high:.2f}, "
             f"from {count} runs of {len(kinds[name])} sources"
         )

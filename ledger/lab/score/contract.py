@@ -47,19 +47,19 @@ def _row(row: ScoreRow) -> dict[str, Any]:
         "uncounted": row.uncounted or None,
         "unpriced": row.unpriced or None,
         "skipped": row.skipped or None,
-        **({"serving": _served(row.served)} if row.served else {}),
+        **({"serving": _serving_figures(row.served)} if row.served else {}),
     }
 
 
-def _served(figures: ServedScore) -> dict[str, Any]:
+def _serving_figures(figures: ServedScore) -> dict[str, Any]:
     """Figures of a row that serves, with their units in their names."""
-    found: dict[str, Any] = {"counts": figures.counts, "concurrency": figures.concurrency}
+    columns: dict[str, Any] = {"counts": figures.counts, "concurrency": figures.concurrency}
     for name, unit in UNITS.items():
-        found[f"predicted_{unit}"] = figures.predicted.get(name)
-        found[f"measured_{unit}"] = figures.measured.get(name)
-        found[f"{name}_error"] = figures.errors.get(name)
-        found[f"{name}_floor_share"] = figures.floor_shares.get(name)
-    return found
+        columns[f"predicted_{unit}"] = figures.predicted.get(name)
+        columns[f"measured_{unit}"] = figures.measured.get(name)
+        columns[f"{name}_error"] = figures.errors.get(name)
+        columns[f"{name}_floor_share"] = figures.floor_shares.get(name)
+    return columns
 
 
 def _source(errors: SourceErrors) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Facts:
     cells: Mapping[str, str] = field(default_factory=dict)
 
 
-FACT_COLUMNS = tuple(one.name for one in fields(Facts) if one.name not in ("paths", "cells"))
+FACT_COLUMNS = tuple(column.name for column in fields(Facts) if column.name not in ("paths", "cells"))
 NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len")
 # Parts of a plan that are columns by their own names; `stack`, `optimizer` and `recompute` are columns of their own.
 PART_COLUMNS = ("model", "precision", "accelerator", "cluster", "kernels", "parallelism", "run", "train", "assumptions")
@@ -101,21 +101,24 @@ class UnreadableError(ValueError):
 def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     cells: dict[str, Any] = {}
-    for one in fields(Facts):
-        name, kind = one.name, str(one.type)
+    for column in fields(Facts):
+        name, kind = column.name, str(column.type)
         if name not in FACT_COLUMNS:
             continue
-        if kind == "str | None":  # a column that the table may do without
-            cells[name] = grade(row, name)
-            continue
-        text = row.text(name)
-        try:
-            cells[name] = CELL_READERS[kind](text) if text or kind == "str" else None
-        except (ValueError, OverflowError, KeyError):
-            message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
-            raise UnreadableError(message) from None
+        # a grade is a column that the table may do without
+        cells[name] = grade(row, name) if kind == "str | None" else read_cell(row, name, kind)
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
     return Facts(**cells, paths={name: text for name, text in written.items() if is_path(name)}, cells=written)
+
+
+def read_cell(row: TableRow, name: str, kind: str) -> Any:
+    """The value of a cell by the kind of its column; raises UnreadableError for one that is not of that kind."""
+    text = row.text(name)
+    try:
+        return CELL_READERS[kind](text) if text or kind == "str" else None
+    except (ValueError, OverflowError, KeyError):
+        message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
+        raise UnreadableError(message) from None
 
 
 def is_path(column: str) -> bool:
@@ -133,38 +136,17 @@ def grade(row: TableRow, name: str) -> str | None:
     return text
 
 
-def _number(text: str) -> float:
-    """A number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
-    if not NUMBER.fullmatch(text):
+def _number(text: str, is_legal: Callable[[float], bool]) -> float:
+    """A legal number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
+    if not NUMBER.fullmatch(text) or not is_legal(float(text)):
         raise ValueError(text)
     return float(text)
 
 
-def _whole(text: str) -> int:
-    number = _number(text)
-    if number != int(number) or number < 1 or number > LARGEST_COUNT:
-        raise ValueError(text)
-    return int(number)
-
-
-def _positive(text: str) -> float:
-    number = _number(text)
-    if not LEAST <= number <= MOST:
-        raise ValueError(text)
-    return number
-
-
-def _share(text: str) -> float:
-    number = _number(text)
-    if not 0 <= number < 1:
-        raise ValueError(text)
-    return number
-
-
 CELL_READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
-    "int | None": _whole,
-    "float | None": _positive,
-    "Share | None": _share,
+    "int | None": lambda text: int(_number(text, lambda n: n == int(n) and 1 <= n <= LARGEST_COUNT)),
+    "float | None": lambda text: _number(text, lambda n: LEAST <= n <= MOST),
+    "Share | None": lambda text: _number(text, lambda n: 0 <= n < 1),
     "bool | None": lambda text: TRUTH[text.lower()],
 }

@@ -105,12 +105,12 @@ def predictions() -> Iterator[PublishedRun]:
     yield from runs_of_files(default_library(), seen)
 
 
-def runs_of_files(library: Library, but: Collection[str] = ()) -> Iterator[PublishedRun]:
+def runs_of_files(library: Library, left_out: Collection[str] = ()) -> Iterator[PublishedRun]:
     """The runs that files of evidence describe, each by a plan, of devices of the library; those named are left out."""
     for path in library.files("evidence"):
         evidence = read_evidence(path)
         if library.spelt("accelerator", evidence.device):
-            for run in (run for run in evidence.runs if run.id not in but):
+            for run in (run for run in evidence.runs if run.id not in left_out):
                 plan = load_plan(run.plan, run.settings, library=library)
                 described = run_of_plan(plan, run.id, evidence.citation, plan.model.title)
                 step = step_time(plan, compile_roles(plan, roles(plan)))

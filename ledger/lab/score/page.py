@@ -43,7 +43,7 @@ def write_page(score: Score, runs: Path, path: Path) -> bool:
 
 
 def page(score: Score, runs: Path) -> str:
-    """One file that needs no network, about the runs of a file."""
+    """An HTML page in one file, which needs no network, about the runs of a file."""
     style, script = stylesheet(), assets.text("script.js")
     counted = sorted((row for row in score.rows if row.worst_error), key=lambda row: -row.worst_error)
     return (
@@ -112,8 +112,8 @@ def tables_by_source(score: Score) -> Iterator[Table]:
 
 def _source(name: str, source: SourceErrors, errors: ErrorSummary) -> tuple[Cell, ...]:
     counts = (Cell(numbers.integer(n), numbers.machine(n)) for n in (source.rows, source.skipped, errors.rows))
-    sizes = [Cell(numbers.percent(one), numbers.machine(one)) for one in (errors.absolute or 0.0, errors.median or 0.0)]
-    signed = [Cell(numbers.change(one), numbers.machine(one)) for one in (errors.signed or 0.0, errors.worst or 0.0)]
+    sizes = [Cell(numbers.percent(n), numbers.machine(n)) for n in (errors.absolute or 0.0, errors.median or 0.0)]
+    signed = [Cell(numbers.change(n), numbers.machine(n)) for n in (errors.signed or 0.0, errors.worst or 0.0)]
     return (Cell(name), *counts, *sizes, *signed)
 
 
@@ -127,9 +127,8 @@ def _row(row: ScoreRow) -> tuple[Cell, ...]:
 
 
 def _cells(predicted: float | None, measured: float | None, error: float | None, unit: str) -> tuple[Cell, ...]:
-    given = (predicted, measured)
-    cells = [Cell(numbers.written(one, unit), numbers.machine(one)) if one else Cell("–") for one in given]
-    return (*cells, Cell(numbers.change(error), numbers.machine(error)) if error is not None else Cell("–"))
+    sides = [Cell(numbers.written(n, unit), numbers.machine(n)) if n else Cell("–") for n in (predicted, measured)]
+    return (*sides, Cell(numbers.change(error), numbers.machine(error)) if error is not None else Cell("–"))
 
 
 def skip_reasons(rows: Iterable[ScoreRow]) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Plans and books that many rows of a table share: read and closed once for all rows of a kind and structure."""
+"""Plans and books that many rows of a table share: read and compiled once for all rows of a kind and structure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PlanCache:
         Also whether this plan is that first one for every role. Which step of a layer is the fullest was chosen for the
         first, so peaks that are asked of the books of others are too low.
         """
-        found, is_first = [], True
+        books, is_first = [], True
         mesh = plan.parallelism
         split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
         filled = mesh.tensor if copied_to_buckets(plan) else 0  # what is cut fills fewer buckets, which are counted
@@ -83,8 +83,8 @@ class PlanCache:
                 (self.books[key],) = compile_roles(plan, [role])
             else:
                 is_first = False
-            found.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))
-        return tuple(found), is_first
+            books.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))
+        return tuple(books), is_first
 
 
 def _is_sized(setting: str) -> bool:
@@ -93,8 +93,8 @@ def _is_sized(setting: str) -> bool:
 
 
 def structure(plan: Plan, role: Role) -> tuple[object, ...]:
-    """What decides which operations a role runs and which formulas are posted; everything else is a size."""
+    """The choices that decide which operations a role runs and which formulas are posted; all else is a size."""
     mesh = plan.parallelism
-    held = (role.first, role.last, tuple(bool(count) for count in role.layers))
+    presence = (role.first, role.last, tuple(bool(count) for count in role.layers))
     split = (mesh.tensor > 1, mesh.sequence, mesh.context > 1, mesh.data > 1, mesh.zero)
-    return (*held, *split, plan.recompute, micro_batches(plan) > 1)
+    return (*presence, *split, plan.recompute, micro_batches(plan) > 1)

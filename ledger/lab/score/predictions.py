@@ -43,7 +43,7 @@ SAME_MODEL = 0.02  # within which a published number of parameters is that of th
 COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
-# --- records of evidence files ------------------------------------------------------------------
+# --- records of evidence files ---
 
 
 def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
@@ -53,7 +53,7 @@ def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterato
     """
     for run in evidence.runs:
         plan, books = _run_books(run, overrides)
-        yield _timed(
+        yield _add_step_time(
             replace(
                 _run_row(run, evidence, plan),
                 memory=float(max(map(peak_bytes, books))),
@@ -94,7 +94,7 @@ def with_settings(node: Node, settings: Sequence[str]) -> Node:
         part, *inner = override.steps
         named = node.fields.get(part)
         if inner and part in FOLDERS and named is not None and isinstance(named.value, str):
-            written = _written_out(named, part)
+            written = _write_out_part(named, part)
             model = written if part == MODEL else model
             node = node.within({part: written.node}, {})
         node = apply(node, override)
@@ -103,7 +103,7 @@ def with_settings(node: Node, settings: Sequence[str]) -> Node:
     return node.within({MODEL: of_changed_model(model, node.fields[MODEL]).node}, {})
 
 
-def _written_out(named: Node, kind: str) -> ResolvedPart:
+def _write_out_part(named: Node, kind: str) -> ResolvedPart:
     """A part that is named, with its name as its base; a model as it stands in the library, for paths into its list."""
     if kind != MODEL:
         return ResolvedPart(Node({"base": named}, named.where), str(named.value), {})
@@ -111,7 +111,7 @@ def _written_out(named: Node, kind: str) -> ResolvedPart:
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
-    """What was measured of a run; its source is its file."""
+    """The measurements of a run as a row; its source is its file."""
     step = run.measured.get(STEP_TIME)
     return ScoreRow(
         run.id,
@@ -124,14 +124,14 @@ def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
     )
 
 
-def _timed(row: ScoreRow, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
+def _add_step_time(row: ScoreRow, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
     """The row with seconds of a step, and their band."""
     table = step_calls(books)
     step = time.step_time(table.times(plan, table.rows(plan)), plan)
     return replace(row, step=step.estimate, step_low=step.low, step_high=step.high)
 
 
-# --- rows of a table ----------------------------------------------------------------------------
+# --- rows of a table ---
 
 
 def predict_rows(rows: Iterable[TableRow], library: Library, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
@@ -160,7 +160,7 @@ def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
         return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
     if not is_first and typed.measured_peak_mem_gib is None:  # its peak is asked of the books
         books = tuple(with_memory_of(plan, books))
-    return _compared(blank, typed, made, plan, books)
+    return _compare_row(blank, typed, made, plan, books)
 
 
 def _refuse_another_model(row: Facts, count: int) -> None:
@@ -176,14 +176,16 @@ def _refuse_more_than_there_is(row: Facts, plan: Plan) -> None:
     """Raises SkippedError where a peak is larger than the memory of its device."""
     device, measured = plan.accelerator, (row.measured_peak_mem_gib or 0.0) * GIB
     if measured > device.memory:
-        told = f"`measured_peak_mem_gib` = {measured / GIB:g}, and {device.name} has {device.memory / GIB:.1f} GiB"
-        raise SkippedError(f"contradicts itself: {told}")
+        contradiction = (
+            f"`measured_peak_mem_gib` = {measured / GIB:g}, and {device.name} has {device.memory / GIB:.1f} GiB"
+        )
+        raise SkippedError(f"contradicts itself: {contradiction}")
 
 
-def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
+def _compare_row(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
     measured = measured_step(row)
-    known = row.measured_peak_mem_gib is not None
-    if known:
+    has_peak = row.measured_peak_mem_gib is not None
+    if has_peak:
         memory, needed = published_memory(made, plan, books)
     else:
         memory = needed = max(reserved_bytes(plan, book) for book in books)
@@ -195,9 +197,9 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
         needed=needed,
         capacity=plan.accelerator.memory,
-        seen_fits=True if known or measured else None,
+        seen_fits=True if has_peak or measured else None,
         counts_time=bool(measured) and not made.unpriced and not uncounted(row),
-        counts_memory=known and row.score_mem in (None, COUNTED_GRADE) and not made.software.unread,
+        counts_memory=has_peak and row.score_mem in (None, COUNTED_GRADE) and not made.software.unread,
         convention=made.software.memory,
         uncounted=uncounted(row) if measured and not made.unpriced else "",
         unpriced=made.unpriced,
@@ -205,7 +207,7 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         stack=made.software.stack.name,
         device=plan.accelerator.name,
     )
-    return compared if made.unpriced else _timed(compared, plan, books)
+    return compared if made.unpriced else _add_step_time(compared, plan, books)
 
 
 def uncounted(row: Facts) -> str:
@@ -248,13 +250,13 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
     stated = typed.sequence_parallel is not None or SEQUENCE in made.software.plan
     if plan.parallelism.tensor == 1 or stated or not typed.measured_peak_mem_gib:
         return {}
-    found = {}
-    for way in SEQUENCE_WAYS:
-        other = replace(plan, parallelism=replace(plan.parallelism, sequence=way))
-        if way != plan.parallelism.sequence and not violations(other):
-            memory, _ = published_memory(made, other, compile_roles(other, roles(other)))
-            found[f"sequence: {way}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
-    return found
+    errors = {}
+    for sequence in SEQUENCE_WAYS:
+        changed = replace(plan, parallelism=replace(plan.parallelism, sequence=sequence))
+        if sequence != plan.parallelism.sequence and not violations(changed):
+            memory, _ = published_memory(made, changed, compile_roles(changed, roles(changed)))
+            errors[f"sequence: {sequence}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
+    return errors
 
 
 def row_plan_text(row: TableRow, library: Library) -> str:
@@ -266,12 +268,12 @@ def row_plan_text(row: TableRow, library: Library) -> str:
     text = (
         document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
     )
-    told = [f"assumed: {assumed}" for assumed in made.assumed]
-    told += [] if made.unpriced or is_served(row) else lines(otherwise(text, made.assumed))
-    return "".join(f"# {line}\n" for line in told) + text
+    notes = [f"assumed: {assumed}" for assumed in made.assumed]
+    notes += [] if made.unpriced or is_served(row) else lines(otherwise(text, made.assumed))
+    return "".join(f"# {line}\n" for line in notes) + text
 
 
-# --- What a row's step would be under other values of what was assumed of it ---
+# --- a row's step under other assumptions ---
 
 # How an assumption begins, the path that it fills, and what else may stand there.
 OTHERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -295,35 +297,35 @@ class Otherwise:
 
 def otherwise(text: str, assumed: Sequence[str]) -> tuple[Otherwise, ...]:
     """Every other value that makes a legal plan of a row's text, what moves the step most first."""
-    stated = _step(load_plan(text))
-    found = (
+    stated = _step_seconds(load_plan(text))
+    changes = (
         Otherwise(words, setting, step / stated)
         for words in assumed
-        for setting in _settings(words)
-        if (step := _tried(text, setting)) and abs(step / stated - 1) > 0
+        for setting in _other_settings(words)
+        if (step := _changed_step_seconds(text, setting)) and abs(step / stated - 1) > 0
     )
-    return tuple(sorted(found, key=lambda one: -abs(one.ratio - 1)))
+    return tuple(sorted(changes, key=lambda change: -abs(change.ratio - 1)))
 
 
-def lines(found: Sequence[Otherwise]) -> Iterator[str]:
+def lines(changes: Sequence[Otherwise]) -> Iterator[str]:
     """Sentences, the first of which is about what moves the step most."""
-    for one in found:
-        yield f'`{one.setting}` instead of "{one.assumed}" changes the step by {one.ratio - 1:+.1%}'
+    for change in changes:
+        yield f'`{change.setting}` instead of "{change.assumed}" changes the step by {change.ratio - 1:+.1%}'
 
 
-def _settings(words: str) -> Iterator[str]:
+def _other_settings(words: str) -> Iterator[str]:
     for beginning, (path, values) in OTHERS.items():
         if words.startswith(beginning):
             yield from (f"{path}={value}" for value in values)
 
 
-def _tried(text: str, setting: str) -> float:
+def _changed_step_seconds(text: str, setting: str) -> float:
     """Seconds under a setting; 0 where that is no legal plan."""
     try:
-        return _step(load_plan(text, [setting]))
+        return _step_seconds(load_plan(text, [setting]))
     except SpecError:
         return 0.0
 
 
-def _step(plan: Plan) -> float:
+def _step_seconds(plan: Plan) -> float:
     return float(step_time(plan, compile_roles(plan, roles(plan))))

@@ -1,4 +1,4 @@
-"""The layout of a row of published facts: its mesh, its stages, and how sequences and weights are split."""
+"""The layout and the model of a row of published facts: its mesh, its stages, its sizes, and how it is split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ledger.lab.score.facts import Facts
-from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning
+from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning, row_meaning
 from ledger.spec.library import Library
 from ledger.spec.load import load_precision
 
@@ -23,8 +23,8 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
     Raises SkippedError where degrees and devices contradict each other, and for an unknown word.
     """
     tensor, pipeline, context = row.tp or 1, row.pp or 1, row.cp or 1
-    data, rest = divmod(row.n_gpus or 1, tensor * pipeline * context)
-    if rest:
+    data, remainder = divmod(row.n_gpus or 1, tensor * pipeline * context)
+    if remainder:
         raise SkippedError(f"{row.n_gpus} devices are no multiple of tp x pp x cp = {tensor * pipeline * context}")
     if row.dp not in (None, data):
         raise SkippedError(f"dp x tp x pp x cp = {row.dp * tensor * pipeline * context}, but n_gpus = {row.n_gpus}")
@@ -46,34 +46,31 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
 
 
 def stated(software: Software, path: str) -> Any:
-    """What a publication says of a path of the plan, else what the stack does where nothing is said."""
+    """A path of the plan as a publication states it, else as the stack has it where nothing is said."""
     return software.plan.get(path, software.stack.defaults.plan.get(path))
 
 
 def _sharing(row: Facts, software: Software, library: Library, sharers: int, assumed: list[str]) -> dict[str, Any]:
     """The stage of ZeRO, and the copies of what `sharers` devices share."""
     if row.data_parallel_kind:
-        try:
-            said = meaning("data_parallel_kind", row.data_parallel_kind, library).value
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
+        said = row_meaning("data_parallel_kind", row.data_parallel_kind, library).value
     else:
         said = {"zero": stated(software, "parallelism.zero") or 0}
         if sharers > 1:
             assumed.append(f"data_parallel_kind not stated: ZeRO {said['zero']}")
-    found = {"zero": said["zero"] if sharers > 1 else 0}
+    sharing = {"zero": said["zero"] if sharers > 1 else 0}
     if said.get("copy") == "node" and sharers > (node := _devices_per_node(row, software)):
         assumed.append("hybrid sharding: one copy a node")
-        found["replicate"] = sharers // node
-    return found
+        sharing["replicate"] = sharers // node
+    return sharing
 
 
 def _devices_per_node(row: Facts, software: Software) -> int:
-    """As the row or its publication states them; raises SkippedError for what is no number."""
-    given = row.paths.get(PER_NODE) or str(stated(software, PER_NODE) or DEVICES_PER_NODE)
-    if not given.isdecimal() or not int(given):
-        raise SkippedError(f"`{PER_NODE}` = `{given}` is not a whole number from 1")
-    return int(given)
+    """Devices of a node as the row or its publication states them; raises SkippedError for what is no number."""
+    text = row.paths.get(PER_NODE) or str(stated(software, PER_NODE) or DEVICES_PER_NODE)
+    if not text.isdecimal() or not int(text):
+        raise SkippedError(f"`{PER_NODE}` = `{text}` is not a whole number from 1")
+    return int(text)
 
 
 def _stages(row: Facts, software: Software, pipeline: int, assumed: list[str]) -> dict[str, Any]:
@@ -87,9 +84,9 @@ def _stages(row: Facts, software: Software, pipeline: int, assumed: list[str]) -
         assumed.append("embedding and head count as a layer each")
         return {"ends": "layer"}
     if layers % chunks:
-        each, rest = divmod(layers, chunks)
-        assumed.append(f"{layers} layers over {chunks} stages: the last {rest} hold one more")
-        return {"stages": [each] * (chunks - rest) + [each + 1] * rest}
+        even, remainder = divmod(layers, chunks)
+        assumed.append(f"{layers} layers over {chunks} stages: the last {remainder} hold one more")
+        return {"stages": [even] * (chunks - remainder) + [even + 1] * remainder}
     return {}
 
 
@@ -103,9 +100,9 @@ def stages_by_compute(row: Facts, pipeline: int) -> Iterator[int]:
     model = layers * layer + hidden * (row.vocab or 1)
     placed = 0
     for stage in range(1, pipeline):
-        here = min(layers, -(-stage * model // (pipeline * layer))) - placed
-        placed += here
-        yield here
+        added = min(layers, -(-stage * model // (pipeline * layer))) - placed
+        placed += added
+        yield added
     yield layers - placed
 
 
@@ -113,32 +110,29 @@ def _sequence(row: Facts, software: Software, library: Library, tensor: int, ass
     """How the sequence is split beside tensor parallelism; gathered tensors that are quantised are kept as gathered."""
     if tensor == 1 or row.sequence_parallel is False:
         return "off"
-    way: str = stated(software, SEQUENCE) or "regather"
+    sequence: str = stated(software, SEQUENCE) or "regather"
     if row.sequence_parallel is None and SEQUENCE not in software.plan:
         assumed.append("sequence parallelism not stated: on")
-    return way if way == "off" or _gathered_narrow(row, software, library) else "save_gathered"
+    return sequence if sequence == "off" or _gathers_again(row, software, library) else "save_gathered"
 
 
-def _gathered_narrow(row: Facts, software: Software, library: Library) -> bool:
+def _gathers_again(row: Facts, software: Software, library: Library) -> bool:
     """Whether a sequence that was gathered can be gathered again: as it is, or as the row's format quantises it.
 
     Raises SkippedError for a dtype that is none.
     """
-    try:
-        word = meaning("dtype", row.dtype or "bf16", library).value
-    except UnknownWordError as error:
-        raise SkippedError(str(error)) from error
+    word = row_meaning("dtype", row.dtype or "bf16", library).value
     if not isinstance(word, Mapping) and word in UNQUANTISED:
         return True
     stated = word["precision"] if isinstance(word, Mapping) else software.stack.defaults.formats.get(word, "")
     name = stated.get("base", "") if isinstance(stated, Mapping) else stated
-    found = load_precision(name) if isinstance(name, str) and name else None
-    if found is None or found.matmul is None:
-        return found is not None and found.multiplies in UNQUANTISED
-    return found.matmul.gathers == "quantised"
+    precision = load_precision(name) if isinstance(name, str) and name else None
+    if precision is None or precision.matmul is None:
+        return precision is not None and precision.multiplies in UNQUANTISED
+    return precision.matmul.gathers == "quantised"
 
 
-# --- The model of a row ---
+# --- the model of a row ---
 
 GATED: Mapping[str, Any] = {"mlp.kind": "gated", "mlp.activation": "silu"}
 UNGATED: Mapping[str, Any] = {"mlp.kind": "plain", "mlp.activation": "gelu"}
@@ -194,9 +188,9 @@ def row_model(row: Facts, software: Software, library: Library, tensor: int, ass
     group: dict[str, Any] = {
         "group": "decoder",
         "repeat": row.layers,
-        "attention": {**sizes, **_below("attention.", style)},
-        "mlp": {**_below("mlp.", style), **_width(row)},
-        **_below("layers.", style),
+        "attention": {**sizes, **_paths_below("attention.", style)},
+        "mlp": {**_paths_below("mlp.", style), **_width(row)},
+        **_paths_below("layers.", style),
     }
     model: dict[str, Any] = {
         "model": row.model_name or "published model",
@@ -204,69 +198,69 @@ def row_model(row: Facts, software: Software, library: Library, tensor: int, ass
         "d_model": hidden,
         "vocab": vocab,
     }
-    for path, value in _below("model.", style).items():
+    for path, value in _paths_below("model.", style).items():
         part, _, inner = path.partition(".")
         model[part] = {**model.get(part, {}), inner: value} if inner else value
     return {**model, "layers": [group]}
 
 
-def _below(prefix: str, style: Mapping[str, Any]) -> dict[str, Any]:
+def _paths_below(prefix: str, style: Mapping[str, Any]) -> dict[str, Any]:
     return {path.removeprefix(prefix): value for path, value in style.items() if path.startswith(prefix)}
 
 
 def _style(row: Facts, software: Software, library: Library, assumed: list[str]) -> dict[str, Any]:
-    """What sizes do not say, by path: the row's own columns before its publication, its stack and its family."""
+    """Defaults that sizes leave open, by path: the row's columns, then its publication, its stack and its family."""
     style = {**USUAL, **(UNGATED if row.gated_mlp is False else GATED), **_family(row, software, library, assumed)}
     style |= {path: value for path, value in software.stack.defaults.plan.items() if _is_of_model(path)}
     style |= {path: value for path, value in software.plan.items() if _is_of_model(path)}
-    for stated in _stated(row):
+    for stated in _stated_architecture(row):
         style |= stated
     if style["mlp.kind"] == "plain" and style["mlp.activation"] == "silu":
         style["mlp.activation"] = UNGATED["mlp.activation"]
-    return {path: _sized(value, row) for path, value in style.items() if value is not None}
+    return {path: _fill_in_size(value, row) for path, value in style.items() if value is not None}
 
 
 def _is_of_model(path: str) -> bool:
     return path.startswith(("model.", "attention.", "mlp."))
 
 
-def _sized(value: Any, row: Facts) -> Any:
+def _fill_in_size(value: Any, row: Facts) -> Any:
     """A value, or the row's own number that a default stands for: `{seq_len}`."""
     return getattr(row, value.strip("{}")) if isinstance(value, str) and value.startswith("{") else value
 
 
 def _family(row: Facts, software: Software, library: Library, assumed: list[str]) -> Mapping[str, Any]:
-    """What the row's family has; where nobody knows it, that of the stack's models without a gate, or nothing."""
+    """Defaults of the row's family; where nobody knows it, of the stack's models without a gate, or none."""
     usual = software.stack.defaults.ungated if row.gated_mlp is False else ""
     try:
-        found: Mapping[str, Any] = meaning("family", row.family or usual, library).value
+        defaults: Mapping[str, Any] = meaning("family", row.family or usual, library).value
     except UnknownWordError:
-        found = meaning("family", usual, library).value if usual else {}
+        defaults = meaning("family", usual, library).value if usual else {}
         if row.gated_mlp is False:
             said = f"family `{row.family}` is not known" if row.family else "family not stated"
             assumed.append(f"{said}: {usual or 'llama'}, without a gate")
-    return found
+    return defaults
 
 
-def _stated(row: Facts) -> Iterator[Mapping[str, Any]]:
-    """What the row's own columns say of the architecture; raises SkippedError for a word that means nothing there."""
+def _stated_architecture(row: Facts) -> Iterator[Mapping[str, Any]]:
+    """The architecture that the row's columns state; raises SkippedError for a word that means nothing there."""
     if row.gated_mlp is not None:
         yield {"mlp.kind": "gated" if row.gated_mlp else "plain"}
     if row.tied_embeddings is not None:
         yield {"model.embedding.tied": row.tied_embeddings}
     if row.activation:
-        yield {"mlp.activation": _known("activation", row.activation, ACTIVATIONS)}
+        yield {"mlp.activation": _word_meaning("activation", row.activation, ACTIVATIONS)}
     if row.norm:
-        yield _known("norm", row.norm, NORMS)
+        yield _word_meaning("norm", row.norm, NORMS)
     if row.positions:
-        yield _known("positions", row.positions, POSITIONS)
+        yield _word_meaning("positions", row.positions, POSITIONS)
     if row.bias is not None:
         yield dict.fromkeys(BIASES, row.bias)
     if row.dropout is not None:
         yield dict.fromkeys(("model.embedding.dropout", "model.residual_dropout", "attention.dropout"), row.dropout)
 
 
-def _known(column: str, word: str, table: Mapping[str, Any]) -> Any:
+def _word_meaning(column: str, word: str, table: Mapping[str, Any]) -> Any:
     if word.lower() not in table:
         raise SkippedError(f"`{column}` = `{word}` is not known; {', '.join(table)} are")
     return table[word.lower()]

@@ -14,7 +14,7 @@ import yaml
 
 from ledger.lab.score.facts import FACT_COLUMNS, Facts
 from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout, row_model
-from ledger.lab.score.spelled import SkippedError, Software, UnknownWordError, meaning, software_of
+from ledger.lab.score.spelled import SkippedError, Software, row_meaning, software_of
 from ledger.spec.documents import WRITES_SCORES
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan, plan_source
@@ -25,7 +25,7 @@ from ledger.spec.reader import read
 
 @dataclass(frozen=True)
 class RunKind:
-    """What a kind of run is: what is `assumed` of it, whether it trains adapters.
+    """A kind of run: what is `assumed` of it, and whether it trains adapters.
 
     `formats`: what a word for the dtype that it computes in means where the kind itself says how weights are stored.
     """
@@ -87,7 +87,7 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         kinds = ", ".join(COMPILED_KINDS)
         raise SkippedError(f"kind `{row.kind}` is not compiled; {kinds} are" if row.kind else "no `kind`")
     if row.plan:
-        return _on_plan(row, library)
+        return _plan_from_base(row, library)
     software = software_of(row, library)
     kind = COMPILED_KINDS[row.kind]
     assumed = [kind.assumed] if kind.assumed else []
@@ -95,7 +95,7 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
     _refuse_contradictions(row)
     parts = RowParts(row, software, library, assumed)
     layout = row_layout(row, software, library, assumed)
-    optimizer, beside = parts.optimizer()
+    optimizer, optimizer_settings = parts.optimizer()
     model = row.paths.get("model") or row_model(row, software, library, layout["tensor"], assumed)
     plan = {
         "spec": "ledger/1",
@@ -111,13 +111,13 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         "run": parts.run(layout["data"]),
         **parts.training(),
     }
-    own = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
-    stated = {**beside, **parts.attention(), **_of_software(software)}
-    settings = (*assignments(stated), *assignments(own))
+    later_paths = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
+    stated = {**optimizer_settings, **parts.attention(), **_software_settings(software)}
+    settings = (*assignments(stated), *assignments(later_paths))
     return RowPlan(plan, settings, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
 
 
-def _of_software(software: Software) -> dict[str, Any]:
+def _software_settings(software: Software) -> dict[str, Any]:
     """What a publication states of the software itself: `stack.launch.blocking`, `precision.reduction`.
 
     A device's workspace for products is software's too: an environment variable sets it.
@@ -148,7 +148,7 @@ BESIDE_PLAN = ("id", "source", "source_id", "kind", "model_name", "notes", "plan
 RESULTS = ("measured_", "derived_", "score_")
 
 
-def _on_plan(row: Facts, library: Library) -> RowPlan:
+def _plan_from_base(row: Facts, library: Library) -> RowPlan:
     """The plan that a row starts from, with what the row says on top of it; what has no path here is read over."""
     source = plan_source(row.plan, None, library)
     stated = {path: row.cells[column] for column, path in ON_PLAN.items() if row.cells.get(column)}
@@ -184,10 +184,10 @@ def _refuse_contradictions(row: Facts) -> None:
     if row.measured_step_s and row.measured_tokens_per_s_per_gpu and row.global_batch and row.seq_len and row.n_gpus:
         step = row.global_batch * row.seq_len / (row.measured_tokens_per_s_per_gpu * row.n_gpus)
         if not 1 / FAR < step / row.measured_step_s < FAR:
-            told = (
+            contradiction = (
                 f"`measured_step_s` = {row.measured_step_s:g}, and by `measured_tokens_per_s_per_gpu` it is {step:.4g}"
             )
-            raise SkippedError(f"contradicts itself: {told}")
+            raise SkippedError(f"contradicts itself: {contradiction}")
 
 
 @dataclass(frozen=True)
@@ -201,18 +201,18 @@ class RowParts:
 
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
-        given = self.row.paths.get("accelerator") or self.row.hardware
-        spelt = self.library.spelt("accelerator", given)
-        taken = self.software.devices.get(given) or (NEAREST_DEVICE.get(given) if len(spelt) != 1 else None)
-        if taken:
-            self.assumed.append(f"hardware `{given}` is taken for {taken}")
-            return taken
+        name = self.row.paths.get("accelerator") or self.row.hardware
+        spelt = self.library.spelt("accelerator", name)
+        stand_in = self.software.devices.get(name) or (NEAREST_DEVICE.get(name) if len(spelt) != 1 else None)
+        if stand_in:
+            self.assumed.append(f"hardware `{name}` is taken for {stand_in}")
+            return stand_in
         if len(spelt) == 1:
             return spelt[0]
         if spelt:
-            raise SkippedError(f"hardware `{given}` may be {' or '.join(spelt)}")
-        near = nearest(given, list(self.library.names("accelerator")))
-        raise SkippedError(f"no accelerator is named `{given}`; {near}")
+            raise SkippedError(f"hardware `{name}` may be {' or '.join(spelt)}")
+        near = nearest(name, list(self.library.names("accelerator")))
+        raise SkippedError(f"no accelerator is named `{name}`; {near}")
 
     def cluster(self) -> dict[str, Any]:
         """The devices and, where the publication states it, the network between their nodes."""
@@ -230,23 +230,25 @@ class RowParts:
         formats = self.software.stack.defaults.formats
         if not self.row.dtype:
             self.assumed.append("dtype not stated: bf16")
-        word = self._meant("dtype", self.row.dtype or "bf16")
+        word = row_meaning("dtype", self.row.dtype or "bf16", self.library).value
         if isinstance(word, Mapping):
             return word["precision"]
         word = COMPILED_KINDS[self.row.kind].formats.get(word, word)
         if word not in formats:
-            known = f"{', '.join(formats)} are" if formats else "state it in a column `precision`"
-            raise SkippedError(f"dtype `{self.row.dtype}` of `{self.software.stack.name}` is not compiled; {known}")
+            alternatives = f"{', '.join(formats)} are" if formats else "state it in a column `precision`"
+            raise SkippedError(
+                f"dtype `{self.row.dtype}` of `{self.software.stack.name}` is not compiled; {alternatives}"
+            )
         return formats[word]
 
     def recompute(self) -> Any:
-        """What is recomputed, in the words of the software."""
-        own = {name.lower(): policy for name, policy in self.software.stack.defaults.recompute.items()}
+        """The recomputation that the row states, in the words of the software."""
+        policies = {name.lower(): policy for name, policy in self.software.stack.defaults.recompute.items()}
         word = self.row.recompute.lower()
         if not word:
             self.assumed.append("recompute not stated: none")
             return "none"
-        return own[word] if word in own else self._meant("recompute", word)
+        return policies[word] if word in policies else row_meaning("recompute", word, self.library).value
 
     def attention(self) -> dict[str, str]:
         """The kernel of attention's core, where the row says of FlashAttention what is not so of the stack's own."""
@@ -262,12 +264,9 @@ class RowParts:
             return self.software.plan.get(OPTIMIZER, usual), {}
         if self.row.optimizer in self.library.names(OPTIMIZER):
             return self.row.optimizer, {}
-        try:
-            found = meaning(OPTIMIZER, self.row.optimizer, self.library)
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
-        self.assumed.extend(f"optimizer: `{word}` is read over" for word in found.unread)
-        said = {**found.value, **found.added}
+        stated = row_meaning(OPTIMIZER, self.row.optimizer, self.library)
+        self.assumed.extend(f"optimizer: `{word}` is read over" for word in stated.unread)
+        said = {**stated.value, **stated.added}
         chosen = said.pop(OPTIMIZER)
         return chosen, said
 
@@ -292,21 +291,15 @@ class RowParts:
         Raises SkippedError where a batch is not that of its parts.
         """
         row = self.row
-        made = (row.grad_accum or 0) * (row.micro_batch or 0) * data
-        if made and row.global_batch and made != row.global_batch:
-            told = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x replicas = {made}"
-            raise SkippedError(f"contradicts itself: {told}")
+        product = (row.grad_accum or 0) * (row.micro_batch or 0) * data
+        if product and row.global_batch and product != row.global_batch:
+            contradiction = f"`global_batch` = {row.global_batch}, and grad_accum x micro_batch x replicas = {product}"
+            raise SkippedError(f"contradicts itself: {contradiction}")
         if row.micro_batch is None:
             self.assumed.append("micro_batch not stated: 1")
         micro = row.micro_batch or 1
         batch = row.global_batch or data * micro * (row.grad_accum or 1)
         return {"seq_len": row.seq_len or 1, "micro_batch": micro, "global_batch": batch}
-
-    def _meant(self, column: str, text: str) -> Any:
-        try:
-            return meaning(column, text, self.library).value
-        except UnknownWordError as error:
-            raise SkippedError(str(error)) from error
 
 
 def _put(document: dict[str, Any], steps: list[str], value: Any) -> None:

@@ -53,12 +53,12 @@ class ScoreRow:
     @property
     def time_error(self) -> float | None:
         """Predicted over measured seconds, minus one."""
-        return _error(self.step, self.measured_step)
+        return _relative_error(self.step, self.measured_step)
 
     @property
     def memory_error(self) -> float | None:
         """Predicted over measured bytes, minus one."""
-        return _error(self.memory, self.measured_memory)
+        return _relative_error(self.memory, self.measured_memory)
 
     @property
     def fits(self) -> bool | None:
@@ -70,11 +70,11 @@ class ScoreRow:
         """The larger absolute error of those that count; 0 where none does."""
         errors = ((self.time_error, self.counts_time), (self.memory_error, self.counts_memory))
         served = self.served.errors.values() if self.served and self.served.counts else ()
-        known = (*(error for error, counts in errors if counts and error is not None), *served)
-        return max(map(abs, known), default=0.0)
+        counted = (*(error for error, counts in errors if counts and error is not None), *served)
+        return max(map(abs, counted), default=0.0)
 
 
-def _error(predicted: float | None, measured: float | None) -> float | None:
+def _relative_error(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted and measured else None
 
 
@@ -94,11 +94,13 @@ class ErrorSummary:
 
 def summarise(errors: Iterable[float]) -> ErrorSummary:
     """The summary of these errors."""
-    known = sorted(errors, key=abs)
-    if not known:
+    by_size = sorted(errors, key=abs)
+    if not by_size:
         return ErrorSummary(0)
-    sizes = [abs(error) for error in known]
-    return ErrorSummary(len(known), sum(sizes) / len(known), sum(known) / len(known), median(sizes), known[-1])
+    sizes = [abs(error) for error in by_size]
+    return ErrorSummary(
+        len(by_size), sum(sizes) / len(by_size), sum(by_size) / len(by_size), median(sizes), by_size[-1]
+    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Score:
     @cached_property
     def sources(self) -> Mapping[str, SourceErrors]:
         """Errors of each source, in the order of the rows."""
-        groups = _grouped(self.rows, lambda row: row.source_id)
+        groups = _group_by(self.rows, lambda row: row.source_id)
         return {name: _source_errors(rows) for name, rows in groups.items()}
 
     @cached_property
@@ -168,12 +170,12 @@ class Score:
     def uncounted(self) -> Mapping[str, ErrorSummary]:
         """By reason, the most frequent first: rows whose step is predicted and in no sum; sources weigh alike."""
         left_out = [row for row in self.rows if row.uncounted and row.time_error is not None]
-        reasons = _grouped(left_out, lambda row: row.uncounted)
+        reasons = _group_by(left_out, lambda row: row.uncounted)
         ordered = sorted(reasons.items(), key=lambda pair: (-len(pair[1]), pair[0]))
         return {reason: _mean_by_source(rows) for reason, rows in ordered}
 
 
-def _grouped(rows: Iterable[ScoreRow], key: Callable[[ScoreRow], str]) -> dict[str, list[ScoreRow]]:
+def _group_by(rows: Iterable[ScoreRow], key: Callable[[ScoreRow], str]) -> dict[str, list[ScoreRow]]:
     groups: dict[str, list[ScoreRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -202,7 +204,7 @@ def _memory_errors(rows: Sequence[ScoreRow], *, unstated: bool) -> ErrorSummary:
 
 def _mean_by_source(rows: Sequence[ScoreRow]) -> ErrorSummary:
     """Errors of time of these rows, means over their sources."""
-    groups = _grouped(rows, lambda row: row.source_id)
+    groups = _group_by(rows, lambda row: row.source_id)
     return _mean_summary([summarise(row.time_error or 0.0 for row in group) for group in groups.values()])
 
 

@@ -1,4 +1,4 @@
-"""What serving rows are scored on: seconds to a first token and for each further one, output tokens a second."""
+"""Serving rows: their published facts, typed, and the figures that they are scored on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ledger.evidence.tables import TableRow
-from ledger.lab.score.facts import CELL_KINDS, CELL_READERS, UnreadableError, grade, is_path
+from ledger.lab.score.facts import grade, is_path, read_cell
 
 TTFT, TIME_PER_TOKEN, TOKENS_PER_SECOND = FIGURES = ("ttft", "time_per_token", "output_tokens_per_s")
 UNITS: Mapping[str, str] = {TTFT: "ttft_s", TIME_PER_TOKEN: "time_per_token_s", TOKENS_PER_SECOND: TOKENS_PER_SECOND}
@@ -49,7 +49,7 @@ class ServedScore:
 
 
 def measured_figures(row: ServingFacts) -> dict[str, float]:
-    """What was measured of a row, by figure.
+    """The figures that were measured of a row.
 
     Tokens a second of one sequence that say the same as its time per token are not counted twice.
     """
@@ -66,7 +66,7 @@ def errors_of(rows: Iterable[ServedScore | None], figure: str) -> list[float]:
     return [row.errors[figure] for row in rows if row and row.counts and figure in row.errors]
 
 
-# --- A row of published serving results, typed ---
+# --- the facts of a serving row ---
 
 SERVE = "serve"  # the kind of a row that serves
 SERVING_COLUMNS = ("id", "hardware", "n_gpus", "prompt_len", "output_len")
@@ -138,28 +138,15 @@ def is_served(row: TableRow) -> bool:
 def serving_facts(row: TableRow) -> ServingFacts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     cells: dict[str, Any] = {}
-    for one in fields(ServingFacts):
-        if one.name not in READ_APART:
-            cells[one.name] = _cell(row, one.name, str(one.type))
+    for column in fields(ServingFacts):
+        if column.name not in READ_APART:
+            cells[column.name] = read_cell(row, column.name, str(column.type))
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
+    unlimited = row.text("request_rate").lower() in UNLIMITED
     return ServingFacts(
         **cells,
-        request_rate=_rate(row),
+        request_rate=float("inf") if unlimited else read_cell(row, "request_rate", "float | None"),
         grade=grade(row, GRADE),
         paths={name: text for name, text in written.items() if is_path(name)},
         cells=written,
     )
-
-
-def _rate(row: TableRow) -> float | None:
-    text = row.text("request_rate").lower()
-    return float("inf") if text in UNLIMITED else _cell(row, "request_rate", "float | None")
-
-
-def _cell(row: TableRow, name: str, kind: str) -> Any:
-    text = row.text(name)
-    try:
-        return CELL_READERS[kind](text) if text or kind == "str" else None
-    except (ValueError, OverflowError, KeyError):
-        message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
-        raise UnreadableError(message) from None

@@ -27,7 +27,7 @@ def serving_rows() -> tuple[TableRow, ...]:
 
 
 def serving_lines() -> Iterator[str]:
-    """The whole section: a table of sources, sums against their targets, floors, and the fit of a host's time."""
+    """The section on serving: a table of sources, sums against their targets, floors, and the fit of a host's time."""
     rows = serving_rows()
     score = Score(tuple(predict_served(rows, default_library())))
     yield from source_lines(score)
@@ -71,11 +71,12 @@ def floor_lines(rows: Sequence[TableRow], scored: Sequence[ScoreRow]) -> Iterato
     yield "| data sheet over measured, one sequence | tensor 1 | 2 | 4 | 8 |"
     yield "|---|---:|---:|---:|---:|"
     for title, figure, chosen in FLOORS:
-        found = [row for row in scored if row.served and chosen(table[row.id])]
-        cells = (_floor(found, table, figure, degree) for degree in ("1", "2", "4", "8"))
+        chosen_rows = [row for row in scored if row.served and chosen(table[row.id])]
+        cells = (_median_floor(chosen_rows, table, figure, degree) for degree in ("1", "2", "4", "8"))
         yield f"| {title} | {' | '.join(cells)} |"
     yield ""
-    medians = {figure: _medians(scored, figure) for figure in FIGURES}
+    shares = [row.served.floor_shares for row in scored if row.served]
+    medians = {figure: median(share[figure] for share in shares if figure in share) for figure in FIGURES}
     yield f"Over all rows: {', '.join(f'{TITLES[name]} {value:.2f}' for name, value in medians.items())}."
 
 
@@ -93,33 +94,29 @@ FLOORS: Sequence[tuple[str, str, Callable[[TableRow], bool]]] = (
 )
 
 
-def _floor(rows: Iterable[ScoreRow], table: Mapping[str, TableRow], figure: str, degree: str) -> str:
+def _median_floor(rows: Iterable[ScoreRow], table: Mapping[str, TableRow], figure: str, degree: str) -> str:
     shares = [row.served.floor_shares[figure] for row in rows if row.served and table[row.id].text("tp") == degree]
     return f"{median(shares):.2f}" if shares else "–"
-
-
-def _medians(rows: Iterable[ScoreRow], figure: str) -> float:
-    return median(row.served.floor_shares[figure] for row in rows if row.served and figure in row.served.floor_shares)
 
 
 def step_lines(rows: Sequence[TableRow]) -> Iterator[str]:
     """The host's time of a step of vLLM's first engine, fitted without the device that it is then tested on."""
     chosen = [row for row in rows if row.text("engine") == "vLLM" and row.text("concurrency") == "1"]
-    errors = {step: _errors(chosen, step) for step in STEPS}
+    errors = {step: _errors_by_device(chosen, step) for step in STEPS}
     devices = list(dict.fromkeys(row.text("hardware") for row in chosen))
     yield f"| host's time of a step of `{FITTED}`, one sequence | fitted on the others | error on it |"
     yield "|---|---:|---:|"
     for device in devices:
-        others = [one for one in devices if one != device]
-        best = min(STEPS, key=lambda step: fmean(fmean(errors[step][one]) for one in others))
+        other_devices = [name for name in devices if name != device]
+        best = min(STEPS, key=lambda step: fmean(fmean(errors[step][name]) for name in other_devices))
         yield f"| {device} | {best * 1e3:g} ms | {fmean(errors[best][device]):.1%} |"
 
 
-def _errors(rows: Sequence[TableRow], step: float) -> dict[str, list[float]]:
+def _errors_by_device(rows: Sequence[TableRow], step: float) -> dict[str, list[float]]:
     """Absolute errors of tokens a second by device, where a step has this time of its host."""
-    found: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {}
     predicted = predict_served(rows, default_library(), (f"stack.engine.step={step * 1e3:g} ms",))
     for row, scored in zip(rows, predicted, strict=True):
         if scored.served:
-            found.setdefault(row.text("hardware"), []).append(abs(scored.served.errors[TOKENS_PER_SECOND]))
-    return found
+            errors.setdefault(row.text("hardware"), []).append(abs(scored.served.errors[TOKENS_PER_SECOND]))
+    return errors

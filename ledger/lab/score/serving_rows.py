@@ -38,7 +38,7 @@ STATIC = "static"
 
 @dataclass(frozen=True)
 class ServedPlans:
-    """What every row of a table is read with."""
+    """The library and the overrides that every row of a table is read with."""
 
     library: Library
     overrides: tuple[str, ...] = ()
@@ -53,17 +53,17 @@ def predict_served(rows: Iterable[TableRow], library: Library, overrides: tuple[
     """Every row in its order; `overrides` change every plan alike."""
     plans = ServedPlans(library, overrides)
     for row in rows:
-        yield _predicted(row, plans)
+        yield _predict_row(row, plans)
 
 
-def _predicted(row: TableRow, plans: ServedPlans) -> ScoreRow:
+def _predict_row(row: TableRow, plans: ServedPlans) -> ScoreRow:
     group = row.text("source_id") or row.text("source")
     blank = ScoreRow(row.text("id"), row.text("source") or group, group)
     try:
         typed = serving_facts(row)
         made = serving_plan(typed, plans.library)
         service = plans.service(made)
-        served, fits = _score(typed, service)
+        served = _score(typed, service)
     except (SkippedError, UnreadableError) as error:
         return replace(blank, skipped=str(error))
     except SpecError as error:
@@ -71,15 +71,15 @@ def _predicted(row: TableRow, plans: ServedPlans) -> ScoreRow:
     return replace(
         blank,
         served=served,
-        assumed=(*made.assumed, *([] if fits else ["more sequences than the device has memory for"])),
+        assumed=made.assumed,
         uncounted="" if served.counts else f"graded {typed.grade} (`score`)",
         stack=made.software.stack.name,
         device=service.plan.accelerator.name,
     )
 
 
-def _score(row: ServingFacts, service: Service) -> tuple[ServedScore, bool]:
-    """The figures of a row, and whether its sequences find memory; raises SkippedError where nothing was measured."""
+def _score(row: ServingFacts, service: Service) -> ServedScore:
+    """The figures of a row; raises SkippedError where nothing was measured, or no sequence finds memory."""
     measured = measured_figures(row)
     if not measured:
         raise SkippedError("nothing of it was measured that is scored")
@@ -90,7 +90,7 @@ def _score(row: ServingFacts, service: Service) -> tuple[ServedScore, bool]:
     predicted = figures(row, service, sequences)
     floor = figures(row, at_data_sheet(service), sequences)
     counts = row.grade is None or row.grade in COUNTED_GRADES
-    return ServedScore(predicted, measured, floor, counts, sequences), True
+    return ServedScore(predicted, measured, floor, counts, sequences)
 
 
 def needs_room(row: ServingFacts) -> bool:
@@ -140,23 +140,23 @@ class ServingRow:
 
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
-        given = self.row.paths.get("accelerator") or self.row.hardware
-        spelt = self.library.spelt("accelerator", given)
-        taken = NEAREST_DEVICE.get(given) if len(spelt) != 1 else None
-        if taken:
-            self.assumed.append(f"hardware `{given}` is taken for {taken}")
-            return taken
+        name = self.row.paths.get("accelerator") or self.row.hardware
+        spelt = self.library.spelt("accelerator", name)
+        stand_in = NEAREST_DEVICE.get(name) if len(spelt) != 1 else None
+        if stand_in:
+            self.assumed.append(f"hardware `{name}` is taken for {stand_in}")
+            return stand_in
         if len(spelt) == 1:
             return spelt[0]
-        near = nearest(given, list(self.library.names("accelerator")))
-        raise SkippedError(f"no accelerator is named `{given}`; {near}")
+        near = nearest(name, list(self.library.names("accelerator")))
+        raise SkippedError(f"no accelerator is named `{name}`; {near}")
 
     def layout(self) -> dict[str, Any]:
         """Degrees: what a row leaves out is 1, and data is the rest, unless experts have devices of their own."""
         row = self.row
         tensor, pipeline = row.tp or 1, row.pp or 1
-        data, rest = divmod(row.n_gpus or 1, tensor * pipeline)
-        if rest:
+        data, remainder = divmod(row.n_gpus or 1, tensor * pipeline)
+        if remainder:
             raise SkippedError(f"{row.n_gpus} devices are no multiple of tp x pp = {tensor * pipeline}")
         if row.dp not in (None, data):
             raise SkippedError(f"dp x tp x pp = {row.dp * tensor * pipeline}, but n_gpus = {row.n_gpus}")
@@ -169,7 +169,7 @@ class ServingRow:
     def model(self, tensor: int) -> Any:
         """The model of the row's columns, or of its name where they do not say what its layers are."""
         row = self.row
-        named = folded_name(row.model_name)
+        named = row.model_name.lower().replace(" ", "-").replace("_", "-")  # as files of the library are called
         if named in self.library.names("model") and not all(getattr(row, name) for name in SIZES):
             return named
         missing = [name for name in SIZES if not getattr(row, name)]
@@ -235,9 +235,9 @@ def serving_plan(row: ServingFacts, library: Library) -> RowPlan:
     architecture = load_accelerator(plan["accelerator"], library=library).architecture
     if software.stack.kernels.attention == "flash3" and architecture != "hopper":
         plan["kernels"] = {"attention": "flash"}  # what engines take where the third version does not run
-    own = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
+    later_paths = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
     stated = {**software.stack.defaults.plan, **software.plan}
-    return RowPlan(plan, (*assignments(stated), *assignments(own)), tuple(assumed), software)
+    return RowPlan(plan, (*assignments(stated), *assignments(later_paths)), tuple(assumed), software)
 
 
 def served_software(row: ServingFacts, library: Library) -> Software:
@@ -264,15 +264,10 @@ def engine_stack(row: ServingFacts, library: Library) -> str:
 
 def as_facts(row: ServingFacts, stack: str = "") -> Facts:
     """The row's columns as those of a training run: what builds models and finds software reads these."""
-    given: dict[str, Any] = {one.name: getattr(row, one.name, None) for one in fields(Facts)}
-    given |= {one.name: given[one.name] or "" for one in fields(Facts) if str(one.type) == "str"}
+    columns: dict[str, Any] = {column.name: getattr(row, column.name, None) for column in fields(Facts)}
+    columns |= {column.name: columns[column.name] or "" for column in fields(Facts) if str(column.type) == "str"}
     if row.n_experts and row.n_experts > 1:
-        given["moe_ffn_hidden"] = row.ffn_hidden
-    given["seq_len"] = round((row.prompt_len or 0) + (row.output_len or 0)) or None
-    given |= {"stack": stack, "paths": row.paths, "cells": row.cells}
-    return Facts(**given)
-
-
-def folded_name(name: str) -> str:
-    """A model's name as files of the library are called."""
-    return name.lower().replace(" ", "-").replace("_", "-")
+        columns["moe_ffn_hidden"] = row.ffn_hidden
+    columns["seq_len"] = round((row.prompt_len or 0) + (row.output_len or 0)) or None
+    columns |= {"stack": stack, "paths": row.paths, "cells": row.cells}
+    return Facts(**columns)

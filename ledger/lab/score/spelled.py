@@ -1,4 +1,4 @@
-"""Words of published tables as the library's spellings have them."""
+"""Words of published tables as the library's spellings have them, and the software that rows name by them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UnknownWordError(ValueError):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a cell says: `value`, what words in brackets add to it, and those of them that nobody knows."""
+    """The meaning of a cell: `value`, what words in brackets add to it, and those of them that nobody knows."""
 
     value: Any
     added: Mapping[str, Any] = field(default_factory=dict)
@@ -34,30 +34,30 @@ class Meaning:
 
 
 def meaning(column: str, text: str, library: Library) -> Meaning:
-    """What a text means in a column; raises UnknownWordError with the nearest spelling."""
-    known = _spelling(column, library)
-    found = _stated(known, text)
-    if found is not None:
-        return Meaning(found)
-    behind = BEHIND.match(text)
-    if behind and (found := _stated(known, behind["word"])) is not None:
-        said = [part.strip() for part in re.split(r"[,;]", behind["inside"])]
-        qualifiers = {folded(name): value for name, value in known.qualifiers.items()}
+    """The value that a text stands for in a column; raises UnknownWordError with the nearest spelling."""
+    spelling = _spelling(column, library)
+    value = _stated_value(spelling, text)
+    if value is not None:
+        return Meaning(value)
+    bracketed = BEHIND.match(text)
+    if bracketed and (value := _stated_value(spelling, bracketed["word"])) is not None:
+        said = [part.strip() for part in re.split(r"[,;]", bracketed["inside"])]
+        qualifiers = {folded(name): value for name, value in spelling.qualifiers.items()}
         added = [qualifiers[folded(part)] for part in said if folded(part) in qualifiers]
         unread = tuple(part for part in said if folded(part) not in qualifiers)
-        return Meaning(found, {path: value for one in added for path, value in one.items()}, unread)
+        return Meaning(value, {path: value for values in added for path, value in values.items()}, unread)
     words = set(WORD.findall(text.lower()))
-    marked = [name for name, marks in known.marks.items() if words & set(marks)]
+    marked = [name for name, marks in spelling.marks.items() if words & set(marks)]
     if len(marked) == 1:
         return Meaning(marked[0])
-    raise UnknownWordError(f"`{column}` = `{text}` is not known; {nearest(text, list(known.spellings))}")
+    raise UnknownWordError(f"`{column}` = `{text}` is not known; {nearest(text, list(spelling.spellings))}")
 
 
-def _stated(known: Spelling, text: str) -> Any:
-    """What a spelling means, None where there is none; one that means another spelling means what that does."""
-    table = _folded(known)
-    found = table.get(folded(text))
-    return table.get(folded(found), found) if isinstance(found, str) else found
+def _stated_value(spelling: Spelling, text: str) -> Any:
+    """The value of a spelling, None where there is none; one that names another spelling has that one's value."""
+    table = {folded(spelt): value for spelt, value in spelling.spellings.items()}
+    value = table.get(folded(text))
+    return table.get(folded(value), value) if isinstance(value, str) else value
 
 
 def folded(text: str) -> str:
@@ -65,16 +65,12 @@ def folded(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _folded(known: Spelling) -> Mapping[str, Any]:
-    return {folded(spelling): value for spelling, value in known.spellings.items()}
-
-
 @cache
 def _spelling(column: str, library: Library) -> Spelling:
     return load_spelling(column, library=library)
 
 
-# --- conditions of publications -----------------------------------------------------------------
+# --- conditions of publications ---
 
 BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": lambda value, bound: value >= bound,
@@ -84,27 +80,35 @@ BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def meets(text: str, wanted: Any) -> bool:
+def meets(text: str, condition: Any) -> bool:
     """Whether a cell is what a condition of a publication asks for: a text with `*`, a truth, a bound, one of several.
 
     An empty cell meets nothing but an empty text.
     """
-    if isinstance(wanted, list | tuple):
-        return any(meets(text, one) for one in wanted)
-    if isinstance(wanted, bool):
-        return text.lower() in (("true", "yes", "1") if wanted else ("false", "no", "0"))
-    sign, _, bound = str(wanted).partition(" ")
+    if isinstance(condition, list | tuple):
+        return any(meets(text, alternative) for alternative in condition)
+    if isinstance(condition, bool):
+        return text.lower() in (("true", "yes", "1") if condition else ("false", "no", "0"))
+    sign, _, bound = str(condition).partition(" ")
     if sign in BOUNDS:
         return text.isdecimal() and BOUNDS[sign](float(text), float(bound))
-    parts = (re.escape(part) for part in folded(str(wanted)).split("*"))
+    parts = (re.escape(part) for part in folded(str(condition)).split("*"))
     return re.fullmatch(".*".join(parts), folded(text), re.DOTALL) is not None
 
 
-# --- The software of a row: its stack, and what its publication states beside its table ---
+# --- the software of a row ---
 
 
 class SkippedError(Exception):
     """A row that no plan can be made of, with the reason."""
+
+
+def row_meaning(column: str, text: str, library: Library) -> Meaning:
+    """The meaning of a word of a row; raises SkippedError where no spelling explains it."""
+    try:
+        return meaning(column, text, library)
+    except UnknownWordError as error:
+        raise SkippedError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -126,25 +130,24 @@ class Software:
 def software_of(row: Facts, library: Library, of_plan: Stack | None = None) -> Software:
     """The software of a row, or of the plan that it starts from; raises SkippedError where nobody names it."""
     publication = _publication(row.source_id or row.source, library)
-    chosen = tuple(_chosen(row, publication))
+    chosen = tuple(_matching_runs(row, publication))
     memory, rank, unread = _convention(row, publication, library)
-    stated = {**(publication.plan if publication else {}), **{k: v for some in chosen for k, v in some.plan.items()}}
+    stated = {**(publication.plan if publication else {}), **{k: v for runs in chosen for k, v in runs.plan.items()}}
     stack = of_plan or _stack_of(row, publication, chosen, library)
     return Software(stack, memory, rank, unread, stated, publication.devices if publication else {})
 
 
 def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[SomeRuns], library: Library) -> Stack:
     """The stack that the row names, else its publication: raises SkippedError where neither does."""
-    other = _first(some.software for some in chosen)
-    if other and not row.stack:
-        raise SkippedError(f"no stack on file is of {other}, which ran; a `stack` column may name the nearest one")
-    name = row.stack or _first(some.stack for some in chosen) or (publication.stack if publication else "")
+    software = _first_named(runs.software for runs in chosen)
+    if software and not row.stack:
+        raise SkippedError(f"no stack on file is of {software}, which ran; a `stack` column may name the nearest one")
+    name = row.stack or _first_named(runs.stack for runs in chosen) or (publication.stack if publication else "")
     if not name:
         near = nearest(row.source_id or row.source, list(library.names("publication")))
         raise SkippedError(
             f"the software is not known: no `stack`, and no publication `{row.source_id or row.source}` on file "
-            "that names one; "
-            f"`ledger list stack` has what there is, {near}"
+            f"that names one; `ledger list stack` has what there is, {near}"
         )
     stack = _stack(name, library)
     if row.torch_compile and not row.stack and not stack.compiled and stack.defaults.compiled:
@@ -152,15 +155,15 @@ def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[Some
     return stack
 
 
-def _chosen(row: Facts, publication: Publication | None) -> Iterator[SomeRuns]:
+def _matching_runs(row: Facts, publication: Publication | None) -> Iterator[SomeRuns]:
     """The runs of a publication, made in a way of their own, that the row is one of."""
-    for some in publication.runs if publication else ():
-        if all(meets(row.cells.get(column, ""), wanted) for column, wanted in some.where.items()):
-            yield some
+    for runs in publication.runs if publication else ():
+        if all(meets(row.cells.get(column, ""), condition) for column, condition in runs.where.items()):
+            yield runs
             return
 
 
-def _first(names: Iterator[str]) -> str:
+def _first_named(names: Iterator[str]) -> str:
     return next((name for name in names if name), "")
 
 
@@ -180,7 +183,7 @@ def _convention(row: Facts, publication: Publication | None, library: Library) -
 def columns_told_apart(source: str, library: Library) -> frozenset[str]:
     """Columns by which a publication tells some of its runs from others."""
     publication = _publication(source, library)
-    return frozenset(column for some in (publication.runs if publication else ()) for column in some.where)
+    return frozenset(column for runs in (publication.runs if publication else ()) for column in runs.where)
 
 
 @cache
@@ -193,4 +196,4 @@ def _stack(name: str, library: Library) -> Stack:
     try:
         return load_stack(name, library=library)
     except SpecError as error:
-        raise SkippedError("; ".join(f"{one.message}, {one.help}" for one in error.problems)) from error
+        raise SkippedError("; ".join(f"{problem.message}, {problem.help}" for problem in error.problems)) from error

@@ -53,23 +53,6 @@ OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
 }
 
 
-def _match(model: Model) -> FamilyMatch:
-    if model.predictions:
-        raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
-    if model.bare:
-        raise NoReferenceError(f"{model.title}: only a parameter count is known")
-    match = nearest_family(with_stand_ins(model))
-    name = f"{model.title}: the nearest transformers class, {match.family.architecture},"
-    if match.refused:
-        raise NoReferenceError(f"{name} refuses it: {'; '.join(match.refused)}")
-    if match.differences:
-        raise NoReferenceError(f"{name} does not have {', '.join(match.differences)}")
-    differs, how = OTHERWISE.get(match.name, (None, ""))
-    if differs and differs(model):
-        raise NoReferenceError(f"{name} {how}")
-    return match
-
-
 STAND_IN_HEADS, STAND_IN_WIDTH = 1, 2  # of parts that are replaced once the model is built
 
 
@@ -98,17 +81,34 @@ def is_of_a_family(model: Model) -> bool:
 
 def family(model: Model) -> Family:
     """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
-    return _match(model).family
+    return _matching_family(model).family
 
 
 def transformers_config(model: Model) -> Any:
     """The transformers configuration of `model`, every size and dropout set; raises `NoReferenceError`."""
     import transformers
 
-    match = _match(model)
+    match = _matching_family(model)
     unused = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     starts = {"decoder_start_token_id": 0} if match.family.further else {}
     return getattr(transformers, match.family.config)(**match.configuration, **unused, **starts)
+
+
+def _matching_family(model: Model) -> FamilyMatch:
+    if model.predictions:
+        raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
+    if model.bare:
+        raise NoReferenceError(f"{model.title}: only a parameter count is known")
+    match = nearest_family(with_stand_ins(model))
+    name = f"{model.title}: the nearest transformers class, {match.family.architecture},"
+    if match.refused:
+        raise NoReferenceError(f"{name} refuses it: {'; '.join(match.refused)}")
+    if match.differences:
+        raise NoReferenceError(f"{name} does not have {', '.join(match.differences)}")
+    differs, how = OTHERWISE.get(match.name, (None, ""))
+    if differs and differs(model):
+        raise NoReferenceError(f"{name} {how}")
+    return match
 
 
 def with_layers(model: Model, count: int) -> Model:

@@ -56,14 +56,9 @@ class Instant:
         """Whether the backward pass runs."""
         return self.moment.startswith("backward/")
 
-    @property
-    def in_layers(self) -> bool:
-        """Whether the backward pass has a layer before it."""
-        return self.backward and self.moment != "backward/input"
-
 
 def causes(plan: Plan, moment: str) -> Iterator[KnownDifference]:
-    """What explains part of found minus predicted at one moment."""
+    """Each named cause with its bytes of found minus predicted at one moment."""
     instant = Instant(plan, moment)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(instant))
@@ -76,16 +71,16 @@ def counting(plan: Plan) -> bool:
 
 def frequencies(model: Model) -> int:
     """Bytes of the two lists of frequencies that a rotary embedding keeps."""
-    return sum(2 * WIDE * (width // 2) for width in _rotated(model))
+    return sum(2 * WIDE * (width // 2) for width in _rotated_widths(model))
 
 
-def _rotated(model: Model) -> set[int]:
+def _rotated_widths(model: Model) -> set[int]:
     kinds = (group.attention for group in with_stand_ins(model).groups)  # what stood in has left its rotation
     return {width for kind in kinds if (width := kind.rotary_dim or kind.rope_head_dim)}
 
 
 def at_the_loss(plan: Plan, moment: str) -> Iterator[KnownDifference]:
-    """What the loss of transformers holds."""
+    """The named causes that the loss of transformers has, with their bytes at one moment."""
     for name in ("labels padded and shifted", "scalars of the loss"):
         yield KnownDifference(name, CAUSES[name](Instant(plan, moment)))
 
@@ -96,8 +91,8 @@ def _step_counts(at: Instant) -> int:
     Others keep it on the host, which the judge of a sharded step takes for the device unless anything lives there.
     """
     hosts = at.plan.parallelism.offload
-    beside = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
-    if not beside or not counting(at.plan):
+    on_device = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
+    if not on_device or not counting(at.plan):
         return 0
     model = whole(at.plan)
     trained = ((count, sum(not weight.frozen for weight in weights)) for _, count, weights in wrapped(model.units))
@@ -111,17 +106,15 @@ def _positions(at: Instant) -> int:
     """
     recompute = at.plan.recompute
     attention = recompute.policy != "components" or not {"core", "attention"}.isdisjoint(recompute.components)
-    again = _rotated(at.plan.model) and recompute.policy != "none" and attention
-    given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
+    again = _rotated_widths(at.plan.model) and recompute.policy != "none" and attention
+    before_input = at.backward and at.moment != "backward/input"  # in backward, with a layer still to come
+    keeps_positions = again and (at.moment in (AFTER, OUTPUT, LOSS) or before_input)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
-    own = at.plan.model.encoder_groups  # makes its positions itself
-    positions = INDEX * at.length if (sharded(at.plan) or given) and not (counted or own) else 0
-    return positions + frequencies(at.plan.model) + _lists_of_types(at.plan.model)
-
-
-def _lists_of_types(model: Model) -> int:
-    """transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)."""
-    return 2 * INDEX * model.learned_positions if model.token_types else 0
+    makes_its_own = at.plan.model.encoder_groups  # makes its positions itself
+    positions = INDEX * at.length if (sharded(at.plan) or keeps_positions) and not (counted or makes_its_own) else 0
+    # transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)
+    types = 2 * INDEX * at.plan.model.learned_positions if at.plan.model.token_types else 0
+    return positions + frequencies(at.plan.model) + types
 
 
 def _labels(at: Instant) -> int:
@@ -146,8 +139,8 @@ def _scalars(at: Instant) -> int:
     if at.backward:
         return 2 * SCALAR
     cast = cast and at.plan.parallelism.tensor == 1  # a split loss is fullest before
-    kept = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
-    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: kept}.get(at.moment, 0)
+    lasting_loss = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
+    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: lasting_loss}.get(at.moment, 0)
 
 
 def _split_loss(at: Instant) -> int:
@@ -185,7 +178,7 @@ def _losses_of_tokens(at: Instant) -> int:
     return WIDE * at.tokens if at.plan.kernels.loss == "fused_linear" and at.moment == OUTPUT else 0
 
 
-def _parts(at: Instant) -> int:
+def _unreduced_gradients(at: Instant) -> int:
     """Without FSDP a gradient stays as DTensor made it: of the embedding a view of all rows, of norms a part.
 
     The update has each of them put together beside it: the last norm's part is still there when its sum is.
@@ -255,8 +248,8 @@ def _read_by_experts(at: Instant) -> int:
     group = next((group for group in plan.model.groups if at.forward and group.name == place[1]), None)
     if plan.parallelism.expert == 1 or plan.recompute.policy != "full" or group is None:
         return 0
-    held = at.tokens * plan.model.d_model * dtypes.size(compute_precision(plan).activations)
-    return int(held) if group.mlp.experts and not group.mlp.shared else 0
+    norm_bytes = at.tokens * plan.model.d_model * dtypes.size(compute_precision(plan).activations)
+    return int(norm_bytes) if group.mlp.experts and not group.mlp.shared else 0
 
 
 def _tied_sum(at: Instant) -> int:
@@ -289,7 +282,7 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "rows of a split loss": _split_loss,
     "parts of several sequences, which are copied": _strided_parts,
     "the loss of each token": _losses_of_tokens,
-    "gradients that DTensor puts together": _parts,
+    "gradients that DTensor puts together": _unreduced_gradients,
     "the last hidden state in fp32": _last_hidden,
     "the last hidden state, which a frozen head does not save": _hidden_unsaved,
     "classes of the images": _classes,

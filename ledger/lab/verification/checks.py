@@ -28,8 +28,8 @@ def parameters(plan: Plan) -> Found:
     from ledger.lab.observed.one_device import parameter_counts
 
     everything, trained = parameter_counts(plan.model, plan.train)
-    found = {"parameters": AllocatedBytes(everything)}
-    return found if plan.train.kind == "all" else found | {"parameters.trainable": AllocatedBytes(trained)}
+    figures = {"parameters": AllocatedBytes(everything)}
+    return figures if plan.train.kind == "all" else figures | {"parameters.trainable": AllocatedBytes(trained)}
 
 
 def flops(plan: Plan) -> Found:
@@ -39,8 +39,8 @@ def flops(plan: Plan) -> Found:
     work = workload(plan)
     plain = flop_counts(replace(work, recompute=Recompute()))
     again = plain if plan.recompute.policy == "none" else flop_counts(work)
-    found = {f"flops.{phase}.{kind}": AllocatedBytes(count) for (phase, kind), count in plain.kinds.items()}
-    return {**found, "flops.recompute": AllocatedBytes(again.backward - plain.backward)}
+    figures = {f"flops.{phase}.{kind}": AllocatedBytes(count) for (phase, kind), count in plain.kinds.items()}
+    return {**figures, "flops.recompute": AllocatedBytes(again.backward - plain.backward)}
 
 
 def saved(plan: Plan) -> Found:
@@ -51,15 +51,15 @@ def saved(plan: Plan) -> Found:
     from ledger.lab.observed.one_device import saved_storages
 
     storages = saved_storages(workload(plan))
-    found = {"saved.total": AllocatedBytes(sum(storage.bytes for storage in storages))}
+    figures = {"saved.total": AllocatedBytes(sum(storage.bytes for storage in storages))}
     least = 1 if plan.model.of_blocks else 2  # of blocks some change sizes, and none finds tables
     several = replace(plan, model=with_counts(plan.model, [max(least, group.repeat) for group in plan.model.groups]))
     if several != plan:
         storages = saved_storages(workload(several))
     for index, group in enumerate(several.model.layers):
         layer = sum(storage.bytes for storage in storages if storage.layer == index)
-        found[f"saved.per_layer.{group.name}"] = AllocatedBytes(layer)
-    return found
+        figures[f"saved.per_layer.{group.name}"] = AllocatedBytes(layer)
+    return figures
 
 
 def one_device(plan: Plan) -> Found:
@@ -80,14 +80,14 @@ def one_rank(plan: Plan) -> Found:
 
     mesh, work = sharding(plan), workload(plan)
     step = rank_step(work, replicas(plan) if copied_to_buckets(plan) else mesh)
-    found = dict(step.moments)
+    figures = dict(step.moments)
     for sent in step.collectives:
         # Without FSDP, DTensor leaves gradients as parts until the optimizer asks for them.
         phase = "backward" if sent.phase == "optimizer" and not mesh.shards else sent.phase
         for name, amount in (("count", sent.count), ("bytes", sent.bytes)):
             key = f"comm.{sent.kind}.{sent.axis}.{phase}.{name}"
-            found[key] = found.get(key, AllocatedBytes()) + AllocatedBytes(amount)
-    return found
+            figures[key] = figures.get(key, AllocatedBytes()) + AllocatedBytes(amount)
+    return figures
 
 
 Progress = Callable[[str], None]
@@ -105,36 +105,17 @@ class Judge:
     origin: str
 
 
-def _always(_: Plan) -> str:
-    return ""
-
-
-def _single(plan: Plan) -> bool:
-    return not layouts.sharded(plan)
-
-
-def _rank(compiled: Compiled) -> predicted.Figures:
-    return {**predicted.memory(compiled), **predicted.collectives(compiled)}
-
-
 JUDGES = (
-    Judge("parameters", "parameters", parameters, predicted.parameters, _always, "transformers, on meta tensors"),
+    Judge("parameters", "parameters", parameters, predicted.parameters, lambda _: "", "transformers, on meta tensors"),
     Judge("FLOPs", "flops", flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"),
     Judge("saved bytes", "saved", saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
-    Judge(
-        "memory of a step",
-        "memory",
-        one_device,
-        predicted.memory,
-        layouts.unjudged,
-        "a step on fake cuda tensors",
-    ),
+    Judge("memory of a step", "memory", one_device, predicted.memory, layouts.unjudged, "a step on fake cuda tensors"),
 )
 RANK = Judge(
     "memory and collectives of a rank",
     "memory, comm",
     one_rank,
-    _rank,
+    lambda compiled: {**predicted.memory(compiled), **predicted.collectives(compiled)},
     layouts.unjudged,
     "a step of rank 0 on fake tensors and a fake process group",
 )
@@ -142,7 +123,7 @@ RANK = Judge(
 
 def judges(plan: Plan) -> tuple[Judge, ...]:
     """The judges of a plan: those of the unsharded model, and that of its step, unless a pipeline has one a stage."""
-    steps = (JUDGES[3],) if _single(plan) else (RANK,)
+    steps = (RANK,) if layouts.sharded(plan) else (JUDGES[3],)
     return (*JUDGES[:3], *(steps if plan.parallelism.pipeline == 1 else ()))
 
 
@@ -166,38 +147,33 @@ def judged_figures(
     results = []
     try:
         for run in runs:
-            progress(f"{judge.title}: {_counted(run)}")
+            progress(f"{judge.title}: {' + '.join(map(str, run.layers))} layers deep")
             plan = compiled.plan
             results.append((run.weight, judge.asks(replace(plan, model=with_counts(plan.model, run.layers)))))
     except NoReferenceError as error:
         yield unchecked(judge.accounts, str(error))
         return
-    origin = f"{judge.origin}; {_extrapolated(runs)}"
+    depths = " and ".join(" + ".join(map(str, run.layers)) for run in runs)
+    further = ", each further one their difference" if len(runs) > 1 else ""
+    origin = f"{judge.origin}; {depths} layers{further}"
     yield from compared(compiled, judge.tells(compiled), weighted(results), origin)
 
 
-def _counted(run: Sample) -> str:
-    return f"{' + '.join(map(str, run.layers))} layers deep"
-
-
-def _extrapolated(runs: tuple[Sample, ...]) -> str:
-    depths = " and ".join(" + ".join(map(str, run.layers)) for run in runs)
-    return f"{depths} layers, each further one their difference" if len(runs) > 1 else f"{depths} layers"
-
-
 def compared(
-    compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, AllocatedBytes], origin: str
+    compiled: Compiled, expected: Mapping[str, int], observed: Mapping[str, AllocatedBytes], origin: str
 ) -> Iterator[ComparedFigure]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
-    counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
-    held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
-    if held:
-        explained = {name: _explained(compiled.plan, name, bytes_held, mine) for name, bytes_held in held.items()}
-        yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
+    counts = sorted(name for name in {*expected, *observed} if name.startswith(COUNTED))
+    sizes = {name: size for name, size in observed.items() if name not in counts}
+    if sizes:
+        explained = {name: _known_causes(compiled.plan, name, size, expected) for name, size in sizes.items()}
+        yield from reached(
+            {name: size for name, size in expected.items() if name not in counts}, sizes, explained, origin
+        )
     for name in counts:
-        found_here = theirs.get(name, AllocatedBytes()).bytes
+        judge_amount = observed.get(name, AllocatedBytes()).bytes
         yield ComparedFigure(
-            name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name)
+            name, unit(name), expected.get(name, 0), judge_amount, EXACT, origin, _label_views(compiled.plan, name)
         )
 
 
@@ -212,14 +188,16 @@ def unit(account: str) -> str:
     return "" if account.startswith("parameters") or account.endswith((".count", ".elements")) else "B"
 
 
-def _views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
+def _label_views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
     """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
     longer = account == "saved.total" and plan.run.micro_batch == 1 and not plan.model.image
     return (KnownDifference("labels padded and shifted", INDEX),) if longer else ()
 
 
-def _explained(plan: Plan, moment: str, held: AllocatedBytes, mine: Mapping[str, int]) -> tuple[KnownDifference, ...]:
-    """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
-    found_here = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
-    fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))
-    return (KnownDifference("rounding of storages to 512 B", held.rounding), *found_here[fullest])
+def _known_causes(
+    plan: Plan, moment: str, size: AllocatedBytes, expected: Mapping[str, int]
+) -> tuple[KnownDifference, ...]:
+    """The named causes of what the judge holds at a moment; to it the head belongs to the loss's moment."""
+    causes_by_moment = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
+    fullest = max(causes_by_moment, key=lambda name: expected.get(name, 0) + total(causes_by_moment[name]))
+    return (KnownDifference("rounding of storages to 512 B", size.rounding), *causes_by_moment[fullest])

@@ -6,7 +6,7 @@ few layers of each group, and for each group one with one layer more, give it ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.lab.observed.device_step import AllocatedBytes
@@ -43,13 +43,13 @@ def _shallow(model: Model, few: int) -> tuple[tuple[int, ...], list[tuple[tuple[
     if period == len(sequence):
         return tuple(group.repeat for group in model.groups), []
     if period:
-        one = tuple(sequence[:period].count(group) for group in groups)
+        round_layers = tuple(sequence[:period].count(group) for group in groups)
         missing = max(0, len(sequence) // period - few)
-        base = tuple(sequence.count(group) - missing * one[group] for group in groups)
-        return base, [(one, missing)] if missing else []
+        base = tuple(sequence.count(group) - missing * round_layers[group] for group in groups)
+        return base, [(round_layers, missing)] if missing else []
     base = tuple(min(few, group.repeat) for group in model.groups)
     added = [(tuple(int(g == group) for g in groups), model.groups[group].repeat - base[group]) for group in groups]
-    return base, [(one, missing) for one, missing in added if missing]
+    return base, [(added_layers, missing) for added_layers, missing in added if missing]
 
 
 def _period(sequence: Sequence[int]) -> int:
@@ -71,11 +71,11 @@ def with_counts(model: Model, layers: Sequence[int]) -> Model:
     turns = order(shallow)
     if all(turns.count(index) == group.repeat for index, group in enumerate(groups)):
         return shallow
-    kept: list[int] = []
+    sequence: list[int] = []
     for index in (*order(model), *turns * max(layers)):
-        if kept.count(index) < layers[index]:
-            kept.append(index)
-    return replace(shallow, order=tuple(groups[index].name for index in kept))
+        if sequence.count(index) < layers[index]:
+            sequence.append(index)
+    return replace(shallow, order=tuple(groups[index].name for index in sequence))
 
 
 def at_most(model: Model, layers: int) -> Model:
@@ -86,15 +86,15 @@ def at_most(model: Model, layers: int) -> Model:
 def cut(plan: Plan, layers: int) -> Plan:
     """The plan with at most so many layers of each group; raises `SpecError` where that cannot be, with what can."""
     shallow = replace(plan, model=at_most(plan.model, layers))
-    known = set(violations(plan))
-    broken = [problem for problem in violations(shallow) if problem not in known]
+    known_problems = set(violations(plan))
+    broken = [problem for problem in violations(shallow) if problem not in known_problems]
     if not broken:
         return shallow
     deepest = max(group.repeat for group in plan.model.groups)
     legal = [
         count
         for count in range(1, deepest + 1)
-        if set(violations(replace(plan, model=at_most(plan.model, count)))) <= known
+        if set(violations(replace(plan, model=at_most(plan.model, count)))) <= known_problems
     ]
     near = sorted(sorted(legal, key=lambda count: abs(count - layers))[:2])
     raise SpecError(
@@ -105,12 +105,7 @@ def cut(plan: Plan, layers: int) -> Plan:
 
 def weighted(figures: Sequence[tuple[int, Mapping[str, AllocatedBytes]]]) -> dict[str, AllocatedBytes]:
     """The sum of what each run found, times its weight. A figure that a run lacks is 0 there."""
-    names = dict.fromkeys(name for _, found in figures for name in found)
-    return {name: _sum(found[name] * weight for weight, found in figures if name in found) for name in names}
-
-
-def _sum(parts: Iterator[AllocatedBytes]) -> AllocatedBytes:
-    whole = AllocatedBytes()
-    for part in parts:
-        whole += part
-    return whole
+    names = dict.fromkeys(name for _, run_figures in figures for name in run_figures)
+    return {
+        name: sum((run[name] * weight for weight, run in figures if name in run), AllocatedBytes()) for name in names
+    }

@@ -62,25 +62,26 @@ def compared(
     compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
-    yield from _held_between_steps(compiled.plan, book, figures, judge)
-    yield from _saved(compiled.plan, book, figures, judge)
-    yield from _sent(compiled, book, figures, judge)
-    yield from _moments(compiled, book, figures.step, judge)
+    yield from _standing_figures(compiled.plan, book, figures, judge)
+    yield from _saved_bytes(compiled.plan, book, figures, judge)
+    yield from _collective_figures(compiled, book, figures, judge)
+    yield from _moment_figures(compiled, book, figures.step, judge)
 
 
-def _held_between_steps(
+def _standing_figures(
     plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    mine = {name: predicted.standing(book, name) for name in STANDING} | {"gradients": _lasting_gradients(plan, book)}
+    expected = {name: predicted.standing(book, name) for name in STANDING}
+    expected["gradients"] = _lasting_gradients(plan, book)
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
-    known = judge.held(plan, book)
+    differences = judge.held(plan, book)
     for name in STANDING:
         figure = f"standing.{name}"
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
-        named = tuple(cause for cause in (padding, *filter(None, (known.get(figure),))) if cause.amount)
-        yield ComparedFigure(figure, "B", mine[name], figures.standing[name], EXACT, causes=named)
+        named = tuple(cause for cause in (padding, *filter(None, (differences.get(figure),))) if cause.amount)
+        yield ComparedFigure(figure, "B", expected[name], figures.standing[name], EXACT, causes=named)
 
 
 def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
@@ -88,7 +89,9 @@ def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
     return predicted.standing(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
 
 
-def _saved(plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge) -> Iterator[ComparedFigure]:
+def _saved_bytes(
+    plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
+) -> Iterator[ComparedFigure]:
     """Bytes that one layer of each group saves, where its layers are alike."""
     if plan.recompute.policy in ("layers", "segment"):
         yield unchecked("saved", f"recompute = {plan.recompute.policy}: layers of a group do not save the same")
@@ -96,58 +99,60 @@ def _saved(plan: Plan, book: CompiledRole, figures: RankFigures, judge: Framewor
     if plan.recompute.policy == "keep":
         yield unchecked("saved", "recompute = keep: what is kept of operators is no tensor that autograd saves")
         return
-    mine, known = predicted.saved_layers(book), judge.held(plan, book)
-    for group, found in figures.saved.items():
+    expected, differences = predicted.saved_layers(book), judge.held(plan, book)
+    for group, observed in figures.saved.items():
         figure = f"saved.{group}"
-        named = (known[figure],) if figure in known else ()
-        yield ComparedFigure(figure, "B", mine.get(group, 0), found, EXACT, causes=named)
+        named = (differences[figure],) if figure in differences else ()
+        yield ComparedFigure(figure, "B", expected.get(group, 0), observed, EXACT, causes=named)
 
 
-def _sent(
+def _collective_figures(
     compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Collectives of each kind by axis and pass."""
-    mine = predicted.collectives(compiled, book.role.name)
-    theirs = {
+    expected = predicted.collectives(compiled, book.role.name)
+    observed = {
         f"comm.{calls.kind}.{calls.axis}.{calls.phase}.{name}": amount
         for calls in figures.step.collectives
         for name, amount in (("count", calls.count), ("bytes", calls.bytes))
     }
-    known = judge.calls(compiled.plan, book, mine)
-    for name in sorted({*mine, *theirs}):
-        causes = (known[name],) if name in known and known[name].amount else ()
-        yield ComparedFigure(name, unit(name), mine.get(name, 0), theirs.get(name, 0), EXACT, causes=causes)
+    differences = judge.calls(compiled.plan, book, expected)
+    for name in sorted({*expected, *observed}):
+        causes = (differences[name],) if name in differences and differences[name].amount else ()
+        yield ComparedFigure(name, unit(name), expected.get(name, 0), observed.get(name, 0), EXACT, causes=causes)
 
 
-def _moments(
+def _moment_figures(
     compiled: Compiled, book: CompiledRole, step: DeviceStep, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """What is held before, between and at most; then each moment of the step that both have."""
-    (role,) = (one for one in compiled.roles if one.name == book.role.name)
-    mine = predicted.moments(book, role.moments)
-    mine["static"] += _lasting_gradients(compiled.plan, book)
+    (role,) = (role for role in compiled.roles if role.name == book.role.name)
+    expected = predicted.moments(book, role.moments)
+    expected["static"] += _lasting_gradients(compiled.plan, book)
     if compiled.plan.parallelism.pipeline == 1:
-        mine |= {"after forward": predicted.after_forward(book)}
-    theirs = {name: held for name, held in step.moments.items() if name in mine or name != "after forward"}
+        expected |= {"after forward": predicted.after_forward(book)}
+    observed = {name: size for name, size in step.moments.items() if name in expected or name != "after forward"}
     explained = {
-        name: (KnownDifference(ROUNDED, held.rounding), *judge.causes(compiled.plan, book.role, name))
-        for name, held in theirs.items()
+        name: (KnownDifference(ROUNDED, allocated.rounding), *judge.causes(compiled.plan, book.role, name))
+        for name, allocated in observed.items()
     }
-    yield from (one for one in reached(mine, theirs, explained, "") if one.found is not None)
-    yield from _each(mine, theirs, explained)
+    yield from (figure for figure in reached(expected, observed, explained, "") if figure.found is not None)
+    yield from _figures_by_moment(expected, observed, explained)
 
 
-def _each(
-    mine: Mapping[str, int],
-    theirs: Mapping[str, AllocatedBytes],
+def _figures_by_moment(
+    expected: Mapping[str, int],
+    observed: Mapping[str, AllocatedBytes],
     explained: Mapping[str, tuple[KnownDifference, ...]],
 ) -> Iterator[ComparedFigure]:
     """The moments by name; of the head, the fuller of the ledger's two."""
-    for name, held in theirs.items():
-        heads = [mine[head] for head in HEADS.get(name, (name,)) if head in mine]
+    for name, allocated in observed.items():
+        heads = [expected[head] for head in HEADS.get(name, (name,)) if head in expected]
         if "/" not in name or not heads:
             continue
         named = tuple(cause for cause in explained[name] if cause.amount)
-        left = max(heads) - held.bytes + total(named)
-        allowed = ROUNDING if not left else tolerance(name)
-        yield ComparedFigure(f"moment.{name.replace('/', '.')}", "B", max(heads), held.bytes, allowed, causes=named)
+        excess = max(heads) - allocated.bytes + total(named)
+        allowed = ROUNDING if not excess else tolerance(name)
+        yield ComparedFigure(
+            f"moment.{name.replace('/', '.')}", "B", max(heads), allocated.bytes, allowed, causes=named
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ledger.lab.observed.ranks import DdpRank, ShardedRank
 from ledger.lab.reference.model import APART
 from ledger.model.exchanges import copied_to_buckets
@@ -23,13 +25,14 @@ BUILT = {
 
 def unbuilt(plan: Plan) -> str:
     """The kernels of a plan that PyTorch and transformers do not have; empty where they have all."""
-    losses = () if sharded(plan) else APART
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in (*kernels, *(losses if name == "loss" else ()))
-    ]
-    return f"{', '.join(missing)}: the judge has PyTorch's and transformers' own kernels" if missing else ""
+    missing = missing_kernels(plan, BUILT if sharded(plan) else {**BUILT, "loss": (*BUILT["loss"], *APART)})
+    return f"{missing}: the judge has PyTorch's and transformers' own kernels" if missing else ""
+
+
+def missing_kernels(plan: Plan, built: Mapping[str, Sequence[str]]) -> str:
+    """The kernels of a plan that are not among those built, as a plan states them; empty where all are."""
+    named = {name: getattr(plan.kernels, name) for name in built}
+    return ", ".join(f"kernels.{name} = {kernel}" for name, kernel in named.items() if kernel not in built[name])
 
 
 def sharding(plan: Plan) -> ShardedRank:
@@ -86,15 +89,15 @@ def unhosted(plan: Plan) -> str:
 
 def unjudged(plan: Plan) -> str:
     """Why no step of this plan can be run; empty where it can."""
-    asked = (unbuilt, unhosted, _parts, _whole, _split, _of_a_rank)
+    asked = (unbuilt, unhosted, _split_parts, _unsplit_weights, _tensor_form, _rank_limits)
     return next((reason for reason in (ask(plan) for ask in asked) if reason), "")
 
 
-def _parts(plan: Plan) -> str:
-    """Parts of a sequence, or of the experts of a layer, that the judge's ranks cannot have."""
+def _split_parts(plan: Plan) -> str:
+    """Why the judge's ranks cannot have these parts of a sequence or of a layer's experts; empty where they can."""
     layout = plan.parallelism
-    given = {"context": layout.context, "expert": layout.expert}
-    split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in given.items() if degree > 1)
+    degrees = {"context": layout.context, "expert": layout.expert}
+    split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in degrees.items() if degree > 1)
     if split and layout.zero != 3:
         return f"{split} with zero = {layout.zero}: the judge has parts under FSDP2 alone"
     if layout.expert == 1:
@@ -102,15 +105,15 @@ def _parts(plan: Plan) -> str:
     if plan.kernels.weighing == "activation":
         return f"{split} with kernels.weighing = activation: rows reach the judge's experts without their scores"
     if layout.wrap != 1 or plan.stack.ends == "apart":
-        held = f"wrap = {layout.wrap}" if layout.wrap != 1 else "stack.ends = apart"
-        return f"{split} with {held}: the judge's layers are told what to gather ahead, one by one"
+        condition = f"wrap = {layout.wrap}" if layout.wrap != 1 else "stack.ends = apart"
+        return f"{split} with {condition}: the judge's layers are told what to gather ahead, one by one"
     if layout.offload:
         return f"{split} with offload: the judge's experts have no host"
     return ""
 
 
-def _whole(plan: Plan) -> str:
-    """Weights that FSDP2 does not split."""
+def _unsplit_weights(plan: Plan) -> str:
+    """Why weights that FSDP2 does not split cannot be judged; empty where they can."""
     layout = plan.parallelism
     if layout.data > 1 and layout.zero != 3 and not copied_to_buckets(plan):
         return f"parallelism.zero = {layout.zero}: {_unsharded(plan)}"
@@ -125,16 +128,16 @@ def _unsharded(plan: Plan) -> str:
     return "the judge shards with fully_shard, which is ZeRO-3, or not at all"
 
 
-def _split(plan: Plan) -> str:
-    """Tensor parallelism in another form than DTensor's."""
+def _tensor_form(plan: Plan) -> str:
+    """Why tensor parallelism in another form than DTensor's cannot be judged; empty where it can."""
     layout = plan.parallelism
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
     return ""
 
 
-def _of_a_rank(plan: Plan) -> str:
-    """What one rank among several cannot be asked."""
+def _rank_limits(plan: Plan) -> str:
+    """Why one rank among several cannot be asked; empty where it can."""
     if not sharded(plan):
         return ""
     layout = plan.parallelism

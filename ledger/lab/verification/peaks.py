@@ -28,14 +28,14 @@ HEAD = ("backward/loss", "backward/output")  # left out of what the layers and t
 
 
 def moments(figure: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the moments `names` over which a figure is the largest."""
+    """The moments among `names` over which a figure is the largest."""
     beyond = HEAD if figure.endswith(".layers") else ()
     return tuple(name for name in names if name.startswith(PEAKS[figure]) and name not in beyond)
 
 
-def fullest(figure: str, held: Mapping[str, int]) -> tuple[str, int]:
+def fullest(figure: str, bytes_by_moment: Mapping[str, int]) -> tuple[str, int]:
     """The moment at which a figure is reached, and its bytes."""
-    return max(((name, held[name]) for name in moments(figure, held)), key=lambda pair: pair[1])
+    return max(((name, bytes_by_moment[name]) for name in moments(figure, bytes_by_moment)), key=lambda pair: pair[1])
 
 
 def tolerance(moment: str) -> Tolerance:
@@ -44,8 +44,8 @@ def tolerance(moment: str) -> Tolerance:
 
 
 def reached(
-    mine: Mapping[str, int],
-    theirs: Mapping[str, AllocatedBytes],
+    expected: Mapping[str, int],
+    observed: Mapping[str, AllocatedBytes],
     explained: Mapping[str, tuple[KnownDifference, ...]],
     origin: str,
 ) -> Iterator[ComparedFigure]:
@@ -54,12 +54,14 @@ def reached(
     The ledger's fullest moment has to come up to the judge's, whichever two moments these are.
     """
     for figure in PEAKS:
-        if not moments(figure, theirs):
+        if not moments(figure, observed):
             yield unchecked(f"memory.{figure}", "the judge does not run this part of the step")
             continue
-        moment, largest = fullest(figure, {name: held.bytes for name, held in theirs.items()})
-        apart, without = fullest(figure, {name: theirs[name].bytes - total(explained[name]) for name in theirs})
-        elsewhere = KnownDifference(f"without these {apart} is fuller", largest - total(explained[moment]) - without)
+        moment, largest = fullest(figure, {name: allocated.bytes for name, allocated in observed.items()})
+        plain, plain_bytes = fullest(figure, {name: observed[name].bytes - total(explained[name]) for name in observed})
+        elsewhere = KnownDifference(
+            f"without these {plain} is fuller", largest - total(explained[moment]) - plain_bytes
+        )
         named = tuple(cause for cause in (*explained[moment], elsewhere) if cause.amount)
-        predicted = fullest(figure, mine)[1]
-        yield ComparedFigure(f"memory.{figure}", "B", predicted, largest, tolerance(apart), origin, named, moment)
+        predicted = fullest(figure, expected)[1]
+        yield ComparedFigure(f"memory.{figure}", "B", predicted, largest, tolerance(plain), origin, named, moment)

@@ -1,4 +1,4 @@
-"""What the ledger says of a plan, under the names that PyTorch's figures have."""
+"""The ledger's figures of a plan, under the names that PyTorch's figures have."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def parameters(compiled: Compiled) -> Figures:
 def flops(compiled: Compiled) -> Figures:
     """FLOPs of one unsharded micro-batch as FlopCounterMode counts them: by pass and kind, and what is recomputed."""
     plan = compiled.plan
-    one = whole(plan)
-    found = dict.fromkeys((f"flops.{phase}.{kind}" for phase in PASSES for kind in ("matmul", "attention")), 0)
-    for unit in one.units:
+    unsharded = whole(plan)
+    figures = dict.fromkeys((f"flops.{phase}.{kind}" for phase in PASSES for kind in ("matmul", "attention")), 0)
+    for unit in unsharded.units:
         for phase in PASSES:
             rebuilt = unit.kept.again if phase == "backward" else ()  # parts of a loss, whatever the policy
             for operation in (*rebuilt, *getattr(unit, phase)):
                 counted = operation.in_all(lambda run: run.counted())
-                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(unit.count * counted))
-    return {**found, "flops.recompute": _recomputed(plan, one)}
+                figures[f"flops.{phase}.{_kind(operation)}"] += int(unsharded.value(unit.count * counted))
+    return {**figures, "flops.recompute": _recomputed_flops(plan, unsharded)}
 
 
 def _kind(operation: Operation) -> str:
     return ATTENTION if operation.kernel.family == ATTENTION else MATMUL
 
 
-def _recomputed(plan: Plan, one: Whole) -> int:
+def _recomputed_flops(plan: Plan, unsharded: Whole) -> int:
     """FLOPs that checkpointing adds to the backward pass of the unsharded model."""
     build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute, plan.train)
     layers = [unit for unit in units(build, everything(plan)) if unit.name not in ENDS]
     again = ((unit.count, operation) for unit in layers for operation in unit.kept.again)
-    return int(sum(one.value(count * operation.counted()) for count, operation in again))
+    return int(sum(unsharded.value(count * operation.counted()) for count, operation in again))
 
 
 def everything(plan: Plan) -> Role:
@@ -64,8 +64,8 @@ def everything(plan: Plan) -> Role:
 
 def saved(compiled: Compiled) -> Figures:
     """Bytes that autograd packs for one unsharded micro-batch without recomputation: a layer of each group, and all."""
-    found = {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
-    return {key: value for key, value in found.items() if not key.endswith(".first")}  # no layer is judged apart
+    figures = {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
+    return {key: value for key, value in figures.items() if not key.endswith(".first")}  # no layer is judged apart
 
 
 def memory(compiled: Compiled) -> Figures:
@@ -77,15 +77,15 @@ def memory(compiled: Compiled) -> Figures:
 
 def standing(book: CompiledRole, kind: str) -> int:
     """Bytes of one kind of stock that a device of a role holds all the time: `weights`, `gradients`, `master`."""
-    alive = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock(kind))
+    alive = (entry for entry, _ in _live_stocks(book, book.line.names) if entry.resource == stock(kind))
     return sum(int(book.value(entry.amount * entry.times)) for entry in alive)
 
 
 def parameters_held(book: CompiledRole, size: int) -> int:
     """Parameters of a device of a role, which keeps them in `size` bytes each; copies in other formats are none."""
-    alive = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("weights"))
-    own = (entry for entry in alive if str(entry.account).endswith((".weight", ".bias")))
-    return sum(int(book.value(entry.amount * entry.times)) for entry in own) // size
+    alive = (entry for entry, _ in _live_stocks(book, book.line.names) if entry.resource == stock("weights"))
+    parameters = (entry for entry in alive if str(entry.account).endswith((".weight", ".bias")))
+    return sum(int(book.value(entry.amount * entry.times)) for entry in parameters) // size
 
 
 def saved_layers(book: CompiledRole) -> Figures:
@@ -102,16 +102,17 @@ def _is_saved(tensor: Tensor) -> bool:
     return tensor.role == REMEMBERED or not is_standing(tensor)
 
 
-def moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
+def moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
-    return {"static": _lasting(book, *book.line.names) - standing(book, "gradients"), **_moments(book, found)}
+    static = _lasting_bytes(book, *book.line.names) - standing(book, "gradients")
+    return {"static": static, **_judge_moments(book, role_moments)}
 
 
-def _moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
+def _judge_moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
     """The moments under the judge's names: in between, the fullest of several."""
     named: Figures = {}
-    mixed = _of_mixed_groups(book, [moment.name for moment in found])
-    for moment in found:
+    mixed = _mixed_group_names(book, [moment.name for moment in role_moments])
+    for moment in role_moments:
         phase, *place = moment.name.split("/")
         name = mixed.get(moment.name, moment.name)
         if name == moment.name and len(place) > 1 and place[1] != "end":
@@ -120,7 +121,7 @@ def _moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
     return named
 
 
-def _of_mixed_groups(book: CompiledRole, names: Sequence[str]) -> dict[str, str]:
+def _mixed_group_names(book: CompiledRole, names: Sequence[str]) -> dict[str, str]:
     """Names of moments by their place among those of the whole group, where its layers are not all one unit.
 
     Forward has one layer of each unit, the last, so that of those in between the fullest may not be there.
@@ -142,17 +143,17 @@ def _of_mixed_groups(book: CompiledRole, names: Sequence[str]) -> dict[str, str]
     return renamed
 
 
-def _lasting(book: CompiledRole, *moments: str) -> int:
+def _lasting_bytes(book: CompiledRole, *moments: str) -> int:
     """Bytes of what is alive at all of these moments."""
-    return sum(int(book.value(entry.amount * entry.times)) for entry, _ in _alive(book, moments))
+    return sum(int(book.value(entry.amount * entry.times)) for entry, _ in _live_stocks(book, moments))
 
 
-def _alive(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
+def _live_stocks(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
     """The stocks that are alive at all of these moments, with when they are."""
-    wanted = [book.line.names.index(name) for name in moments]
+    indices = [book.line.names.index(name) for name in moments]
     for entry in book.entries:
         when = entry.when
-        if isinstance(when, Lifetime) and when.first <= min(wanted) and max(wanted) <= when.last:
+        if isinstance(when, Lifetime) and when.first <= min(indices) and max(indices) <= when.last:
             yield entry, when
 
 
@@ -160,31 +161,31 @@ def after_forward(book: CompiledRole) -> int:
     """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
     loss = [unit for unit in book.program.units if unit.name in (OUTPUT, LOSS)][-1]
     saved = (tensor for tensor in loss.kept.saved if not is_standing(tensor))
-    own = sum(book.value(tensor.bytes()) for tensor in saved)
+    loss_bytes = sum(book.value(tensor.bytes()) for tensor in saved)
     forward, backward = f"forward/{loss.name}", f"backward/{loss.name}"
-    return _lasting(book, forward, backward) + int(own) + _gathered(book, forward, backward)
+    return _lasting_bytes(book, forward, backward) + int(loss_bytes) + _regathered_bytes(book, forward, backward)
 
 
-def _gathered(book: CompiledRole, *moments: str) -> int:
+def _regathered_bytes(book: CompiledRole, *moments: str) -> int:
     """Bytes of whole weights that one moment after another lists anew."""
     listed = [
         {
             entry.account: int(book.value(entry.amount * entry.times))
-            for entry, when in _alive(book, [moment])
+            for entry, when in _live_stocks(book, [moment])
             if entry.resource == stock("unsharded") and when.first == when.last
         }
         for moment in moments
     ]
-    return sum(size for account, size in listed[0].items() if all(account in others for others in listed))
+    return sum(size for account, size in listed[0].items() if all(account in accounts for accounts in listed))
 
 
 def collectives(compiled: Compiled, role: str = "") -> Figures:
     """Count and bytes of each collective by axis and pass, of one role or all; what is recomputed runs in backward."""
-    found: Figures = {}
+    figures: Figures = {}
     for account in compiled.accounts:
         if account.resource.kind == "comm" and role in ("", account.role):
             phase = "backward" if account.when == "recompute" else account.when
             for name, amount in (("count", account.times), ("bytes", int(account.times * account.amount))):
                 key = f"{account.resource.name}.{phase}.{name}"
-                found[key] = found.get(key, 0) + amount
-    return found
+                figures[key] = figures.get(key, 0) + amount
+    return figures

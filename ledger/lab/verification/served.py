@@ -58,13 +58,13 @@ def cached_elements(model: Model, tokens: int) -> int:
     """Elements of keys and values, of latents, or of states that the cache of so many tokens has."""
     from transformers import DynamicCache, StaticCache
 
-    one, recurs = built(model), any(group.attention.recurrent for group in model.groups)
-    cache = DynamicCache(config=one.config) if recurs else StaticCache(config=one.config, max_cache_len=tokens)
-    pass_over(one, tokens, cache)
-    return sum(part.numel() for layer in cache.layers for part in _kept(layer))
+    network, recurs = built(model), any(group.attention.recurrent for group in model.groups)
+    cache = DynamicCache(config=network.config) if recurs else StaticCache(config=network.config, max_cache_len=tokens)
+    pass_over(network, tokens, cache)
+    return sum(part.numel() for layer in cache.layers for part in _cached_tensors(layer))
 
 
-def _kept(layer: Any) -> Sequence[Any]:
+def _cached_tensors(layer: Any) -> Sequence[Any]:
     """The tensors of a layer in a cache of transformers."""
     if hasattr(layer, "recurrent_states"):
         return [*layer.conv_states.values(), *layer.recurrent_states.values()]
@@ -76,13 +76,13 @@ def pass_flops(model: Model, serve: Serve, *, decodes: bool) -> int:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import DynamicCache
 
-    one, prompt = built(model), serve.prompt.longest
-    cache = DynamicCache(config=one.config)
+    network, prompt = built(model), serve.prompt.longest
+    cache = DynamicCache(config=network.config)
     before, new = (prompt, 1) if decodes else (serve.prefix, prompt - serve.prefix)
     if before:
-        pass_over(one, before, cache)
+        pass_over(network, before, cache)
     with FlopCounterMode(display=False) as counter:
-        pass_over(one, new, cache)
+        pass_over(network, new, cache)
     return int(counter.get_total_flops())
 
 
@@ -90,18 +90,18 @@ def read_parameters(model: Model) -> int:
     """Parameters that one token uses: all, but for other rows of tables that are looked up and experts not chosen."""
     import torch
 
-    one = built(model)
-    tables = {name for name, part in one.named_modules() if isinstance(part, torch.nn.Embedding)}
+    network = built(model)
+    tables = {name for name, part in network.named_modules() if isinstance(part, torch.nn.Embedding)}
     shares = {group.mlp.experts: group.mlp.top_k for group in model.groups if group.mlp.experts}
-    head, found = one.get_output_embeddings().weight, 0
-    for name, weight in one.named_parameters():
+    head, parameters = network.get_output_embeddings().weight, 0
+    for name, weight in network.named_parameters():
         row = weight.shape[-1] if name.rpartition(".")[0] in tables else 0
         experts = weight.shape[0] if EXPERTS in name and weight.shape[0] in shares else 0
         if row:
-            found += row + (weight.numel() if weight is head else 0)
+            parameters += row + (weight.numel() if weight is head else 0)
         else:
-            found += weight.numel() * shares[experts] // experts if experts else weight.numel()
-    return found
+            parameters += weight.numel() * shares[experts] // experts if experts else weight.numel()
+    return parameters
 
 
 CACHE, READ = "serve.cache.elements", "parameters.read"
@@ -125,39 +125,39 @@ def judged_service(plan: Plan) -> tuple[Plan, list[str]]:
     return replace(plan, serve=serve), notes
 
 
-# --- the ledger's answer ------------------------------------------------------------------------
+# --- the ledger's answer ---
 
 
 def cached(compiled: Compiled) -> predicted.Figures:
     """Elements of the cache of one sequence at the end of its output, in all layers."""
-    one = one_device(compiled.plan)
-    serve = serve_of(one.plan)
-    value = one.value(decode_shape(serve, Fraction(1)))
-    layers = cached_layers(one, Tensor.elements)
-    kept = (Fraction(value(each)) * mean_kept(serve, attention) for _, each, attention in layers)
-    states = (Fraction(value(each)) for _, _, each in kept_states(one, Tensor.elements))
-    return {CACHE: int(sum((*kept, *states), Fraction(0)))}
+    role = one_device(compiled.plan)
+    serve = serve_of(role.plan)
+    value = role.value(decode_shape(serve, Fraction(1)))
+    layers = cached_layers(role, Tensor.elements)
+    attention_elements = (Fraction(value(elements)) * mean_kept(serve, attention) for _, elements, attention in layers)
+    states = (Fraction(value(elements)) for _, _, elements in kept_states(role, Tensor.elements))
+    return {CACHE: int(sum((*attention_elements, *states), Fraction(0)))}
 
 
 def prefill(compiled: Compiled) -> predicted.Figures:
     """FLOPs of all products of a prompt, masked scores included, as FlopCounterMode counts them."""
-    one = one_device(compiled.plan)
-    serve = serve_of(one.plan)
-    return {PREFILL: counted(one, one.prefill, prompt_shape(serve, serve.prompt.longest))}
+    role = one_device(compiled.plan)
+    serve = serve_of(role.plan)
+    return {PREFILL: counted(role, role.prefill, prompt_shape(serve, serve.prompt.longest))}
 
 
 def decode(compiled: Compiled) -> predicted.Figures:
-    """The same of the first token after a prompt."""
+    """FLOPs of all products of the first token after a prompt, as FlopCounterMode counts them."""
     plan = compiled.plan
-    one = one_device(replace(plan, serve=replace(serve_of(plan), output=Lengths.alike(2))))
-    return {DECODE: counted(one, one.decode, decode_shape(serve_of(one.plan), Fraction(1)))}
+    role = one_device(replace(plan, serve=replace(serve_of(plan), output=Lengths.alike(2))))
+    return {DECODE: counted(role, role.decode, decode_shape(serve_of(role.plan), Fraction(1)))}
 
 
 def read(compiled: Compiled) -> predicted.Figures:
     """Parameters that the next token of one sequence reads."""
-    one = one_device(compiled.plan)
-    value = one.value(decode_shape(serve_of(one.plan), Fraction(1)))
-    every = (unit.count * _elements(operation) for unit in one.decode.units for operation in unit.forward)
+    role = one_device(compiled.plan)
+    value = role.value(decode_shape(serve_of(role.plan), Fraction(1)))
+    every = (unit.count * _read_elements(operation) for unit in role.decode.units for operation in unit.forward)
     return {READ: int(sum(Fraction(value(amount)) for amount in every))}
 
 
@@ -166,48 +166,52 @@ def counted(role: ServedRole, phase: Phase, shape: Shape) -> int:
     amount = Fraction(0)
     for unit in phase.units:
         value = role.value(role.scored(shape) if unit.name == OUTPUT else shape)
-        amount += Fraction(value(unit.count * total(one.counted() for one in unit.forward)))
+        amount += Fraction(value(unit.count * total(operation.counted() for operation in unit.forward)))
     return int(amount)
 
 
-def _elements(operation: Operation) -> object:
+def _read_elements(operation: Operation) -> object:
     if isinstance(operation, Lookup):
         return operation.output.elements()
     return total(tensor.elements() for tensor in operation.inputs if tensor.role == "weight")
 
 
-# --- the judge's --------------------------------------------------------------------------------
+# --- the judge's answer ---
 
 
 def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.Found]:
     return lambda plan: {name: AllocatedBytes(of(plan))}
 
 
-def _always(_: Plan) -> str:
-    return ""
-
-
-def _of_experts(plan: Plan) -> str:
+def _experts_obstacle(plan: Plan) -> str:
     try:
         return ALL_EXPERTS if transformers_config(plan.model).model_type in RUNNING_ALL else ""
     except NoReferenceError as error:
         return str(error)
 
 
-def _of_latents(plan: Plan) -> str:
-    return EXPANDED if any(group.attention.expanded for group in plan.model.groups) else _of_experts(plan)
+def _latents_obstacle(plan: Plan) -> str:
+    return EXPANDED if any(group.attention.expanded for group in plan.model.groups) else _experts_obstacle(plan)
 
 
 JUDGES = (
     Judge(
-        "parameters", "parameters", checks.parameters, predicted.parameters, _always, "transformers, on meta tensors"
+        "parameters",
+        "parameters",
+        checks.parameters,
+        predicted.parameters,
+        lambda _: "",
+        "transformers, on meta tensors",
     ),
     Judge(
         "the cache of a sequence",
         CACHE,
-        _figure(CACHE, lambda plan: cached_elements(plan.model, _tokens(plan))),
+        _figure(
+            CACHE,
+            lambda plan: cached_elements(plan.model, serve_of(plan).prompt.longest + serve_of(plan).output.longest),
+        ),
         cached,
-        _always,
+        lambda _: "",
         "transformers' StaticCache, on meta tensors",
     ),
     Judge(
@@ -215,7 +219,7 @@ JUDGES = (
         PREFILL,
         _figure(PREFILL, lambda plan: pass_flops(plan.model, serve_of(plan), decodes=False)),
         prefill,
-        _of_experts,
+        _experts_obstacle,
         "FlopCounterMode on meta tensors, unsharded, masked scores included",
     ),
     Judge(
@@ -223,7 +227,7 @@ JUDGES = (
         DECODE,
         _figure(DECODE, lambda plan: pass_flops(plan.model, serve_of(plan), decodes=True)),
         decode,
-        _of_latents,
+        _latents_obstacle,
         "FlopCounterMode on meta tensors, unsharded",
     ),
     Judge(
@@ -231,15 +235,10 @@ JUDGES = (
         READ,
         _figure(READ, lambda plan: read_parameters(plan.model)),
         read,
-        _always,
+        lambda _: "",
         "transformers' parameters, without other rows of tables and experts that are not chosen",
     ),
 )
-
-
-def _tokens(plan: Plan) -> int:
-    serve = serve_of(plan)
-    return serve.prompt.longest + serve.output.longest
 
 
 def served_verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterator[ComparedFigure]:

@@ -39,26 +39,26 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Co
     for book in compile_roles(plan, roles(plan)):
         progress(f"device {book.role.stages[0]} of {plan.parallelism.pipeline}")
         try:
-            step = _step(plan, book)
+            step = _stage_step(plan, book)
         except NoReferenceError as error:
             yield unchecked(f"memory, comm/{book.role.name}", str(error))
             continue
-        for verdict in (*_held(compiled, book, step), *_sent(compiled, book, step)):
+        for verdict in (*_held_figures(compiled, book, step), *_sent_figures(compiled, book, step)):
             yield replace(verdict, account=f"{verdict.account}/{book.role.name}")
 
 
 def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
-    """What the ledger says of every role: its moments, and what it sends."""
+    """The ledger's figures of every role: its moments, and what it sends."""
     books = compile_roles(compiled.plan, roles(compiled.plan))
-    return {book.role.name: {**_moments(compiled, book), **_sends(compiled, book)} for book in books}
+    return {book.role.name: {**_ledger_moments(compiled, book), **_ledger_calls(compiled, book)} for book in books}
 
 
-def _moments(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
-    (role,) = (one for one in compiled.roles if one.name == book.role.name)
+def _ledger_moments(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
+    (role,) = (role for role in compiled.roles if role.name == book.role.name)
     return predicted.moments(book, role.moments)
 
 
-def _sends(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
+def _ledger_calls(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
     return predicted.collectives(compiled, book.role.name)
 
 
@@ -78,35 +78,37 @@ def unjudged(plan: Plan) -> str:
     return ""
 
 
-def _step(plan: Plan, book: CompiledRole) -> DeviceStep:
-    """The first device of a role."""
-    mine = replace(plan, model=with_counts(plan.model, book.role.layers))
+def _stage_step(plan: Plan, book: CompiledRole) -> DeviceStep:
+    """A step of the first device of a role."""
+    stage_plan = replace(plan, model=with_counts(plan.model, book.role.layers))
     layout = plan.parallelism
     stage = StageRank(book.role.stages[0], layout.pipeline, layout.scheduled, micro_batches(plan))
-    return rank_step(workload(mine), stage)
+    return rank_step(workload(stage_plan), stage)
 
 
-def _held(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
-    explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
+def _held_figures(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
+    explained = {
+        name: tuple(_named_causes(compiled.plan, book, name, allocated)) for name, allocated in step.moments.items()
+    }
     origin = ORIGIN.format(place=book.role.stages[0])
-    found = reached(_moments(compiled, book), step.moments, explained, origin)
-    yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
+    figures = reached(_ledger_moments(compiled, book), step.moments, explained, origin)
+    yield from (verdict for verdict in figures if verdict.found is not None)  # no figure between the passes
 
 
-def _sent(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
-    mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
-    theirs = {
+def _sent_figures(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
+    expected, origin = _ledger_calls(compiled, book), ORIGIN.format(place=book.role.stages[0])
+    observed = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
         for sent in step.collectives
         for name, amount in (("count", sent.count), ("bytes", sent.bytes))
     }
-    for name in sorted({*mine, *theirs}):
+    for name in sorted({*expected, *observed}):
         unit = "" if name.endswith(".count") else "B"
-        yield ComparedFigure(name, unit, mine.get(name, 0), theirs.get(name, 0), EXACT, origin)
+        yield ComparedFigure(name, unit, expected.get(name, 0), observed.get(name, 0), EXACT, origin)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _StageInstant:
     """A moment of one role's step."""
 
     plan: Plan
@@ -119,19 +121,19 @@ class _Place:
         return int(run.micro_batch * run.seq_len * self.plan.model.d_model * dtypes.size(precision.activations))
 
 
-def _causes(plan: Plan, book: CompiledRole, moment: str, held: AllocatedBytes) -> Iterator[KnownDifference]:
-    """What the judge holds at a moment and no plan states."""
-    place = _Place(plan, book, moment)
-    yield KnownDifference("rounding of storages to 512 B", held.rounding)
+def _named_causes(plan: Plan, book: CompiledRole, moment: str, allocated: AllocatedBytes) -> Iterator[KnownDifference]:
+    """The named causes of what the judge holds at a moment and no plan states."""
+    place = _StageInstant(plan, book, moment)
+    yield KnownDifference("rounding of storages to 512 B", allocated.rounding)
     yield KnownDifference("step counts of the optimizer", _step_counts(place))
     yield KnownDifference("positions and rotary frequencies", frequencies(plan.model) + _tables(place))
-    yield KnownDifference("the gradient that came in, which its caller holds", _came_in(place))
+    yield KnownDifference("the gradient that came in, which its caller holds", _incoming_gradient(place))
     yield KnownDifference("what the MLP reads, which its caller's frame holds", _read_by_the_mlp(place))
     if book.role.last:
         yield from at_the_loss(plan, moment)
 
 
-def _step_counts(at: _Place) -> int:
+def _step_counts(at: _StageInstant) -> int:
     """One fp32 count for each weight of the role."""
     if not counting(at.plan):
         return 0
@@ -139,7 +141,7 @@ def _step_counts(at: _Place) -> int:
     return SCALAR * int(sum(at.book.value(count) * len(weights) for _, count, weights in wrapped(units)))
 
 
-def _tables(at: _Place) -> int:
+def _tables(at: _StageInstant) -> int:
     """Other micro-batches hold cosines and sines while the embedding runs; the ledger has them with layers alone."""
     if not at.moment.endswith("/input"):
         return 0
@@ -150,19 +152,19 @@ def _tables(at: _Place) -> int:
     return int(sum(2 * at.plan.run.seq_len * width * size for width in rotated))
 
 
-def _came_in(at: _Place) -> int:
-    """torch.autograd.backward holds it until it returns; the ledger, until the last layer has read it."""
+def _incoming_gradient(at: _StageInstant) -> int:
+    """torch.autograd.backward holds what came in until it returns; the ledger, until the last layer has read it."""
     inside = at.moment.endswith(("/inner", "/end")) or at.moment == "backward/input"
     return at.stream() if inside and not at.book.role.last else 0
 
 
-def _read_by_the_mlp(at: _Place) -> int:
+def _read_by_the_mlp(at: _StageInstant) -> int:
     """Where nothing is saved inside a layer, the norm's result could go once gate and up have read it."""
     groups = tuple(f"forward/{group.name}" for group in at.plan.model.groups)
     return at.stream() if at.plan.recompute.policy == "full" and at.moment.startswith(groups) else 0
 
 
-# --- A step of one rank on a fake process group, in a fresh process ---
+# --- one rank in a fresh process ---
 
 
 def rank_step(work: Workload, rank: Rank) -> DeviceStep:
@@ -175,7 +177,7 @@ def rank_step(work: Workload, rank: Rank) -> DeviceStep:
 
 
 def run_rank(work: Workload, rank: Rank) -> DeviceStep:
-    """The same in this process, whose fake process group stays."""
+    """One step of a rank in this process, whose fake process group stays."""
     from torch import distributed
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -1,4 +1,4 @@
-"""A suite before the judge, in a process beside this one: a case that ends it fails, and the next one runs."""
+"""A suite, or one plan, before the judge; a suite in a process beside this one: a case that ends it fails."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def verify_suite(
             process = process or processes.enter_context(process_pool(1, SPAWNING))
             try:
                 with interrupt_held(SPAWNING):
-                    judged = process.submit(_case, case, depth)
+                    judged = process.submit(_verify_case, case, depth)
                 yield judged.result()
             except Exception as error:  # noqa: BLE001 - whatever stops one case must not hide the others' verdicts
                 yield Failure(case.name, f"{type(error).__name__}: {error}")
                 process = None if isinstance(error, BrokenProcessPool) else process
 
 
-def _case(case: SuiteCase, depth: Depth) -> Verification | Failure:
+def _verify_case(case: SuiteCase, depth: Depth) -> Verification | Failure:
     """One case, named as the suite names it."""
     try:
         plan = load_plan(case.plan, case.overrides)
@@ -66,11 +66,11 @@ def _case(case: SuiteCase, depth: Depth) -> Verification | Failure:
 
 
 def command(case: SuiteCase) -> str:
-    """What repeats a case by hand."""
+    """The command that repeats a case by hand."""
     return join(["ledger", "verify", case.plan, *(word for text in case.overrides for word in ("--set", text))])
 
 
-# --- One plan before the judge: what is asked, in which form, and everything that was found ---
+# --- one plan before the judge ---
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     """Every figure of `plan` that its judge can find, beside the ledger's: PyTorch, or the framework of its stack."""
     framework = framework_of(plan)
     if framework is not None:
-        return _before(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
+        return _ask_framework(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
     form, verdicts_of = (judged, verdicts) if plan.serve is None else (judged_service, served_verdicts)
     asked, notes = form(plan if depth.layers is None else cut(plan, depth.layers))
     runs = depths(asked, depth)
@@ -103,8 +103,8 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     )
 
 
-def _before(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]) -> Verification:
-    """The same before a framework, which runs every layer."""
+def _ask_framework(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]) -> Verification:
+    """Every figure of `plan` that a framework, which runs every layer, can find, beside the ledger's."""
     return Verification(
         name=plan.name,
         title=plan.title,
@@ -118,7 +118,7 @@ def _before(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[
 
 
 def _origin(command: str, judge: FrameworkJudge | None = None) -> JudgeOrigin:
-    """What judges here and now."""
+    """The judge's versions, the day, and the command."""
     day = datetime.now(UTC).date().isoformat()
     return JudgeOrigin(version("torch"), version("transformers"), day, command, judge.origin if judge else "")
 
@@ -171,70 +171,44 @@ class Form:
     note: str
 
 
-def _eager(plan: Plan) -> Plan:
-    return replace(plan, stack=replace(plan.stack, compiled=False))
-
-
-def _eager_loss(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, loss="eager"))
-
-
-def _eager_rotary(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, rotary="eager"))
-
-
-def _foreach(plan: Plan) -> Plan:
-    return replace(plan, kernels=replace(plan.kernels, optimizer="foreach"))
-
-
-def _unequal(plan: Plan) -> bool:
+def _deals_unequally(plan: Plan) -> bool:
     """Whether the busiest device would get a number of rows that the judge cannot deal equally."""
     tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
     rows = (tokens * group.mlp.top_k * plan.assumptions.expert_imbalance for group in plan.model.groups)
     return plan.parallelism.expert > 1 and any(count % plan.parallelism.expert for count in rows)
 
 
-def _even(plan: Plan) -> Plan:
-    return replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1)))
-
-
-def _fused_with_masters(plan: Plan) -> bool:
-    return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
-
-
-def _one_document(plan: Plan) -> Plan:
-    return replace(plan, run=replace(plan.run, documents=None))
-
-
 FORMS = (
     Form(
         lambda plan: plan.run.documents is not None,
-        _one_document,
+        lambda plan: replace(plan, run=replace(plan.run, documents=None)),
         "run.documents left out: transformers runs a sequence as one document",
     ),
     Form(
         lambda plan: plan.stack.compiled,
-        _eager,
+        lambda plan: replace(plan, stack=replace(plan.stack, compiled=False)),
         "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
     ),
     Form(
         lambda plan: plan.kernels.loss == "compiled",
-        _eager_loss,
+        lambda plan: replace(plan, kernels=replace(plan.kernels, loss="eager")),
         "kernels.loss = eager: the same without torch.compile",
     ),
     Form(
         lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
-        _eager_rotary,
+        lambda plan: replace(plan, kernels=replace(plan.kernels, rotary="eager")),
         "kernels.rotary = eager: transformers rotates operator by operator",
     ),
     Form(
-        lambda plan: plan.assumptions.expert_imbalance > 1 and _unequal(plan),
-        _even,
+        lambda plan: plan.assumptions.expert_imbalance > 1 and _deals_unequally(plan),
+        lambda plan: replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1))),
         "assumptions.expert_imbalance = 1: so many rows more are no equal number from each rank",
     ),
     Form(
-        _fused_with_masters,
-        _foreach,
+        lambda plan: (
+            plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
+        ),
+        lambda plan: replace(plan, kernels=replace(plan.kernels, optimizer="foreach")),
         "kernels.optimizer = foreach: torch's fused kernels read gradients in the dtype of the weights they update",
     ),
 )

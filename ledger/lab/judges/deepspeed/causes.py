@@ -98,7 +98,7 @@ class FlatInstant(Instant):
 
 
 def causes(plan: Plan, _: Role, moment: str) -> Iterator[KnownDifference]:
-    """What explains part of found minus predicted at one moment."""
+    """Each named cause with its bytes of found minus predicted at one moment."""
     at = FlatInstant(plan, moment)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
@@ -111,9 +111,9 @@ def _token_ids(at: FlatInstant) -> int:
 
 def _positions(at: FlatInstant) -> int:
     """A rotary embedding keeps two lists of frequencies; a checkpoint keeps the positions that it was given."""
-    found = frequencies(at.plan.model)
-    given = found and at.rebuilt and at.passes and at.moment not in (INPUT, END)
-    return found + (INDEX * at.length if given else 0)
+    frequency_bytes = frequencies(at.plan.model)
+    keeps_positions = frequency_bytes and at.rebuilt and at.passes and at.moment not in (INPUT, END)
+    return frequency_bytes + (INDEX * at.length if keeps_positions else 0)
 
 
 def _labels(at: FlatInstant) -> int:
@@ -124,8 +124,8 @@ def _numbers(at: FlatInstant) -> int:
     """Of what a layer saves, FlashAttention's unused offset; and the weight of the mean of the loss."""
     if at.moment not in (AFTER, LOSS, HEAD):
         return 0
-    kept = not at.rebuilt and at.plan.kernels.attention == "flash"
-    layers = sum(group.repeat for group in at.plan.model.groups) * kept
+    saves_offset = not at.rebuilt and at.plan.kernels.attention == "flash"
+    layers = sum(group.repeat for group in at.plan.model.groups) * saves_offset
     return -INDEX * layers - SCALAR * (at.moment == AFTER)
 
 
@@ -152,8 +152,8 @@ def _whole_gradients(at: FlatInstant) -> int:
 
     ZeRO 2 has them from the first micro-batch on where more follow.
     """
-    there = at.moment == OPTIMIZER or (at.several and at.zero == 2 and at.passes)
-    return at.gradient * (at.flat.kept - at.flat.even_shares()) if at.shares and there else 0
+    in_memory = at.moment == OPTIMIZER or (at.several and at.zero == 2 and at.passes)
+    return at.gradient * (at.flat.kept - at.flat.even_shares()) if at.shares and in_memory else 0
 
 
 def _norm(at: FlatInstant) -> int:
@@ -178,9 +178,9 @@ def _share_comes_last(at: FlatInstant) -> int:
     """
     if not (at.in_backward_layers or at.moment == END) or at.zero != 2 or at.hosted:
         return 0
-    mine = at.flat.kept if at.flat.last_touched > at.layer else 0
-    told = at.flat.even_shares(at.layer + 1) + -(-at.flat.tied // at.flat.ranks)
-    return at.gradient * (mine - (0 if at.several else told))
+    judge_elements = at.flat.kept if at.flat.last_touched > at.layer else 0
+    ledger_elements = at.flat.even_shares(at.layer + 1) + -(-at.flat.tied // at.flat.ranks)
+    return at.gradient * (judge_elements - (0 if at.several else ledger_elements))
 
 
 def _bucket(at: FlatInstant) -> int:
@@ -195,17 +195,17 @@ def _last_buckets(at: FlatInstant) -> int:
     if at.moment != END or at.zero == 3:
         return 0
     flat, most = at.flat, at.plan.stack.reduction_buffer
-    told = max(most, flat.sizes[0])
+    ledger_elements = max(most, flat.sizes[0])
     if at.zero == 2:
-        told += flat.sizes[0] + flat.tied
+        ledger_elements += flat.sizes[0] + flat.tied
     else:
         summed = at.several
-        told += flat.parameters if summed else flat.parameters - flat.before + flat.sizes[0] + flat.tied
-    held = AT_THE_END[at.zero](flat, most)
+        ledger_elements += flat.parameters if summed else flat.parameters - flat.before + flat.sizes[0] + flat.tied
+    judge_elements = AT_THE_END[at.zero](flat, most)
     if at.hosted:  # the norm of what goes to the host is taken before it goes
-        whole = flat.parameters if at.zero == 1 else flat.sizes[0]
-        held = max(held, whole + DOUBLE // at.gradient * flat.largest_part)
-    return at.gradient * (held - told)
+        gradients = flat.parameters if at.zero == 1 else flat.sizes[0]
+        judge_elements = max(judge_elements, gradients + DOUBLE // at.gradient * flat.largest_part)
+    return at.gradient * (judge_elements - ledger_elements)
 
 
 def _replicas_at_the_end(flat: FlatWeights, _: int) -> int:
@@ -215,14 +215,15 @@ def _replicas_at_the_end(flat: FlatWeights, _: int) -> int:
 
 def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
     """What is in the buffer is no gradient of its own any more; the first bucket makes room for this rank's share."""
-    fullest, gone, kept = 2 * flat.tied, 0, 0  # the sum of a tied weight's two gradients is written beside them
+    fullest = 2 * flat.tied  # the sum of a tied weight's two gradients is written beside them
+    gone = rank_elements = 0
     for bucket in flat.buckets(range(len(flat.sizes)), most):
         size = flat.elements(bucket)
         gone += size if size <= most else 0
-        fullest = max(fullest, kept + size - gone)
-        kept = flat.kept
+        fullest = max(fullest, rank_elements + size - gone)
+        rank_elements = flat.kept
         gone += 0 if size <= most else size
-        fullest = max(fullest, kept - gone + (size if size > most else 0))
+        fullest = max(fullest, rank_elements - gone + (size if size > most else 0))
     return flat.parameters + fullest
 
 
@@ -230,10 +231,10 @@ def _zero_2_at_the_end(flat: FlatWeights, most: int) -> int:
     """The embedding's gradient, beside the bucket that had no room for it; then its own bucket, and its share."""
     before, last = [[], *flat.buckets(flat.backward, most)][-2:]
     size = flat.elements(last)
-    alone = len(last) == 1
+    single = len(last) == 1
     fresh = size if size > most else 0
-    kept = flat.kept if flat.last_touched == BEFORE else 0
-    return max(flat.sizes[0] + (flat.elements(before) if alone else 0), fresh + size, fresh + kept)
+    rank_elements = flat.kept if flat.last_touched == BEFORE else 0
+    return max(flat.sizes[0] + (flat.elements(before) if single else 0), fresh + size, fresh + rank_elements)
 
 
 AT_THE_END = {0: _replicas_at_the_end, 1: _zero_1_at_the_end, 2: _zero_2_at_the_end}
@@ -253,7 +254,7 @@ CAUSES: Mapping[str, Callable[[FlatInstant], int]] = {
 }
 
 
-# --- bucket peaks ---
+# --- the fullest steps of backward, bucket by bucket ---
 
 
 def beyond_even_filling(plan: Plan, flat: FlatWeights) -> Mapping[str, int]:
@@ -262,7 +263,7 @@ def beyond_even_filling(plan: Plan, flat: FlatWeights) -> Mapping[str, int]:
     (role,) = compile_plan(plan).roles
     peaks = BucketPeaks(plan, book, flat)
     more = {point.name: peaks.more(point) for point in book.line.points if peaks.in_layers(point)}
-    exact = [replace(one, parts={**one.parts, "more": more.get(one.name, 0)}) for one in role.moments]
+    exact = [replace(moment, parts={**moment.parts, "more": more.get(moment.name, 0)}) for moment in role.moments]
     before, after = predicted.moments(book, role.moments), predicted.moments(book, exact)
     return {name: after[name] - before[name] for name in before}
 
@@ -300,8 +301,8 @@ class BucketPeaks:
     def emptied(self) -> Mapping[tuple[str, int], int]:
         """Elements that are reduced when the gradient of a weight finds no room, by its name and layer."""
         buckets = self.flat.buckets(self.flat.backward, self.plan.stack.reduction_buffer)
-        found = [self.flat.weights[bucket[0]] for bucket in buckets[1:]]
-        pairs = zip(found, buckets, strict=False)
+        overflowing = [self.flat.weights[bucket[0]] for bucket in buckets[1:]]
+        pairs = zip(overflowing, buckets, strict=False)
         return {(weight.name, weight.layer): self.flat.elements(before) for weight, before in pairs}
 
     def _fullest(self, steps: Iterable[Step]) -> int:
@@ -310,7 +311,7 @@ class BucketPeaks:
     def _weight_by_weight(self, point: Point) -> Iterator[Step]:
         """The steps at which a gradient finds no room, with the copy of what is there."""
         unit, value = self.moments.units[point.unit], self.book.value
-        counts = {other.name: int(value(other.count)) for other in self.book.program.units}
+        counts = {program_unit.name: int(value(program_unit.count)) for program_unit in self.book.program.units}
         layers = [name for name in counts if name not in ENDS]
         earlier = sum(counts[name] for name in layers[: layers.index(unit.name)])
         layer = earlier + counts[unit.name] - int(value(point.left[unit.name])) - 1

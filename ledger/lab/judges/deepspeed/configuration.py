@@ -33,7 +33,7 @@ def fields(plan: Plan) -> Fields:
 
 
 def _zero(plan: Plan) -> Fields:
-    """The part on ZeRO."""
+    """The fields of DeepSpeed's section on ZeRO."""
     layout = plan.parallelism
     zero: Fields = {"stage": layout.zero, "overlap_comm": plan.stack.overlap.data == "backward"}
     if plan.stack.reduction_buffer:
@@ -81,8 +81,9 @@ def _layout(plan: Plan) -> str:
 
 def _precision(plan: Plan) -> str:
     precision = plan.precision
-    kept = (precision.weights.every, precision.master, precision.states, precision.gradients, precision.reduction)
-    if kept != ("bf16", "fp32", "fp32", "bf16", "bf16") or precision.autocast or precision.matmul or precision.stored:
+    formats = (precision.weights.every, precision.master, precision.states, precision.gradients, precision.reduction)
+    extras = precision.autocast or precision.matmul or precision.stored
+    if formats != ("bf16", "fp32", "fp32", "bf16", "bf16") or extras:
         return f"precision = {precision.name}: the judge trains bf16 weights and gradients with fp32 masters and states"
     return ""
 

@@ -71,12 +71,12 @@ class FlatWeights:
 
     @property
     def kept(self) -> int:
-        """Elements of these weights: a rank keeps their whole gradients (copy_grads_in_partition)."""
+        """Elements of the touched weights, whose whole gradients a rank keeps (copy_grads_in_partition)."""
         return sum(weight.size for weight in self.touched)
 
     @property
     def last_touched(self) -> int:
-        """The layer of the last of them."""
+        """The layer of the last weight that the first rank's stretch has a part of."""
         return self.touched[-1].layer
 
     @property
@@ -99,15 +99,15 @@ class FlatWeights:
 
     def buckets(self, places: Sequence[int], most: int) -> list[list[int]]:
         """Weights whose gradients are reduced together, none of which exceeds `most` unless it is alone."""
-        found: list[list[int]] = [[]]
-        held = 0
+        buckets: list[list[int]] = [[]]
+        bucket_size = 0
         for place in places:
-            if held + self.sizes[place] > most and found[-1]:
-                found.append([])
-                held = 0
-            found[-1].append(place)
-            held += self.sizes[place]
-        return found
+            if bucket_size + self.sizes[place] > most and buckets[-1]:
+                buckets.append([])
+                bucket_size = 0
+            buckets[-1].append(place)
+            bucket_size += self.sizes[place]
+        return buckets
 
     def elements(self, bucket: Sequence[int]) -> int:
         """Elements of the gradients in a bucket."""
@@ -122,19 +122,19 @@ class FlatWeights:
 
 
 def filled(sizes: Sequence[int], most: int) -> Iterator[int]:
-    """What calls move of things of these sizes, each made once it has more than `most`, the last one of the rest."""
-    held = 0
+    """Elements of each call that moves these sizes, made once it has more than `most`; the last one has the rest."""
+    pending = 0
     for size in sizes:
-        held += size
-        if held > most:
-            yield held
-            held = 0
-    if held:
-        yield held
+        pending += size
+        if pending > most:
+            yield pending
+            pending = 0
+    if pending:
+        yield pending
 
 
 def flat_weights(plan: Plan) -> FlatWeights:
-    """Those of a plan's model."""
+    """The weights of a plan's model in the order of its modules, and the order in which backward reaches them."""
     model = whole(plan)
     registered: list[FlatWeight] = []
     reached: list[FlatWeight] = []
@@ -143,9 +143,12 @@ def flat_weights(plan: Plan) -> FlatWeights:
         earlier = {weight.name for weight in registered if weight.layer == BEFORE}
         sizes = {w.name: int(model.value(w.elements())) for w in unit.weights if f"{INPUT}/{w.name}" not in earlier}
         for layer in _layers(model, unit, passed):
-            found = [FlatWeight(f"{unit.name}/{name}", layer, size) for name, size in sizes.items()]
-            reached += found
-            registered += sorted(found, key=lambda weight: _comes_last(plan, unit, weight))
+            unit_weights = [FlatWeight(f"{unit.name}/{name}", layer, size) for name, size in sizes.items()]
+            reached += unit_weights
+            # layers with RMS norms register them after the parts that they are norms of
+            norms_last = plan.model.norm.kind == "rms" and unit.name not in ENDS
+            registered += [weight for weight in unit_weights if not (norms_last and "_norm/" in weight.name)]
+            registered += [weight for weight in unit_weights if norms_last and "_norm/" in weight.name]
         passed += 0 if unit.name in ENDS else int(model.value(unit.count))
     places = {weight: place for place, weight in enumerate(registered)}
     ranks = plan.parallelism.data * plan.parallelism.context
@@ -157,8 +160,3 @@ def _layers(model: Whole, unit: Unit, passed: int) -> Sequence[int]:
     if unit.name in ENDS:
         return (BEFORE if unit.name == INPUT else AFTER,)
     return range(passed, passed + int(model.value(unit.count)))
-
-
-def _comes_last(plan: Plan, unit: Unit, weight: FlatWeight) -> bool:
-    """Layers with RMS norms register them after the parts that they are norms of."""
-    return plan.model.norm.kind == "rms" and unit.name not in ENDS and "_norm/" in weight.name

@@ -23,20 +23,22 @@ REDUCED = "comm.all_reduce.data.backward.count"
 GATHERED = "comm.all_gather.data.optimizer"
 
 
-def calls(plan: Plan, _: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
-    """By figure, what DeepSpeed makes of the ledger's number of calls, `mine`."""
+def calls(plan: Plan, _: CompiledRole, counts: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+    """By figure, how the number of DeepSpeed's calls differs from the ledger's."""
     flat = flat_weights(plan)
     if plan.parallelism.zero == 3:
         return {}
-    found = {REDUCED: KnownDifference("gradients move in buckets", _reductions(plan, flat) - mine.get(REDUCED, 0))}
+    differences = {
+        REDUCED: KnownDifference("gradients move in buckets", _reductions(plan, flat) - counts.get(REDUCED, 0))
+    }
     if plan.parallelism.zero:
-        count, amount = mine.get(f"{GATHERED}.count", 0), mine.get(f"{GATHERED}.bytes", 0)
-        whole = flat.share * flat.ranks * int(dtypes.size(trained_dtype(plan)))
-        found |= {
+        count, amount = counts.get(f"{GATHERED}.count", 0), counts.get(f"{GATHERED}.bytes", 0)
+        gathered_bytes = flat.share * flat.ranks * int(dtypes.size(trained_dtype(plan)))
+        differences |= {
             f"{GATHERED}.count": KnownDifference("weights are gathered in one call", 1 - count),
-            f"{GATHERED}.bytes": KnownDifference("shares are stretches of all weights", whole - amount),
+            f"{GATHERED}.bytes": KnownDifference("shares are stretches of all weights", gathered_bytes - amount),
         }
-    return found
+    return differences
 
 
 def _reductions(plan: Plan, flat: FlatWeights) -> int:
@@ -67,7 +69,7 @@ def ask(plan: Plan, _: int) -> RankFigures:
 
 
 def run(plan: Plan) -> RankFigures:
-    """The same in this process, which DeepSpeed keeps changed."""
+    """The figures of the first rank, found in this process, which DeepSpeed leaves changed."""
     from ledger.lab.judges.fakes import fake_group
     from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
     from ledger.lab.reference.modules import imaginary_gpu
@@ -88,11 +90,5 @@ def notes(plan: Plan) -> tuple[str, ...]:
 
 
 DEEPSPEED = FrameworkJudge(
-    title="DeepSpeed",
-    packages=("deepspeed",),
-    refusal=refusal,
-    judge=ask,
-    notes=notes,
-    causes=causes,
-    calls=calls,
+    title="DeepSpeed", packages=("deepspeed",), refusal=refusal, judge=ask, notes=notes, causes=causes, calls=calls
 )

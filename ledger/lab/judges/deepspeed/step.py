@@ -51,7 +51,7 @@ class BuiltRank:
 
     @property
     def ends(self) -> list[Any]:
-        """What runs after the last layer."""
+        """The modules that run after the last layer."""
         return [self.engine.module.get_output_embeddings()]
 
     @property
@@ -63,8 +63,8 @@ class BuiltRank:
         """The loss of a micro-batch, whose tokens are made for it."""
         run = self.plan.run
         tokens = torch.zeros(run.micro_batch, run.seq_len, dtype=torch.long, device="cuda")
-        found: Tensor = self.engine(input_ids=tokens, labels=tokens, use_cache=False).loss
-        return found
+        loss: Tensor = self.engine(input_ids=tokens, labels=tokens, use_cache=False).loss
+        return loss
 
 
 def build(plan: Plan) -> BuiltRank:
@@ -83,16 +83,6 @@ def build(plan: Plan) -> BuiltRank:
     return BuiltRank(plan, engine, layers)
 
 
-def _no(original: Callable[..., Any]) -> Callable[..., bool]:
-    """The same, whose answer is no: it looks for what overflowed, and fake gradients say nothing."""
-
-    def has_overflow(*given: Any, **named: Any) -> bool:
-        original(*given, **named)
-        return False
-
-    return has_overflow
-
-
 @contextmanager
 def alike() -> Iterator[None]:
     """Within, ranks agree with each other without asking, and no gradient has overflowed."""
@@ -101,16 +91,22 @@ def alike() -> Iterator[None]:
         (stage3.DeepSpeedZeroOptimizer_Stage3, "has_overflow"),
         (deepspeed_utils.CheckOverflow, "check"),
     )
-    agreed: dict[str, Callable[..., Any]] = {
-        "get_lst_from_rank0": list,
-        "assert_lst_len_same_as_other_ranks": lambda _: None,
-    }
-    with ExitStack() as patched:
+    agreed: dict[str, Any] = {"get_lst_from_rank0": list, "assert_lst_len_same_as_other_ranks": lambda _: None}
+    with mock.patch.multiple(zero_utils, **agreed), ExitStack() as patched:
         for owner, name in checked:
-            patched.enter_context(mock.patch.object(owner, name, _no(getattr(owner, name))))
-        for name, answer in agreed.items():
-            patched.enter_context(mock.patch.object(zero_utils, name, answer))
+            patched.enter_context(mock.patch.object(owner, name, _never_overflows(getattr(owner, name))))
+
         yield
+
+
+def _never_overflows(original: Callable[..., Any]) -> Callable[..., bool]:
+    """`original` with the answer no: it looks for what overflowed, and fake gradients say nothing."""
+
+    def has_overflow(*args: Any, **kwargs: Any) -> bool:
+        original(*args, **kwargs)
+        return False
+
+    return has_overflow
 
 
 WARM_UP = 2  # steps: the first makes the states and records the order of modules, the second is the first to use it
@@ -135,11 +131,11 @@ class EngineRank(MeteredRank[BuiltRank]):
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch, in a step of its own; gathered weights are no part of it."""
-        found = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
+        collector = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
         with self.metered():
-            with found.observed():
+            with collector.observed():
                 loss = self.rank.loss()
-                storages = found.storages()
+                storages = collector.storages()
             self.rank.engine.backward(loss)
             del loss
             self.rank.engine.step()
@@ -149,8 +145,8 @@ class EngineRank(MeteredRank[BuiltRank]):
 
     def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
         """Every micro-batch; the engine updates after the last one."""
-        for left in reversed(range(micro_batches)):
-            self._micro_batch(moments, last=not left)
+        for remaining in reversed(range(micro_batches)):
+            self._micro_batch(moments, last=not remaining)
 
     def _micro_batch(self, moments: RankMoments | None = None, *, last: bool = False) -> None:
         """Forward, backward and what DeepSpeed's engine does after it: of the last one, the update."""
@@ -186,8 +182,8 @@ def _weights(rank: BuiltRank) -> list[Tensor]:
 def _masters(optimizer: Any) -> Sequence[Tensor]:
     """fp32 copies of weights, whole or this rank's part."""
     names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups")
-    found = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
-    return [tensor for group in found for tensor in ([group] if isinstance(group, Tensor) else group)]
+    groups = next(getattr(optimizer, name) for name in names if hasattr(optimizer, name))
+    return [tensor for group in groups for tensor in ([group] if isinstance(group, Tensor) else group)]
 
 
 def _gradients(optimizer: Any) -> Sequence[Tensor]:

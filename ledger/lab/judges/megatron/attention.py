@@ -27,12 +27,12 @@ def rebuilds_core(plan: Plan) -> bool:
 def beside_a_core(plan: Plan) -> int:
     """Bytes that a layer saves beside the ledger's, without what is one number."""
     ranks, policy = plan.parallelism.context, plan.recompute.policy
-    found = beside_values(plan) if rebuilds_core(plan) else 0
+    saved_bytes = beside_values(plan) if rebuilds_core(plan) else 0
     if ranks == 1 or policy != "none":
-        return found
+        return saved_bytes
     if plan.parallelism.context_exchange == "all_gather":
-        return found + _width(plan, "heads") - 2 * (ranks - 1) * _width(plan, "kv_heads") + STATE
-    return found + ((ranks - 1) * STATE if plan.parallelism.context_exchange == "ring" else 0)
+        return saved_bytes + _width(plan, "heads") - 2 * (ranks - 1) * _width(plan, "kv_heads") + STATE
+    return saved_bytes + ((ranks - 1) * STATE if plan.parallelism.context_exchange == "ring" else 0)
 
 
 def context_calls(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:

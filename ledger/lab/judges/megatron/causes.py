@@ -28,11 +28,11 @@ def sorted_places(at: RoleInstant) -> int:
     megatron/core/transformer/moe/token_dispatcher.py, which share a storage where a device has one expert, or all of
     them; where it has several, also how many rows of each came (`num_global_tokens_per_local_expert`).
     """
-    layout, found = at.plan.parallelism, 0
+    layout, place_bytes = at.plan.parallelism, 0
     for group, count in zip(at.plan.model.groups, at.role.layers, strict=True):
         lists = 1 if group.mlp.experts == layout.expert else 3 if layout.expert * layout.tensor > 1 else 2
-        found += INDEX * group.mlp.experts * layout.tensor * lists * count
-    return found
+        place_bytes += INDEX * group.mlp.experts * layout.tensor * lists * count
+    return place_bytes
 
 
 def expert_choice(at: RoleInstant) -> int:
@@ -43,7 +43,7 @@ def expert_choice(at: RoleInstant) -> int:
 
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
-    """What explains part of found minus predicted at one moment."""
+    """Each named cause with its bytes of found minus predicted at one moment."""
     at = RoleInstant(plan, moment, role)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
@@ -53,14 +53,14 @@ def _inputs(at: RoleInstant) -> int:
     """Positions, labels, and the ids that a part of the vocabulary has are there while forward runs."""
     if not at.forward:
         return 0
-    if not at.first:
+    if not at.role.first:
         return INDEX * at.tokens if at.role.last else 0
     return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
 
 
 def _mask(at: RoleInstant) -> int:
     """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
-    if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
+    if not at.role.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
         return 0
     flying = int(at.role.in_flight) - (at.moment == "backward/input")
     return at.tokens * flying
@@ -70,8 +70,8 @@ def _tables(at: RoleInstant) -> int:
     """The table of rotations is made once by each chunk and kept; the ledger has one while layers run."""
     if at.plan.model.groups[0].attention.expanded:  # each layer has its own, in the ledger too
         return 0
-    kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
-    return WIDE * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + kept)
+    outside_layers = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
+    return WIDE * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + outside_layers)
 
 
 def _lists(at: RoleInstant) -> int:
@@ -149,19 +149,19 @@ def _frames(at: RoleInstant) -> int:
 def _lists_of_chunks(at: RoleInstant) -> int:
     """Where chunks take turns, what the schedule replayed holds in the passes of those that a moment is of."""
     layout, chunks = at.plan.parallelism, at.plan.parallelism.interleave
-    found = visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
+    stage_visits = visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
     phase, several = FORWARD if at.forward else BACKWARD, sum(at.role.layers) > chunks
     if at.moment == "backward/input":
-        return beside(found, AFTER, {0}) * _stream(at)
+        return beside(stage_visits, AFTER, {0}) * _stream(at)
     if at.moment.endswith("/inner"):
-        return beside(found, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
+        return beside(stage_visits, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
     if at.moment == "forward/input" or at.moment.endswith(("/start", "/end")):
         framed = several and not at.forward  # the gradient that came, while the chunk's first layer runs
-        return (beside(found, phase, {0}) + framed) * _stream(at)
-    return beside(found, phase, {chunks - 1}) * _stream(at) + _after_loss(at)
+        return (beside(stage_visits, phase, {0}) + framed) * _stream(at)
+    return beside(stage_visits, phase, {chunks - 1}) * _stream(at) + _input_after_loss(at)
 
 
-def _after_loss(at: RoleInstant) -> int:
+def _input_after_loss(at: RoleInstant) -> int:
     """The next input comes once the loss is done, when its statistics and labels are gone."""
     if at.moment != "forward/loss" or at.plan.kernels.loss != "fused":
         return 0
@@ -193,17 +193,17 @@ def _positions(at: RoleInstant) -> int:
     megatron/core/models/common/embeddings/language_model_embedding.py, forward.
     """
     model = at.plan.model
-    if not model.learned_positions or not at.first:
+    if not model.learned_positions or not at.role.first:
         return 0
     if at.moment == "forward/input" and model.residual_dropout:
         return 2 * (at.tokens + at.length) * model.d_model - INDEX * at.length
     return -INDEX * at.length if at.forward else 0
 
 
-def _biased(at: RoleInstant) -> int:
+def _bias_sum(at: RoleInstant) -> int:
     """A result without its bias, and with it, while dropout runs: megatron/core/fusions/fused_bias_dropout.py."""
-    model, alone = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
-    dropped = alone and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
+    model, eager = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
+    dropped = eager and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
     return 2 * _stream(at) if dropped and at.moment.startswith("forward/decoder") else 0
 
 
@@ -220,10 +220,10 @@ def _attention(at: RoleInstant) -> int:
     return waiting * beside_a_core(at.plan)
 
 
-def _tied(at: RoleInstant) -> int:
+def _tied_embedding(at: RoleInstant) -> int:
     """What the embedding's backward read is gone when its gradient is summed with the head's."""
-    alone = at.first and at.role.last and at.plan.model.tied
-    return -_stream(at) - INDEX * at.tokens if alone and at.moment == "backward/input" else 0
+    one_stage = at.role.first and at.role.last and at.plan.model.tied
+    return -_stream(at) - INDEX * at.tokens if one_stage and at.moment == "backward/input" else 0
 
 
 def _rebuilt_graphs(at: RoleInstant) -> int:
@@ -237,11 +237,11 @@ def _rebuilt_graphs(at: RoleInstant) -> int:
         return 0
     groups = zip(at.plan.model.groups, at.role.layers, strict=True)
     layers = sum(count for group, count in groups if group.mlp.experts)
-    kept = 2 * layers if at.moment in (*BETWEEN, "forward/input") else 0
-    kept += (layers - 1) * (at.forward and at.moment.endswith("/start"))
-    kept += (2 * layers - 1) * (at.moment == "backward/input")
-    kept += max(0, 2 * layers - 3) * (not at.forward and at.moment.endswith("/end"))
-    return kept * _stream(at) if layers else 0
+    streams = 2 * layers if at.moment in (*BETWEEN, "forward/input") else 0
+    streams += (layers - 1) * (at.forward and at.moment.endswith("/start"))
+    streams += (2 * layers - 1) * (at.moment == "backward/input")
+    streams += max(0, 2 * layers - 3) * (not at.forward and at.moment.endswith("/end"))
+    return streams * _stream(at) if layers else 0
 
 
 WORKSPACE = 33_555_456  # bytes, since Hopper
@@ -258,8 +258,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "what the schedule's frame holds of the last backward pass": _frames,
     "the embedding's copy, sequence first": _embedding,
     "positions, and rows of both tables of the embedding": _positions,
-    "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
-    "a result and its sum with a bias, before dropout": _biased,
+    "what the embedding's backward read, when gradients of a tied weight are summed": _tied_embedding,
+    "a result and its sum with a bias, before dropout": _bias_sum,
     "what attention saves in Transformer Engine": _attention,
     "places of experts' rows, and of where they came from": sorted_places,
     "inputs of rebuilt layers and their gradients, to which kept scores lead": _rebuilt_graphs,
@@ -272,7 +272,7 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
 }
 
 
-# --- interleaved ---
+# --- the interleaved schedule, replayed on one stage ---
 
 FORWARD, BACKWARD, AFTER = "forward", "backward", "after backward"
 
@@ -315,7 +315,7 @@ class Stage:
     visits: list[Visit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Lists without anything for each chunk."""
+        """One empty list per chunk."""
         self.inputs = [[] for _ in range(self.chunks)]
         self.outputs = [[] for _ in range(self.chunks)]
         self.gradients = [[] for _ in range(self.chunks)]
@@ -372,24 +372,24 @@ class Stage:
         chunk = self.chunk(index, forward=False)
         if self.last and chunk == self.chunks - 1 and not self.gradients[chunk]:
             self.gradients[chunk].append(None)
-        entering, result, upstream = (held[chunk].pop(0) for held in (self.inputs, self.outputs, self.gradients))
+        entering, result, upstream = (tensors[chunk].pop(0) for tensors in (self.inputs, self.outputs, self.gradients))
         framed = (entering, result, upstream)
         self.note(BACKWARD, chunk, framed, (entering, upstream))
-        self.saved.pop(next(place for place, (_, mine) in enumerate(self.saved) if mine == chunk))
+        self.saved.pop(next(place for place, (_, saved_chunk) in enumerate(self.saved) if saved_chunk == chunk))
         if entering is not None:
             entering.gradient = Sent()
         self.note(AFTER, chunk, framed, (entering,))
         return None if entering is None or (self.first and chunk == 0) else entering.gradient
 
-    def note(self, phase: str, chunk: int, framed: Iterable[Sent | None], own: Iterable[Sent | None]) -> None:
+    def note(self, phase: str, chunk: int, framed: Iterable[Sent | None], of_pass: Iterable[Sent | None]) -> None:
         """Counts what is held now but by layers."""
-        waiting = (*self.inputs, *self.outputs, *self.gradients)
-        held = {id(one) for many in (*waiting, self.received, self.names.values(), framed) for one in _alive(many)}
-        mine = {id(one) for one in (*(one for one, _ in self.saved), *own) if one is not None}
-        self.visits.append(Visit(phase, chunk, len(self.saved), len(held - mine)))
+        lists = (*self.inputs, *self.outputs, *self.gradients, self.received, self.names.values(), framed)
+        alive = {id(sent) for tensors in lists for sent in _alive(tensors)}
+        saved = {id(sent) for sent in (*(sent for sent, _ in self.saved), *of_pass) if sent is not None}
+        self.visits.append(Visit(phase, chunk, len(self.saved), len(alive - saved)))
 
     def let_go(self) -> None:
-        """What was sent last gives its data back."""
+        """Gives back the data of what was sent last."""
         if sent := self.names.get("output_tensor"):
             sent.gone = True
 
@@ -433,11 +433,11 @@ class Stage:
                 self.gradients[chunk].append(came)
 
 
-def _alive(held: Iterable[Sent | None]) -> Iterator[Sent]:
-    for one in held:
-        if one is not None and not one.gone:
-            yield one
-            yield from _alive((one.gradient,))
+def _alive(tensors: Iterable[Sent | None]) -> Iterator[Sent]:
+    for sent in tensors:
+        if sent is not None and not sent.gone:
+            yield sent
+            yield from _alive((sent.gradient,))
 
 
 @cache
@@ -451,8 +451,8 @@ def visits(place: int, stages: int, chunks: int, count: int) -> tuple[Visit, ...
     return tuple(stage.visits)
 
 
-def beside(found: Iterable[Visit], phase: str, among: Iterable[int]) -> int:
+def beside(stage_visits: Iterable[Visit], phase: str, among: Iterable[int]) -> int:
     """Tensors held beside what layers save in the fullest pass of some chunks: most in flight, then most of these."""
-    wanted = set(among)
-    mine = [visit for visit in found if visit.phase == phase and visit.chunk in wanted]
-    return max(mine, key=lambda visit: (visit.flying, visit.beside)).beside if mine else 0
+    chunks = set(among)
+    candidates = [visit for visit in stage_visits if visit.phase == phase and visit.chunk in chunks]
+    return max(candidates, key=lambda visit: (visit.flying, visit.beside)).beside if candidates else 0

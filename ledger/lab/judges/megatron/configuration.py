@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ledger.lab.verification.layouts import missing_kernels
 from ledger.model.schedule import micro_batches, order
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan, Recompute
@@ -37,15 +38,14 @@ OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd", "momentum": "sgd"}
 
 def refusal(plan: Plan) -> str:
     """Why Megatron-Core cannot be asked about a plan; empty where it can."""
-    reasons = (REFUSALS[name](plan) for name in REFUSALS)
-    return next((reason for reason in reasons if reason), "")
+    return next((reason for refuse in REFUSALS.values() if (reason := refuse(plan))), "")
 
 
 def transformer(plan: Plan) -> Fields:
     """Fields of TransformerConfig, or of MLATransformerConfig where attention is latent; dtypes by name."""
     model, layout, kernels = plan.model, plan.parallelism, plan.kernels
     group = model.groups[0]
-    dense = next((one for one in model.groups if not one.mlp.experts), group)
+    dense = next((candidate for candidate in model.groups if not candidate.mlp.experts), group)
     fields: Fields = {
         "num_layers": len(model.layers),
         "hidden_size": model.d_model,
@@ -77,8 +77,8 @@ def transformer(plan: Plan) -> Fields:
         "enable_autocast": False,
         **_attention(group),
         **_stages(plan),
-        **_recomputed(plan),
-        **_quantised(plan.precision.matmul),
+        **_recomputation(plan),
+        **_quantisation(plan.precision.matmul),
     }
     if layout.context > 1:
         fields["cp_comm_type"] = EXCHANGES[layout.context_exchange]
@@ -121,7 +121,7 @@ def _stages(plan: Plan) -> Fields:
     return fields
 
 
-def _recomputed(plan: Plan) -> Fields:
+def _recomputation(plan: Plan) -> Fields:
     """Fields that say which activations of a layer backward computes again, and in how many layers."""
     recompute = plan.recompute
     if recompute.policy == "none":
@@ -140,7 +140,7 @@ WHOLE_LAYERS: Mapping[str, Callable[[Recompute], tuple[str, int]]] = {
 }
 
 
-def _quantised(recipe: Recipe | None) -> Fields:
+def _quantisation(recipe: Recipe | None) -> Fields:
     """The recipe in which matmuls multiply."""
     if recipe is None:
         return {}
@@ -195,15 +195,15 @@ def model(plan: Plan) -> Fields:
     return {
         "vocab_size": plan.model.vocab,
         "max_sequence_length": plan.model.learned_positions or plan.run.seq_len,
-        "position_embedding_type": "rope" if rotates else "learned_absolute" if _learned(plan) else "none",
+        "position_embedding_type": "rope"
+        if rotates
+        else "learned_absolute"
+        if plan.model.learned_positions
+        else "none",
         "rotary_percent": float(attention.rotary) or 1.0,
         "rotary_base": attention.rotary_base or 10000,
         "share_embeddings_and_output_weights": plan.model.tied,
     }
-
-
-def _learned(plan: Plan) -> bool:
-    return bool(plan.model.learned_positions)
 
 
 def data_parallel(plan: Plan) -> Fields:
@@ -233,12 +233,9 @@ def optimizer(plan: Plan) -> Fields:
 
 
 def _kernels(plan: Plan) -> str:
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in kernels and (name != "experts" or _experts(plan))
-    ]
-    return f"{', '.join(missing)}: Transformer Engine's layers have kernels of their own" if missing else ""
+    built = {name: kernels for name, kernels in BUILT.items() if name != "experts" or _experts(plan)}
+    missing = missing_kernels(plan, built)
+    return f"{missing}: Transformer Engine's layers have kernels of their own" if missing else ""
 
 
 def _layout(plan: Plan) -> str:
@@ -287,12 +284,8 @@ def _training(plan: Plan) -> str:
     return ""
 
 
-def _model(plan: Plan) -> str:
-    return next(_foreign(plan), "")
-
-
-def _foreign(plan: Plan) -> Iterator[str]:
-    """What of the model Megatron-Core's GPTModel does not have."""
+def _foreign_parts(plan: Plan) -> Iterator[str]:
+    """The parts of a model that Megatron-Core's GPTModel does not have, a sentence each."""
     described = plan.model
     if described.bare:
         yield "only a parameter count is known"
@@ -329,7 +322,7 @@ def _foreign_layers(group: Group) -> Iterator[str]:
 
 
 REFUSALS: Mapping[str, Callable[[Plan], str]] = {
-    "model": _model,
+    "model": lambda plan: next(_foreign_parts(plan), ""),
     "kernels": _kernels,
     "layout": _layout,
     "precision": _precision,

@@ -60,22 +60,24 @@ BUCKETED = {
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 
-def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
-    """By figure, what Megatron-Core makes of the ledger's number of calls, `mine`; nothing where it is not known."""
-    found: dict[str, KnownDifference] = {
+def calls(plan: Plan, book: CompiledRole, counts: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+    """By figure, how the number of Megatron-Core's calls differs from the ledger's; nothing where it is not known."""
+    differences: dict[str, KnownDifference] = {
         **scale_gathers(plan, book),
         **context_calls(plan, book),
-        **dict(_summed_whole(plan, book)),
+        **dict(_whole_embedding_sums(plan, book)),
     }
-    if norms := sum(_norm_sums(book)):
-        found[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
+    # gradients of weights which each device sees a part of the sequence of
+    summed = (entry for entry in book.ledger.select("comm") if entry.cause.purpose is Purpose.GRADIENT_SUM)
+    if norms := sum(int(book.value(entry.times)) for entry in summed):
+        differences[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     why = "gradients move in buckets, and weights with them"
     for axis, buckets in _buckets(plan, book).items():
-        found |= {name: KnownDifference(why, buckets - mine[name]) for name in BUCKETED[axis] if name in mine}
-    return found
+        differences |= {name: KnownDifference(why, buckets - counts[name]) for name in BUCKETED[axis] if name in counts}
+    return differences
 
 
-def _summed_whole(plan: Plan, book: CompiledRole) -> Iterator[tuple[str, KnownDifference]]:
+def _whole_embedding_sums(plan: Plan, book: CompiledRole) -> Iterator[tuple[str, KnownDifference]]:
     """With learned positions the embedding is summed whole, and split once they are added.
 
     megatron/core/models/common/embeddings/language_model_embedding.py, `reduce_scatter_embeddings`.
@@ -84,17 +86,10 @@ def _summed_whole(plan: Plan, book: CompiledRole) -> Iterator[tuple[str, KnownDi
     if not plan.model.learned_positions or layout.tensor == 1 or layout.sequence == "off" or not book.role.first:
         return
     many, why = int(micro_batches(plan)), "an embedding with positions is summed whole"
-    whole = 2 * many * run.micro_batch * run.seq_len // layout.context * plan.model.d_model
+    embedding_bytes = 2 * many * run.micro_batch * run.seq_len // layout.context * plan.model.d_model
     for kind, sign in (("all_reduce", 1), ("reduce_scatter", -1)):
         yield f"comm.{kind}.tensor.forward.count", KnownDifference(why, sign * many)
-        yield f"comm.{kind}.tensor.forward.bytes", KnownDifference(why, sign * whole)
-
-
-def _norm_sums(book: CompiledRole) -> Iterator[int]:
-    """Calls of the ledger that sum gradients of weights which each device sees a part of the sequence of."""
-    for entry in book.ledger.select("comm"):
-        if entry.cause.purpose is Purpose.GRADIENT_SUM:
-            yield int(book.value(entry.times))
+        yield f"comm.{kind}.tensor.forward.bytes", KnownDifference(why, sign * embedding_bytes)
 
 
 def _buckets(plan: Plan, book: CompiledRole) -> Mapping[str, int]:
@@ -104,30 +99,27 @@ def _buckets(plan: Plan, book: CompiledRole) -> Mapping[str, int]:
     """
     units = {unit.name: unit for unit in book.program.units}
     layers = [unit for unit in units.values() if unit.name not in ENDS]
-    if any(not _known(unit) for unit in layers):
+    if any(not _has_known_order(unit) for unit in layers):
         return {}
     chunks = plan.parallelism.interleave
     split = plan.parallelism.expert > 1
     sparse = split and any(map(_is_sparse, layers))
     if not book.role.first:
         return {"data": chunks, **({EXPERT_DATA: chunks} if sparse else {})}
-    held = [units[name] for name in _first_chunk(plan, book)]
+    names = tuple(sequence(book.program, plan, book.role.layers, book.value))
+    first_chunk = [units[name] for name in names[: len(names) // chunks]]
     sizes = {
         "data": [
-            *(_sizes(units["input"], book) if "input" in units else ()),
-            *(size for unit in held for size in _layer(unit, book, _modules(unit, split=split))),
-            *(_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
+            *(_end_sizes(units["input"], book) if "input" in units else ()),
+            *(size for unit in first_chunk for size in _module_sizes(unit, book, _modules(unit, split=split))),
+            *(_end_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
         ],
-        EXPERT_DATA: [size for unit in held if split and _is_sparse(unit) for size in _layer(unit, book, EXPERTS)],
+        EXPERT_DATA: [
+            size for unit in first_chunk if split and _is_sparse(unit) for size in _module_sizes(unit, book, EXPERTS)
+        ],
     }
     least = max(LEAST, A_REPLICA * plan.parallelism.data)
-    return {axis: filled(reversed(own), least) + chunks - 1 for axis, own in sizes.items() if own}
-
-
-def _first_chunk(plan: Plan, book: CompiledRole) -> Sequence[str]:
-    """The units of the layers of a stage's first chunk, in order."""
-    layers = tuple(sequence(book.program, plan, book.role.layers, book.value))
-    return layers[: len(layers) // plan.parallelism.interleave]
+    return {axis: filled(reversed(elements), least) + chunks - 1 for axis, elements in sizes.items() if elements}
 
 
 def _is_sparse(unit: Unit) -> bool:
@@ -143,26 +135,26 @@ def _modules(unit: Unit, *, split: bool) -> Sequence[tuple[str, ...]]:
 
 def filled(sizes: Iterator[int] | Sequence[int], least: int) -> int:
     """How many buckets parameters of these sizes fill, each full once it holds `least`."""
-    full, held = 0, 0
+    full, in_bucket = 0, 0
     for size in sizes:
-        held += size
-        if held >= least:
-            full, held = full + 1, 0
-    return full + (held > 0)
+        in_bucket += size
+        if in_bucket >= least:
+            full, in_bucket = full + 1, 0
+    return full + (in_bucket > 0)
 
 
-def _known(unit: Unit) -> bool:
+def _has_known_order(unit: Unit) -> bool:
     names = {name for module in _modules(unit, split=False) for name in module}
     return all(weight.parameter is not None and str(weight.parameter.module) in names for weight in unit.weights)
 
 
-def _sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
+def _end_sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
     """Parameters of an end of the model that are not those of the one `before`, to which they may be tied."""
     tied = {weight.name for weight in before.weights} if before else set[str]()
     return [int(book.value(weight.elements())) for weight in unit.weights if weight.name not in tied]
 
 
-def _layer(unit: Unit, book: CompiledRole, modules: Sequence[tuple[str, ...]]) -> Iterator[int]:
+def _module_sizes(unit: Unit, book: CompiledRole, modules: Sequence[tuple[str, ...]]) -> Iterator[int]:
     """Parameters of some modules of a layer, those of one module's products as one matrix, and their biases as one.
 
     Of experts, those of each.
@@ -192,7 +184,7 @@ def ask(plan: Plan, stage: int) -> RankFigures:
 
 
 def run(plan: Plan, stage: int) -> RankFigures:
-    """The same in this process, which keeps the stand-ins."""
+    """The figures of the first rank of a stage, found in this process, which keeps the stand-ins."""
     from ledger.lab.judges.fakes import fake_group
     from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
     from ledger.lab.judges.megatron.kernels import install

@@ -37,17 +37,12 @@ def install() -> None:
     _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
     fakes.install(fakes.TRITON)
     sys.modules["transformer_engine_torch"] = extension()
-    sys.modules["fused_weight_gradient_mlp_cuda"] = _apex()
-    torch.compile = _compiled
-    _import_transformer_engine()
-
-
-def _apex() -> ModuleType:
-    """Kernels that add a weight's gradient to what is there."""
-    module = ModuleType("fused_weight_gradient_mlp_cuda")
+    apex = ModuleType("fused_weight_gradient_mlp_cuda")  # kernels that add a weight's gradient to what is there
     for name in ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16"):
-        setattr(module, name, lambda *_: None)
-    return module
+        setattr(apex, name, lambda *_: None)
+    sys.modules["fused_weight_gradient_mlp_cuda"] = apex
+    torch.compile = _compile_as_one_kernel
+    _import_transformer_engine()
 
 
 def _import_transformer_engine() -> None:
@@ -67,10 +62,10 @@ def _import_transformer_engine() -> None:
     from transformer_engine.pytorch.attention.dot_product_attention.utils import AttentionParams
 
     transformer_engine.common, common.recipe = common, recipe
-    _as_plain_tensors(AttentionParams)
+    _pretend_plain_tensors(AttentionParams)
 
 
-def _as_plain_tensors(parameters: Any) -> None:
+def _pretend_plain_tensors(parameters: Any) -> None:
     """Attention is chosen by the class of its tensors, and its layout by pointers, which fake ones do not have."""
     original = parameters.__init__
 
@@ -83,7 +78,7 @@ def _as_plain_tensors(parameters: Any) -> None:
     torch.UntypedStorage.data_ptr = identity
 
 
-def _compiled(function: Callable[..., Any] | None = None, **_: Any) -> Any:
+def _compile_as_one_kernel(function: Callable[..., Any] | None = None, **_: Any) -> Any:
     """`torch.compile` of a function, or as a decorator with options: its chains of operators run as one kernel."""
     return as_one_kernel if function is None else as_one_kernel(function)
 
@@ -180,7 +175,7 @@ def extension() -> ModuleType:
         **{name: _answer(None) for name in IN_PLACE},
         **{name: _answer(answer) for name, answer in ANSWERS.items()},
         **KERNELS,
-        "__getattr__": _missing,
+        "__getattr__": _missing_kernel,
     }
     for name, value in listed.items():
         setattr(module, name, value)
@@ -191,7 +186,7 @@ def _answer(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def _missing(name: str) -> Any:
+def _missing_kernel(name: str) -> Any:
     """A kernel without a stand-in fails where it is called, and says its name."""
     if name.startswith("__"):
         raise AttributeError(name)
@@ -216,7 +211,7 @@ def made(shape: Sequence[int], dtype: Any, quantizer: Any = None) -> Any:
 
 
 def _without_autograd(tensor: Any) -> Any:
-    """The same data as a storage, which is no tensor: what the C++ makes where the quantizer is `internal`."""
+    """The tensor's data as a storage, which is no tensor: what the C++ makes where the quantizer is `internal`."""
     storages = (kind for kind in type(tensor).__mro__ if kind.__name__.endswith("Storage"))
     kind = next(kind for kind in storages if kind.__name__ != "QuantizedTensorStorage")
     fields = dict(tensor.get_metadata())
@@ -241,9 +236,9 @@ def rmsnorm_fwd(x: Tensor, weight: Tensor, eps: float, out: Any, quantizer: Any,
 
 
 @kernel
-def layernorm_fwd(x: Tensor, weight: Tensor, bias: Any, eps: float, out: Any, *rest: Any) -> list[Any]:
+def layernorm_fwd(x: Tensor, weight: Tensor, bias: Any, eps: float, out: Any, *options: Any) -> list[Any]:
     """The result, the mean and the reciprocal of the deviation of each row."""
-    quantizer, dtype = rest[:2]
+    quantizer, dtype = options[:2]
     rows = x.numel() // x.shape[-1]
     result = out if out is not None else made(x.shape, dtype, quantizer)
     return [result, empty((rows,), torch.float32), empty((rows,), torch.float32)]
@@ -354,7 +349,7 @@ def quantize(x: Tensor, quantizer: Any, output: Any = None, *_: Any) -> Any:
 @kernel
 def split_quantize(x: Tensor, splits: Sequence[int], quantizers: Sequence[Any], *_: Any) -> list[Any]:
     """Rows of `x` as so many quantised tensors."""
-    return [made((rows, *x.shape[1:]), x.dtype, one) for rows, one in zip(splits, quantizers, strict=True)]
+    return [made((rows, *x.shape[1:]), x.dtype, quantizer) for rows, quantizer in zip(splits, quantizers, strict=True)]
 
 
 @kernel
@@ -400,6 +395,6 @@ def dswiglu(upstream: Tensor, x: Tensor, quantizer: Any, *_: Any) -> Any:
 
 
 @kernel
-def multi_tensor_l2norm(_: int, __: Tensor, tensors: Sequence[Sequence[Tensor]], each: Any = False) -> Any:
+def multi_tensor_l2norm(_: int, __: Tensor, tensors: Sequence[Sequence[Tensor]], per_tensor: Any = False) -> Any:
     """The norm of all tensors, and of each of them where that is asked for."""
-    return empty((1,), torch.float32), empty((len(tensors[0]) if each else 1,), torch.float32)
+    return empty((1,), torch.float32), empty((len(tensors[0]) if per_tensor else 1,), torch.float32)

@@ -27,13 +27,13 @@ BLOCKS, MICRO = "blockwise", "mxfp8"
 
 def lasting(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
     """What Transformer Engine's weights have between steps beyond the ledger's, by figure."""
-    if padding := _padded(plan):
+    if padding := _padded_scale_bytes(plan):
         amount = padding * sum(book.role.layers)
         return {"standing.weights": KnownDifference("scales of one matrix are padded together", amount)}
-    recipe = _scaled_whole(plan)
+    recipe = _one_scale_recipe(plan)
     if recipe is None:
         return {}
-    layer = WIDE * (_modules(plan) - 2 * _products(plan)) + _histories(plan, recipe)
+    layer = WIDE * (_modules(plan) - 2 * _products(plan)) + _history_bytes(plan, recipe)
     return {"standing.weights": KnownDifference("scales of one matrix are one", layer * sum(book.role.layers))}
 
 
@@ -42,11 +42,11 @@ def single_scales(at: RoleInstant) -> int:
 
     transformer_engine/pytorch/quantization.py: of a module, `amax_history` and `scale`.
     """
-    recipe = _scaled_whole(at.plan)
+    recipe = _one_scale_recipe(at.plan)
     if recipe is None:
         return 0
     pairs = 2 * WIDE * _modules(at.plan) if recipe.history else 0  # scales of a module's gradients: two numbers
-    layer = _histories(at.plan, recipe) - 2 * WIDE * _products(at.plan) - pairs
+    layer = _history_bytes(at.plan, recipe) - 2 * WIDE * _products(at.plan) - pairs
     saved = 0 if at.moment in BETWEEN or at.plan.recompute.policy == "full" else WIDE * (4 if recipe.history else 3)
     return sum(at.role.layers) * (layer - saved * int(at.role.in_flight))
 
@@ -57,7 +57,7 @@ def stashed_scales(at: RoleInstant) -> int:
     transformer_engine/pytorch/quantization.py, copy_forward_fp8_meta_tensors_for_recompute; the copies of the last run
     stay, and so do those that were put back.
     """
-    recipe = _scaled_whole(at.plan)
+    recipe = _one_scale_recipe(at.plan)
     if recipe is None or not recipe.history or at.plan.recompute.policy != "full":
         return 0
     copies = 2 if at.moment in BETWEEN else 3
@@ -69,7 +69,7 @@ def padded_scales(at: RoleInstant) -> int:
 
     transformer_engine/pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape.
     """
-    return _padded(at.plan) * sum(at.role.layers)
+    return _padded_scale_bytes(at.plan) * sum(at.role.layers)
 
 
 def turned_columns(at: RoleInstant) -> int:
@@ -77,7 +77,7 @@ def turned_columns(at: RoleInstant) -> int:
     layout = at.plan.parallelism
     if not at.moment.startswith("backward/decoder") or layout.tensor == 1 or layout.sequence == "off":
         return 0
-    return at.tokens * at.plan.model.d_model if _named(at.plan, BLOCKS) else 0
+    return at.tokens * at.plan.model.d_model if _has_recipe(at.plan, BLOCKS) else 0
 
 
 def norm_gradient(at: RoleInstant) -> int:
@@ -85,8 +85,8 @@ def norm_gradient(at: RoleInstant) -> int:
 
     transformer_engine/pytorch/module/layernorm_linear.py, backward; of a split sequence it is a share, and no peak.
     """
-    whole = at.plan.parallelism.sequence == "off" and at.moment.startswith("backward/decoder")
-    return at.tokens * at.plan.model.d_model if whole and _scaled_whole(at.plan) else 0
+    unsplit = at.plan.parallelism.sequence == "off" and at.moment.startswith("backward/decoder")
+    return at.tokens * at.plan.model.d_model if unsplit and _one_scale_recipe(at.plan) else 0
 
 
 def scale_gathers(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
@@ -98,7 +98,7 @@ def scale_gathers(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifferenc
     layout, run = plan.parallelism, plan.run
     if layout.tensor == 1 or layout.sequence == "off" or plan.recompute.policy != "none":
         return {}
-    if not (_named(plan, BLOCKS) or _named(plan, MICRO)):
+    if not (_has_recipe(plan, BLOCKS) or _has_recipe(plan, MICRO)):
         return {}
     data = run.micro_batch * run.seq_len // layout.context * plan.model.d_model
     scales = data // 32  # fp32 of 128 values, or a byte of 32
@@ -115,31 +115,31 @@ def scale_gathers(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifferenc
     }
 
 
-def _padded(plan: Plan) -> int:
-    """Bytes of a layer."""
-    if not _named(plan, BLOCKS):
+def _padded_scale_bytes(plan: Plan) -> int:
+    """Bytes of a layer's scales where q, k and v are padded together, beyond those where each is padded."""
+    if not _has_recipe(plan, BLOCKS):
         return 0
     attention = plan.model.groups[0].attention
     tensor, width = plan.parallelism.tensor, attention.head_dim
     rows = (attention.heads + 2 * attention.kv_heads) * width // tensor
-    whole, apart = -(-rows // BLOCK), (attention.heads, attention.kv_heads, attention.kv_heads)
-    alone = sum(-(-heads * width // tensor // BLOCK) for heads in apart)
-    return WIDE * -(-plan.model.d_model // BLOCK) * (-(-whole // 4) * 4 - alone)
+    joined_blocks, heads_by_part = -(-rows // BLOCK), (attention.heads, attention.kv_heads, attention.kv_heads)
+    separate_blocks = sum(-(-heads * width // tensor // BLOCK) for heads in heads_by_part)
+    return WIDE * -(-plan.model.d_model // BLOCK) * (-(-joined_blocks // 4) * 4 - separate_blocks)
 
 
-def _named(plan: Plan, name: str) -> bool:
+def _has_recipe(plan: Plan, name: str) -> bool:
     return plan.precision.matmul is not None and recipe_name(plan.precision.matmul) == name
 
 
-def _histories(plan: Plan, recipe: Recipe) -> int:
+def _history_bytes(plan: Plan, recipe: Recipe) -> int:
     """Of a layer, one number a slot less than the ledger's; core_attention has slots, and gate and up are one."""
     if not recipe.history:
         return 0
-    theirs, mine = (_modules(plan) + OWN) * (recipe.history + 1), _products(plan) * (recipe.history + 2)
-    return WIDE * SLOTS * (theirs - mine)
+    numbers = (_modules(plan) + OWN) * (recipe.history + 1)
+    return WIDE * SLOTS * (numbers - _products(plan) * (recipe.history + 2))
 
 
-def _scaled_whole(plan: Plan) -> Recipe | None:
+def _one_scale_recipe(plan: Plan) -> Recipe | None:
     """The recipe of a model with layers of one kind that has one scale a tensor; None of others."""
     recipe, group = plan.precision.matmul, plan.model.groups[0]
     alike = len(plan.model.groups) == 1 and group.attention.kind != "latent" and not group.mlp.shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -96,8 +96,8 @@ def own_groups_alone() -> Iterator[None]:
     place = torch.distributed.get_rank()
 
     def create_group(ranks: Sequence[int] | None = None, *args: Any, **kwargs: Any) -> Any:
-        others = ranks is not None and place not in ranks
-        return torch.distributed.GroupMember.NON_GROUP_MEMBER if others else make(ranks, *args, **kwargs)
+        is_foreign = ranks is not None and place not in ranks
+        return torch.distributed.GroupMember.NON_GROUP_MEMBER if is_foreign else make(ranks, *args, **kwargs)
 
     @cache
     def cut_once(size: int, degrees: tuple[int, ...], mask: tuple[bool, ...]) -> Any:
@@ -106,19 +106,15 @@ def own_groups_alone() -> Iterator[None]:
     def rank_groups(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> Any:
         return [list(ranks) for ranks in cut_once(world_size, tuple(parallel_size), tuple(mask))]
 
-    stand_ins = {"create_group": create_group, "generate_masked_orthogonal_rank_groups": rank_groups}
-    with ExitStack() as patched:
-        for name, stand_in in stand_ins.items():
-            patched.enter_context(mock.patch.object(parallel_state, name, stand_in))
+    cuts: dict[str, Any] = {"generate_masked_orthogonal_rank_groups": rank_groups}
+    with mock.patch.multiple(parallel_state, create_group=create_group, **cuts):
         yield
 
 
 @contextmanager
 def plain_random_numbers() -> Iterator[None]:
     """Within, there is one stream of random numbers: fake tensors have none."""
-    with ExitStack() as patched:
-        for name, stand_in in (("fork", lambda *_, **__: nullcontext()), ("add", lambda *_, **__: None)):
-            patched.enter_context(mock.patch.object(CudaRNGStatesTracker, name, stand_in))
+    with mock.patch.multiple(CudaRNGStatesTracker, fork=lambda *_, **__: nullcontext(), add=lambda *_, **__: None):
         yield
 
 
@@ -139,15 +135,15 @@ class BuiltRank:
 
     @property
     def groups(self) -> list[str]:
-        """The group of each of them."""
+        """The group of each layer."""
         names = [group.name for group in self.plan.model.layers]
         return [names[layer.layer_number - 1] for layer in self.layers]
 
     @property
     def ends(self) -> list[Any]:
-        """What runs before the first layer of a chunk and after the last."""
-        found = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
-        return [module for modules in found for module in modules if module is not None]
+        """The modules that run before the first layer of a chunk and after the last."""
+        ends = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
+        return [module for modules in ends for module in modules if module is not None]
 
     @property
     def parameters(self) -> list[Any]:
@@ -160,7 +156,7 @@ class BuiltRank:
         return self.plan.run.seq_len // self.plan.parallelism.context
 
     def stream(self) -> Tensor:
-        """What a stage gets from the one before."""
+        """The residual stream that a stage gets from the one before."""
         split = self.plan.parallelism.tensor if self.config.sequence_parallel else 1
         shape = (self.length // split, self.plan.run.micro_batch, self.plan.model.d_model)
         return torch.empty(shape, dtype=self.config.params_dtype, device="cuda", requires_grad=True)
@@ -182,7 +178,7 @@ def build(plan: Plan) -> tuple[Any, list[Any]]:
     dtype = torch.bfloat16
     config = kind(
         **fields,
-        virtual_pipeline_model_parallel_size=_virtual(plan),
+        virtual_pipeline_model_parallel_size=plan.parallelism.interleave if plan.parallelism.interleave > 1 else None,
         activation_func=ACTIVATIONS[plan.model.groups[0].mlp.activation],
         bf16=True,
         params_dtype=dtype,
@@ -190,11 +186,6 @@ def build(plan: Plan) -> tuple[Any, list[Any]]:
         autocast_dtype=dtype,
     )
     return config, [_chunk(plan, config, place) for place in range(plan.parallelism.interleave)]
-
-
-def _virtual(plan: Plan) -> int | None:
-    """Chunks of a stage, where it has several."""
-    return plan.parallelism.interleave if plan.parallelism.interleave > 1 else None
 
 
 def _chunk(plan: Plan, config: Any, place: int) -> Any:
@@ -217,23 +208,23 @@ def _chunk(plan: Plan, config: Any, place: int) -> Any:
     )
 
 
-def _as_bf16(chunk: Any) -> Any:
-    """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
-    for parameter in chunk.parameters():
-        if parameter.dtype is not torch.bfloat16:
-            parameter.data = parameter.data.bfloat16()
-    return chunk
-
-
 def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
     """Each chunk in bf16 under DDP; only the first one of a stage has its gradients in buckets."""
     fields = configuration.data_parallel(plan)
-    with mock.patch.object(GPTModel, "bfloat16", _as_bf16):
+    with mock.patch.object(GPTModel, "bfloat16", _cast_to_bf16):
         halves = [Float16Module(config, chunk) for chunk in chunks]
     return [
         DistributedDataParallel(config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0)
         for index, chunk in enumerate(halves)
     ]
+
+
+def _cast_to_bf16(chunk: Any) -> Any:
+    """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
+    for parameter in chunk.parameters():
+        if parameter.dtype is not torch.bfloat16:
+            parameter.data = parameter.data.bfloat16()
+    return chunk
 
 
 def optimize(plan: Plan, replicas: Sequence[Any]) -> Any:
@@ -253,7 +244,7 @@ def step_function(rank: BuiltRank) -> Any:
 
 
 def finalize(replicas: Sequence[Any], *_: Any, **__: Any) -> None:
-    """What follows the last backward pass."""
+    """Reduces what is left of gradients after the last backward pass."""
     finalize_model_grads(list(replicas), None)
 
 
@@ -292,10 +283,10 @@ class StageRank(MeteredRank[BuiltRank]):
 
         Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
         """
-        found = SavedStorages(self.rank.layers, self.rank.ends)
-        with self.metered(), found.observed():
+        collector = SavedStorages(self.rank.layers, self.rank.ends)
+        with self.metered(), collector.observed():
             ends = [self._forward_alone(index) for index in range(len(self.rank.chunks))]
-            storages = found.storages()
+            storages = collector.storages()
             del ends
         return storages
 
@@ -331,7 +322,7 @@ class StageRank(MeteredRank[BuiltRank]):
 
     def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
         """Megatron-Core's own schedule, then the update."""
-        with self._told(moments):
+        with self._follow_passes(moments):
             self._passes(micro_batches)
         moments.begin_optimizer()
         self.rank.optimizer.step()
@@ -368,7 +359,7 @@ class StageRank(MeteredRank[BuiltRank]):
         )
 
     @contextmanager
-    def _told(self, moments: RankMoments) -> Iterator[None]:
+    def _follow_passes(self, moments: RankMoments) -> Iterator[None]:
         """Within, the moments know which pass of the schedule runs."""
         forward, backward = schedules.forward_step, schedules.backward_step
 
@@ -382,9 +373,7 @@ class StageRank(MeteredRank[BuiltRank]):
             moments.begin_backward()
             return backward(*args, **kwargs)
 
-        with ExitStack() as patched:
-            for told in (forward_step, backward_step):
-                patched.enter_context(mock.patch.object(schedules, told.__name__, told))
+        with mock.patch.multiple(schedules, forward_step=forward_step, backward_step=backward_step):
             yield
 
     def standing(self) -> Mapping[str, Iterable[Tensor]]:
@@ -403,7 +392,7 @@ def _buffers(rank: BuiltRank) -> Iterator[Any]:
         yield from (*replica.buffers, *replica.expert_parallel_buffers)
 
 
-def _optimizers(optimizer: Any) -> list[Any]:
+def _chained_optimizers(optimizer: Any) -> list[Any]:
     return list(getattr(optimizer, "chained_optimizers", [optimizer]))
 
 
@@ -418,15 +407,15 @@ def _quantised(rank: BuiltRank) -> Iterator[Tensor]:
 
 def _masters(optimizer: Any) -> Iterator[Tensor]:
     """fp32 copies of weights, whole or this rank's part."""
-    for one in _optimizers(optimizer):
-        groups = getattr(one, "shard_fp32_from_float16_groups", None) or one.fp32_from_float16_groups
+    for inner in _chained_optimizers(optimizer):
+        groups = getattr(inner, "shard_fp32_from_float16_groups", None) or inner.fp32_from_float16_groups
         yield from (tensor for group in groups for tensor in group if tensor is not None)
 
 
 def _states(optimizer: Any) -> Iterator[Tensor]:
     """Moments of the optimizer."""
-    for one in _optimizers(optimizer):
-        for state in one.optimizer.state.values():
+    for inner in _chained_optimizers(optimizer):
+        for state in inner.optimizer.state.values():
             yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
 
 
@@ -455,17 +444,25 @@ def _filled_share(buffer: Any) -> int:
     return sum(max(0, min(end, ends[bucket]) - start) for start, end, bucket in buffer.param_index_map.values())
 
 
-# --- How many rows each rank and each expert gets: fake tensors do not say, so rows are dealt evenly ---
+# --- rows of each rank and expert, dealt evenly since fake tensors do not say ---
 
 
 def dealt(rows: int, places: int) -> Any:
     """So many rows at each place, the first ones with one more where they do not come out even."""
-    each, rest = divmod(rows, places)
-    return np.array([each + (place < rest) for place in range(places)])
+    even, remainder = divmod(rows, places)
+    return np.array([even + (place < remainder) for place in range(places)])
 
 
-def _counted(arriving: Fraction) -> Callable[..., Any]:
-    """What stands for counts that the dispatcher copies to the host."""
+@contextmanager
+def dealt_evenly(arriving: Fraction) -> Iterator[None]:
+    """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
+    name = "_maybe_dtoh_and_synchronize"
+    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _even_counts(arriving)):
+        yield
+
+
+def _even_counts(arriving: Fraction) -> Callable[..., Any]:
+    """A stand-in for the counts of rows that the dispatcher copies to the host."""
 
     def copy(dispatcher: Any, point: str, tokens_per_expert: Any = None) -> Any:
         if point != dispatcher.cuda_dtoh_point:
@@ -478,11 +475,3 @@ def _counted(arriving: Fraction) -> Callable[..., Any]:
         return dealt(received * dispatcher.tp_size, dispatcher.num_local_experts)
 
     return copy
-
-
-@contextmanager
-def dealt_evenly(arriving: Fraction) -> Iterator[None]:
-    """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
-    name = "_maybe_dtoh_and_synchronize"
-    with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _counted(arriving)):
-        yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ledger.lab.verification.layouts import missing_kernels
 from ledger.model.schedule import micro_batches
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan
@@ -59,17 +60,12 @@ TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 def refusal(plan: Plan) -> str:
     """Why torchtitan cannot be asked about a plan; empty where it can."""
-    reasons = (refuse(plan) for refuse in REFUSALS)
-    return next((reason for reason in reasons if reason), "")
+    return next((reason for refuse in REFUSALS if (reason := refuse(plan))), "")
 
 
 def _kernels(plan: Plan) -> str:
-    missing = [
-        f"kernels.{name} = {kernel}"
-        for name, kernels in BUILT.items()
-        if (kernel := getattr(plan.kernels, name)) not in kernels
-    ]
-    return f"{', '.join(missing)}: torchtitan's layers have kernels of their own" if missing else ""
+    missing = missing_kernels(plan, BUILT)
+    return f"{missing}: torchtitan's layers have kernels of their own" if missing else ""
 
 
 def _layout(plan: Plan) -> str:
@@ -110,12 +106,8 @@ def _training(plan: Plan) -> str:
     return ""
 
 
-def _model(plan: Plan) -> str:
-    return next(_foreign(plan), "")
-
-
-def _foreign(plan: Plan) -> Iterator[str]:
-    """What of the model torchtitan's Llama 3 does not have."""
+def _foreign_parts(plan: Plan) -> Iterator[str]:
+    """The parts of a model that torchtitan's Llama 3 does not have, a sentence each."""
     described = plan.model
     if described.bare:
         yield "only a parameter count is known"
@@ -155,4 +147,7 @@ def _foreign_layers(group: Group) -> Iterator[str]:
         yield f"model.layers.{group.name}.mlp: torchtitan's Llama 3 has SwiGLU"
 
 
-REFUSALS: tuple[Callable[[Plan], str], ...] = (_model, _kernels, _layout, _precision, _training)
+REFUSALS: tuple[Callable[[Plan], str], ...] = (
+    lambda plan: next(_foreign_parts(plan), ""),
+    *(_kernels, _layout, _precision, _training),
+)

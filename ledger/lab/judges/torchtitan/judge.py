@@ -23,7 +23,7 @@ from ledger.spec.plan import Plan
 
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
-    """What explains part of found minus predicted at one moment."""
+    """Each named cause with its bytes of found minus predicted at one moment."""
     at = RoleInstant(plan, moment, role)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
@@ -35,31 +35,31 @@ def _positions(at: RoleInstant) -> int:
 
 
 def _labels(at: RoleInstant) -> int:
-    """They are there through both passes; the ledger has them from the loss on until backward has read them."""
-    kept = at.moment in (*BETWEEN, "after forward")
-    return 0 if kept or not at.role.last else INDEX * at.tokens
+    """Labels are there through both passes; the ledger has them from the loss on until backward has read them."""
+    outside_passes = at.moment in (*BETWEEN, "after forward")
+    return 0 if outside_passes or not at.role.last else INDEX * at.tokens
 
 
 def _weight_of_the_mean(at: RoleInstant) -> int:
-    """A single number, which the judge leaves out."""
+    """The weight of the loss's mean is a single number, which the judge leaves out."""
     return -SCALAR if at.moment == "after forward" and at.plan.kernels.loss == "eager" else 0
 
 
 def _norms(at: RoleInstant) -> int:
-    """One of each gradient in fp32, in four copies while the ranks put them together, one more for a second axis.
+    """A norm of each gradient in fp32, in four copies while the ranks put them together, one more for a second axis.
 
     torchtitan/distributed/utils.py, `clip_grad_norm_`.
     """
     if at.moment != "optimizer" or at.plan.kernels.optimizer != "fused":  # others are fuller in the update
         return 0
     layers = len(at.plan.model.layers)
-    apart = 7 if JOINED[at.plan.stack.projections] else 9
+    norms_per_layer = 7 if JOINED[at.plan.stack.projections] else 9
     copies = 5 if at.plan.parallelism.tensor > 1 else 4
-    return copies * WIDE * (apart * layers + 3)
+    return copies * WIDE * (norms_per_layer * layers + 3)
 
 
 def _documents(at: RoleInstant) -> int:
-    """Where each begins, and where the last one ends, in 32 bits; of one document these are too few to count."""
+    """Where each document begins and the last one ends, in 32 bits; of one document these are too few to count."""
     sequences = at.plan.run.micro_batch
     return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN else 0
 
@@ -74,7 +74,7 @@ def _own_rows(at: RoleInstant) -> int:
 
     torchtitan/models/common/embedding.py.
     """
-    split = at.plan.parallelism.tensor > 1 and at.first
+    split = at.plan.parallelism.tensor > 1 and at.role.first
     return (INDEX + _size(at)) * at.tokens if split and at.moment not in BETWEEN else 0
 
 
@@ -86,8 +86,8 @@ def _split_loss(at: RoleInstant) -> int:
     """
     if at.plan.parallelism.tensor == 1 or not at.role.last or at.plan.kernels.loss != "eager":
         return 0
-    each = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 3 * INDEX + 1 + 2 * WIDE}
-    return each.get(at.moment, 0) * at.tokens
+    bytes_per_token = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 3 * INDEX + 1 + 2 * WIDE}
+    return bytes_per_token.get(at.moment, 0) * at.tokens
 
 
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
@@ -123,7 +123,7 @@ def ask(plan: Plan, stage: int) -> RankFigures:
 
 
 def run(plan: Plan, stage: int) -> RankFigures:
-    """The same in this process, which keeps the stand-ins."""
+    """The figures of the first rank of a stage, found in this process, which keeps the stand-ins."""
     from ledger.lab.judges.fakes import fake_group
     from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
     from ledger.lab.reference.modules import imaginary_gpu

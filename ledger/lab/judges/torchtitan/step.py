@@ -64,12 +64,12 @@ class BuiltRank:
 
     @property
     def groups(self) -> list[str]:
-        """The group of each of them."""
+        """The group of each layer."""
         return [self.plan.model.groups[0].name] * len(self.layers)
 
     @property
     def ends(self) -> list[Any]:
-        """What runs before the first layer and after the last."""
+        """The modules that run before the first layer and after the last."""
         ends = (self.model.tok_embeddings, self.model.norm, self.model.lm_head)
         return [end for end in ends if end is not None]
 
@@ -80,7 +80,7 @@ class BuiltRank:
 
     @property
     def buffers(self) -> list[Tensor]:
-        """What layers have beside parameters: tables of rotations."""
+        """Tables of rotations, which layers have beside parameters."""
         return [local(buffer) for buffer in self.model.buffers()]
 
     def batch(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -93,7 +93,7 @@ class BuiltRank:
 
 
 def local(tensor: Any) -> Tensor:
-    """Of a DTensor, this rank's part."""
+    """This rank's part of a DTensor; any other tensor as it is."""
     part = getattr(tensor, "_local_tensor", tensor)  # `to_local` would be an operator
     return part.data if isinstance(part, torch.nn.Parameter) else part
 
@@ -117,7 +117,7 @@ def build(plan: Plan, dims: Any) -> tuple[Any, Any, Any]:
     distributed_utils.set_spmd_backend(job.parallelism.spmd_backend)
     described = job.model_spec.model
     described.update_from_config(config=job)
-    with torch.device("meta"), set_default_dtype(_dtype(job)):
+    with torch.device("meta"), set_default_dtype(getattr(torch, job.training.dtype)):
         model = described.build()
     loss = job.loss.build(compile_config=job.compile)
     model = parallelize_llama(
@@ -134,10 +134,6 @@ def build(plan: Plan, dims: Any) -> tuple[Any, Any, Any]:
     return job, model, loss
 
 
-def _dtype(job: Any) -> torch.dtype:
-    return getattr(torch, job.training.dtype)
-
-
 def _job(plan: Plan) -> Any:
     """The configuration of torchtitan's trainer."""
     model = _model(plan)
@@ -150,12 +146,13 @@ def _job(plan: Plan) -> Any:
         post_optimizer_build_fn=None,
         state_dict_adapter=None,
     )
+    checkpoints = {"none": lambda: None, "full": FullAC.Config, "keep": SelectiveAC.Config}
     return Trainer.Config(
         model_spec=spec,
         loss=CrossEntropyLoss.Config(global_vocab_size=plan.model.vocab),
         parallelism=ParallelismConfig(**configuration.parallelism(plan)),
         training=TrainingConfig(**configuration.training(plan)),
-        activation_checkpoint=_checkpoints(plan),
+        activation_checkpoint=checkpoints[plan.recompute.policy](),
         optimizer=_optimizer(plan),
     )
 
@@ -183,11 +180,6 @@ def _model(plan: Plan) -> Any:
     )
 
 
-def _checkpoints(plan: Plan) -> Any:
-    kinds = {"none": lambda: None, "full": FullAC.Config, "keep": SelectiveAC.Config}
-    return kinds[plan.recompute.policy]()
-
-
 def _optimizer(plan: Plan) -> Any:
     return OptimizersContainer.Config(
         param_groups=[
@@ -202,7 +194,7 @@ def _optimizer(plan: Plan) -> Any:
 
 
 def rank_states(optimizers: Any) -> Iterator[Tensor]:
-    """What the optimizers keep of each parameter, without counts of steps."""
+    """The states that the optimizers keep of each parameter, without counts of steps."""
     for optimizer in optimizers:
         for state in optimizer.state.values():
             yield from (local(tensor) for tensor in state.values() if isinstance(tensor, Tensor) and tensor.ndim)
@@ -231,10 +223,10 @@ class TrainerRank(MeteredRank[BuiltRank]):
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch that runs forward and backward."""
-        found = SavedStorages(self.rank.layers, self.rank.ends)
+        collector = SavedStorages(self.rank.layers, self.rank.ends)
         storages: list[SavedStorage] = []
-        begun = self._before_backward(lambda: storages.extend(found.storages()))
-        with self.metered(), found.observed(), begun:
+        begun = self._before_backward(lambda: storages.extend(collector.storages()))
+        with self.metered(), collector.observed(), begun:
             self._micro_batch()
         return storages
 
@@ -249,14 +241,15 @@ class TrainerRank(MeteredRank[BuiltRank]):
             self.after = self.meter.allocated
             moments.begin_backward()
 
-        with self._told_of_the_end():
+        with self._notice_end_of_layers():
             for _ in range(micro_batches):
                 moments.begin_forward()
                 with self._before_backward(begin_backward):
                     self._micro_batch()
             moments.begin_optimizer()
-            with log.agreement():
-                self._clip()
+            with log.agreement():  # on the norm, by which gradients are scaled where it is too large
+                parameters = list(self.rank.model.parameters())
+                clip_grad_norm_(parameters, self.rank.job.training.max_norm, foreach=True)
             self.rank.optimizers.step()
 
     def _micro_batch(self) -> None:
@@ -268,13 +261,8 @@ class TrainerRank(MeteredRank[BuiltRank]):
         number = torch.zeros((), dtype=torch.long, device="cuda")
         Trainer._forward_backward_body(trainer, tokens, labels, number, more)  # noqa: SLF001  # a step of its own
 
-    def _clip(self) -> None:
-        """Gradients are scaled where their norm is too large."""
-        parameters = list(self.rank.model.parameters())
-        clip_grad_norm_(parameters, self.rank.job.training.max_norm, foreach=True)
-
     @contextmanager
-    def _told_of_the_end(self) -> Iterator[None]:
+    def _notice_end_of_layers(self) -> Iterator[None]:
         """Within, the meter knows that backward has left the layers before FSDP2 does, which then copies weights."""
 
         def hear(_: Any, __: Any, output: Any) -> None:
