@@ -149,25 +149,26 @@ def _checked(document: Document) -> Evidence:
     if problems:
         raise SpecError(problems)
     listed = node.fields[RECORDS].items if RECORDS in node.fields else ()
-    kinds = {kind: [one for one in listed if _kind(one) == kind] for kind in RECORD_KINDS}
+    kinds = {kind: [record for record in listed if _kind(record) == kind] for kind in RECORD_KINDS}
     tables, problems = series_records(node)
-    benchmarks = [PlacedRecord(_plain(one), one.where, one.keys) for one in listed if _kind(one) not in RECORD_KINDS]
+    benchmark_nodes = (record for record in listed if _kind(record) not in RECORD_KINDS)
+    benchmarks = [PlacedRecord(_plain(record), record.where, record.keys) for record in benchmark_nodes]
     benchmarks += tables
-    ran = {kind: [one for one in kinds[kind] if "error" not in one.fields] for kind in (STEP, FIT)}
+    ran_by_kind = {kind: [record for record in kinds[kind] if "error" not in record.fields] for kind in (STEP, FIT)}
     problems += [*benchmark_problems(benchmarks), *verdict_problems(kinds[DERIVATION])]
-    problems += [problem for kind, records in ran.items() for problem in run_problems(records, kind)]
-    problems += [*_without_plan(ran, node), *published_fit_problems(node)]
+    problems += [problem for kind, records in ran_by_kind.items() for problem in run_problems(records, kind)]
+    problems += [*_missing_plan(ran_by_kind, node), *published_fit_problems(node)]
     if problems:
         raise SpecError(problems)
     plan = plan_of_runs(node.fields.get(PLAN), document.path.parent)
-    kept = tuple(one.fields for one in benchmarks)
+    timings = tuple(record.fields for record in benchmarks)
     return Evidence(
         document.path,
         document.header(),
-        microbenchmarks=tuple(one for one in kept if "error" not in one),
-        failed=tuple(one for one in kept if "error" in one),
-        runs=tuple(measured_run(one, plan) for one in ran[STEP]),
-        fits=tuple(measured_run(one, plan) for one in ran[FIT]),
+        microbenchmarks=tuple(record for record in timings if "error" not in record),
+        failed=tuple(record for record in timings if "error" in record),
+        runs=tuple(measured_run(record, plan) for record in ran_by_kind[STEP]),
+        fits=tuple(measured_run(record, plan) for record in ran_by_kind[FIT]),
         verdicts=tuple(map(verdict, kinds[DERIVATION])),
         node=node,
     )
@@ -183,18 +184,15 @@ def _plain(record: Node) -> Record:
     return plain if isinstance(plain, dict) else {}
 
 
-def _without_plan(ran: Mapping[str, list[Node]], node: Node) -> Iterator[Problem]:
-    """Runs of a file that says no plan which they share."""
-    first = next((records[0] for records in ran.values() if records), None)
+def _missing_plan(ran_by_kind: Mapping[str, list[Node]], node: Node) -> Iterator[Problem]:
+    """A problem where a file has runs and states no plan that they share."""
+    first = next((records[0] for records in ran_by_kind.values() if records), None)
     if first is not None and PLAN not in node.fields:
         yield Problem(first.where, "a whole run needs a `plan`", "write `plan:` above the records, which share it")
 
 
-# --- A document held to what its kind may say ---
-
-
 def faults(node: Node, kind: str) -> Faults:
     """Everything in a document that its kind does not allow."""
-    found: Faults = []
-    TYPES[kind].read(Written(node), found)
-    return found
+    problems: Faults = []
+    TYPES[kind].read(Written(node), problems)
+    return problems

@@ -66,9 +66,9 @@ def run_problems(records: Sequence[Node], kind: str) -> Iterator[Problem]:
     """What the records of a kind lack, or say that cannot be, each with its place."""
     seen: dict[str, Location] = {}
     for record in records:
-        found: Faults = []
-        RUN_RECORDS[kind].read(Written(record, ("record",)), found)
-        yield from (fault.problem for fault in found)
+        faults: Faults = []
+        RUN_RECORDS[kind].read(Written(record, ("record",)), faults)
+        yield from (fault.problem for fault in faults)
         name = record.fields.get("id")
         if name is not None and isinstance(name.value, str | int | float):
             if str(name.value) in seen:

@@ -39,7 +39,7 @@ class KnownDifference:
 
 
 def total(causes: Iterable[KnownDifference]) -> int:
-    """Bytes of all of them."""
+    """The sum of all amounts."""
     return sum(cause.amount for cause in causes)
 
 
@@ -104,7 +104,7 @@ def worst(verdicts: Sequence[ComparedFigure]) -> ComparedFigure | None:
     return max((v for v in verdicts if v.status != UNCHECKED), key=lambda v: abs(v.error), default=None)
 
 
-# --- Verdicts as records of an evidence file ---
+# --- verdicts as records of an evidence file ---
 
 DERIVATION = "derivation"
 LARGEST = 10**36  # of a figure: FLOPs of a step
@@ -128,9 +128,9 @@ RECORD = Fields(
 def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
     """What the records lack, or say that cannot be, each with its place."""
     for record in records:
-        found: Faults = []
-        RECORD.read(Written(record, ("record",)), found)
-        yield from (fault.problem for fault in found)
+        faults: Faults = []
+        RECORD.read(Written(record, ("record",)), faults)
+        yield from (fault.problem for fault in faults)
 
 
 def verdict(record: Node) -> ComparedFigure:

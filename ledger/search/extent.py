@@ -63,19 +63,21 @@ def is_whole(plan: Plan, extent: Extent) -> bool:
 def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
     """The values of the keys of KEPT: the plan's own, and those that a layout without them, or a pipeline, needs."""
     mesh = plan.parallelism
-    several = mesh.interleave > 1
-    own = [mesh.schedule] if mesh.schedule else []
+    is_interleaved = mesh.interleave > 1
+    named = [mesh.schedule] if mesh.schedule else []
     offloads = VALUES["parallelism.offload"](plan)
     return {
         "parallelism.context": (mesh.context,),
         "parallelism.context_exchange": (mesh.context_exchange if mesh.context > 1 else None,),
         "parallelism.interleave": tuple(sorted({1, mesh.interleave})),
-        "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *own))),
-        "parallelism.offload": tuple(one for one in offloads if one != ["activations"] or mesh.offload),
+        "parallelism.schedule": tuple(
+            dict.fromkeys((None, "1f1b", *(["interleaved"] if is_interleaved else []), *named))
+        ),
+        "parallelism.offload": tuple(offload for offload in offloads if offload != ["activations"] or mesh.offload),
     }
 
 
-# --- Work that ends after some seconds, whatever it has by then ---
+# --- work with a time limit ---
 
 SOON = 1e-3  # seconds after which the timer around a block goes off, where its time was over within it
 
@@ -94,23 +96,23 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def over(*_: object) -> None:
+    def raise_out_of_time(*_: object) -> None:
         raise OutOfTimeError
 
     begun = time.monotonic()
-    before = signal.signal(signal.SIGALRM, over)
-    around, _ = signal.getitimer(signal.ITIMER_REAL)
-    signal.setitimer(signal.ITIMER_REAL, min(seconds, around) if around else seconds)
+    handler_before = signal.signal(signal.SIGALRM, raise_out_of_time)
+    seconds_of_outer, _ = signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, seconds_of_outer) if seconds_of_outer else seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if around:
-            signal.setitimer(signal.ITIMER_REAL, max(SOON, around - (time.monotonic() - begun)))
+        signal.signal(signal.SIGALRM, handler_before)
+        if seconds_of_outer:
+            signal.setitimer(signal.ITIMER_REAL, max(SOON, seconds_of_outer - (time.monotonic() - begun)))
 
 
-# --- Why a search of layouts ended early ---
+# --- why a search ended early ---
 
 
 class WorkerError(Exception):
