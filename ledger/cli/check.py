@@ -98,12 +98,12 @@ def print_outcome(outcome: CheckOutcome) -> None:
 
     colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
     count = len(outcome.warnings)
-    heeded = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
-    status = coloured(f"{outcome.status}{heeded}", colour)
+    with_warnings = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
+    status = coloured(f"{outcome.status}{with_warnings}", colour)
     click.echo(f"{outcome.spec}: {status}{': ' if outcome.headline else ''}{outcome.headline}")
     print_problems((*outcome.problems, *outcome.failures), outcome, BAD)
-    heeds = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
-    print_problems(heeds, outcome, CAREFUL)
+    warnings = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
+    print_problems(warnings, outcome, CAREFUL)
 
 
 def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
@@ -149,18 +149,21 @@ def record(outcome: CheckOutcome) -> dict[str, Any]:
     }
 
 
-def recommended_record(found: Recommendations) -> dict[str, Any]:
+def recommended_record(recommendations: Recommendations) -> dict[str, Any]:
     """Layouts that fit for machines; null for what there is none of."""
-    named = {name: getattr(found, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
+    by_aim = {name: getattr(recommendations, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
     return {
-        **{name: one and {"changes": one.changes, "totals": one.totals} for name, one in named.items()},
-        "counts": {"legal": found.legal, "fitting": found.fitting},
-        "headroom": found.headroom,
-        "complete": found.complete,
-        "near": found.near,
-        "note": found.note or None,
-        "kept": list(found.kept),
-        "fewer_devices": {str(devices): count for devices, count in found.fewer.items()},
+        **{
+            name: recommendation and {"changes": recommendation.changes, "totals": recommendation.totals}
+            for name, recommendation in by_aim.items()
+        },
+        "counts": {"legal": recommendations.legal, "fitting": recommendations.fitting},
+        "headroom": recommendations.headroom,
+        "complete": recommendations.complete,
+        "near": recommendations.near,
+        "note": recommendations.note or None,
+        "kept": list(recommendations.kept),
+        "fewer_devices": {str(devices): count for devices, count in recommendations.fewer.items()},
     }
 
 

@@ -40,19 +40,19 @@ class PlainStream:
 
     def _plain(self, text: str) -> str:
         colours = self.unguarded.isatty()
-        readable = SEQUENCE.sub(lambda found: found[0] if colours and OURS.fullmatch(found[0]) else "", text)
-        kept = {"\x1b", "\r"} if colours else set()
-        readable = CONTROL.sub(lambda found: found[0] if found[0] in kept else "", readable)
+        readable = SEQUENCE.sub(lambda match: match[0] if colours and OURS.fullmatch(match[0]) else "", text)
+        controls_kept = {"\x1b", "\r"} if colours else set()
+        readable = CONTROL.sub(lambda match: match[0] if match[0] in controls_kept else "", readable)
         readable = COMMAND.sub("## ", readable)
-        first, rest = ("", readable) if self.begins else _parted(readable)
-        readable = first + LINE_COMMAND.sub(r"\1: ", rest)
+        first, lines_after = ("", readable) if self.begins else _split_at_line_end(readable)
+        readable = first + LINE_COMMAND.sub(r"\1: ", lines_after)
         if readable:
             _, ended, last = readable.rpartition("\n")
             self.begins = (bool(ended) or self.begins) and not last.strip()
         return readable
 
 
-def _parted(text: str) -> tuple[str, str]:
+def _split_at_line_end(text: str) -> tuple[str, str]:
     """What still belongs to the line that has begun, and what comes after it."""
     end = text.find("\n") + 1 or len(text)
     return text[:end], text[end:]
