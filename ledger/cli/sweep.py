@@ -148,12 +148,7 @@ def _output_paths(out: str | None, html: str | None) -> tuple[Path | None, Path 
     from ledger.search.outputs import form_of, require_file
 
     if html and Path(html).suffix.lower() not in PAGES:
-        raise fault(
-            f"--html {html}",
-            len("--html ") + 1,
-            "a page ends in .html",
-            f"name it `{Path(html).stem}.html`",
-        )
+        raise fault(f"--html {html}", len("--html ") + 1, "a page ends in .html", f"name it `{Path(html).stem}.html`")
     if out:
         form_of(Path(out))
     for flag, path in (("--out ", out), ("--html ", html)):

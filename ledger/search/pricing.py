@@ -252,15 +252,7 @@ def _is_legal(cells: Cells, choices: Mapping[str, Array], shape: Shape) -> Array
 # --- totals ---
 
 WITH_ENDS = ("time.step", "time.calendar", "cost.run")
-OF_HOSTS = (
-    "memory.host",
-    "memory.paged",
-    "memory.nvme",
-    "traffic.nvme",
-    "time.host",
-    "traffic.host",
-    "host_link",
-)
+OF_HOSTS = ("memory.host", "memory.paged", "memory.nvme", "traffic.nvme", "time.host", "traffic.host", "host_link")
 # Which part of a plan's totals has one: by the longest of these that its name begins with, dot by dot.
 SOURCES: Mapping[str, str] = {
     "time.step": "step",

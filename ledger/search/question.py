@@ -93,12 +93,7 @@ class Question:
 
 
 def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
-    plan: Plan,
-    known: Collection[str],
-    objective: tuple[str, bool],
-    conditions: Sequence[str],
-    front: str,
-    top: int,
+    plan: Plan, known: Collection[str], objective: tuple[str, bool], conditions: Sequence[str], front: str, top: int
 ) -> Question:
     """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text.
 
