@@ -79,10 +79,7 @@ class PriceForm:
 
     def within(self, parameters: Mapping[str, float]) -> dict[str, float]:
         """The parameters, each no further than its range goes: a measured rate may pass what a data sheet says."""
-        return {
-            parameter.name: min(max(parameters[parameter.name], parameter.least), parameter.most)
-            for parameter in self.parameters
-        }
+        return {row.name: min(max(parameters[row.name], row.least), row.most) for row in self.parameters}
 
 
 def _matmul(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:

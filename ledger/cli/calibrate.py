@@ -119,11 +119,7 @@ def _print_quality(fitted: FittedDevice) -> None:
     """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
     from statistics import median
 
-    scattered = [
-        str(measured_set.kind.what)
-        for measured_set in fitted.sets
-        if measured_set.fit is not None and not measured_set.is_usable
-    ]
+    scattered = [str(series.kind.what) for series in fitted.sets if series.fit is not None and not series.is_usable]
     errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
     if errors:
         worst = max(errors, key=lambda price_class: errors[price_class])

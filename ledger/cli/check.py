@@ -153,10 +153,7 @@ def recommended_record(recommendations: Recommendations) -> dict[str, Any]:
     """Layouts that fit for machines; null for what there is none of."""
     by_aim = {name: getattr(recommendations, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
     return {
-        **{
-            name: recommendation and {"changes": recommendation.changes, "totals": recommendation.totals}
-            for name, recommendation in by_aim.items()
-        },
+        **{name: layout and {"changes": layout.changes, "totals": layout.totals} for name, layout in by_aim.items()},
         "counts": {"legal": recommendations.legal, "fitting": recommendations.fitting},
         "headroom": recommendations.headroom,
         "complete": recommendations.complete,

@@ -75,9 +75,7 @@ def search_seconds_option(function: Function) -> Function:
         f"For how long other layouts are looked at, for one that leaves the headroom free; `{ALL}`: all of them, as"
         f" `ledger report` does, `{NONE}`: not at all."
     )
-    no_search = click.option(
-        "--no-search", "seconds", flag_value=NONE, type=SearchSeconds(), help=f"`--search {NONE}`."
-    )
+    off = click.option("--no-search", "seconds", flag_value=NONE, type=SearchSeconds(), help=f"`--search {NONE}`.")
     return click.option(
         "--search",
         "seconds",
@@ -87,7 +85,7 @@ def search_seconds_option(function: Function) -> Function:
         envvar=ENVIRONMENT,
         metavar=f"SECONDS|{ALL}|{NONE}",
         help=help_text,
-    )(no_search(function))
+    )(off(function))
 
 
 with_option = click.option(

@@ -117,10 +117,8 @@ def plan_paths(
         compiled = compile_plan(sealed_plan)
         click.echo(compiled.verdict.headline, err=True)
         searches = search and bool({*SEARCHED} & {*formats})
-        recommendations = searched(plan, whole=True) if searches else None
-        report = assemble_report(
-            compiled, formats, recommendations, with_books(seal, compiled, recommendations), page_panel
-        )
+        layouts = searched(plan, whole=True) if searches else None
+        report = assemble_report(compiled, formats, layouts, with_books(seal, compiled, layouts), page_panel)
         return write_report(report, out, formats, setting=setting)
 
 
@@ -281,12 +279,10 @@ class _WaitingProcess(_BackgroundProcess[Result]):
         return _PendingResult(self._pipe, self._process, work)
 
 
-def _answer_once(
-    pipe: Connection, parent_end: Connection, work: Callable[..., Any], prepare: Callable[[], object]
-) -> None:
+def _answer_once(pipe: Connection, ours: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:
     """In the process: one result for one set of arguments, or nothing where there is none."""
     end_with_parent()
-    parent_end.close()
+    ours.close()
     with suppress(BaseException), pipe:
         prepare()
         pipe.send(work(*pipe.recv()))

@@ -99,11 +99,7 @@ def _change_rows(changed: Iterable[TotalChange]) -> Iterator[list[str]]:
     from ledger.units import unit_of
 
     for change in changed:
-        texts = [
-            "–" if value is None else numbers.written(value, unit_of(change.key))
-            for value in (change.sealed, change.now)
-        ]
-        relative = (
-            Fraction(change.now) / Fraction(change.sealed) - 1 if change.sealed and change.now is not None else None
-        )
+        sealed, now = change.sealed, change.now
+        texts = ["–" if value is None else numbers.written(value, unit_of(change.key)) for value in (sealed, now)]
+        relative = Fraction(now) / Fraction(sealed) - 1 if sealed and now is not None else None
         yield [change.key, *texts, "" if relative is None or abs(relative) > BEYOND else numbers.shift(relative)]

@@ -37,13 +37,8 @@ def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") ->
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "string" and "pattern" not in schema and names.get(kind):
-        description = {
-            key: schema[key] for key in ("description",) if key in schema
-        }  # of the key, where editors look for it
-        return {
-            "anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in description}],
-            **description,
-        }
+        text = {key: schema[key] for key in ("description",) if key in schema}  # of the key, where editors look for it
+        return {"anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in text}], **text}
     inner = {key: offering(value, names, kind if key == "anyOf" else "") for key, value in schema.items()}
     for group in ("properties", "$defs"):
         for key, value in schema.get(group, {}).items():

@@ -393,16 +393,12 @@ def print_rows(rows: Sequence[ScoreRow], open_errors: Mapping[str, str]) -> None
 
 def _served_columns(name: str, rows: Sequence[ScoreRow]) -> Mapping[str, list[str]]:
     """Columns of one figure of rows that serve: predicted, measured, and the error."""
-    write_value = _rate if name == TOKENS_PER_SECOND else _seconds
+    write = _rate if name == TOKENS_PER_SECOND else _seconds
     served = [row.served for row in rows]
     return {
-        TITLES[name]: [write_value(served_row.predicted.get(name) if served_row else None) for served_row in served],
-        f"measured {TITLES[name]}": [
-            write_value(served_row.measured.get(name) if served_row else None) for served_row in served
-        ],
-        f"{TITLES[name]} error": [
-            _percent(served_row.errors.get(name) if served_row else None) for served_row in served
-        ],
+        TITLES[name]: [write(row.predicted.get(name) if row else None) for row in served],
+        f"measured {TITLES[name]}": [write(row.measured.get(name) if row else None) for row in served],
+        f"{TITLES[name]} error": [_percent(row.errors.get(name) if row else None) for row in served],
     }
 
 
@@ -417,27 +413,22 @@ def _notes(row: ScoreRow, open_errors: Mapping[str, str]) -> str:
 
 def print_sources(score: Score) -> None:
     """A line for each source with its errors of step time and of peak memory."""
-    columns = ("source", "rows", "skipped", *(f"{kind} {figure}" for kind in ("time", "mem") for figure in FIGURES))
-    cells = [
-        (name, str(source.rows), str(source.skipped), *_error_figures(source.time), *_error_figures(source.mem))
-        for name, source in score.sources.items()
-    ]
-    print_table(columns, cells, right=columns[1:])
+    _print_sources(score, ("time", "mem"), {name: (source.time, source.mem) for name, source in score.sources.items()})
 
 
 def print_served_sources(score: Score) -> None:
     """A line for each source with its errors of first tokens, of time per token and of throughput."""
-    columns = ("source", "rows", "skipped", *(f"{TITLES[name]} {figure}" for name in SERVED for figure in FIGURES))
-    cells = [
-        (
-            name,
-            str(source.rows),
-            str(source.skipped),
-            *(error_text for kind in SERVED for error_text in _error_figures(source.served[kind])),
-        )
-        for name, source in score.sources.items()
-    ]
-    print_table(columns, cells, right=columns[1:])
+    errors = {name: [source.served[figure] for figure in SERVED] for name, source in score.sources.items()}
+    _print_sources(score, [TITLES[figure] for figure in SERVED], errors)
+
+
+def _print_sources(score: Score, titles: Sequence[str], errors: Mapping[str, Sequence[ErrorSummary]]) -> None:
+    columns = ("source", "rows", "skipped", *(f"{title} {figure}" for title in titles for figure in FIGURES))
+    rows = []
+    for name, source in score.sources.items():
+        figures = [figure for summary in errors[name] for figure in _error_figures(summary)]
+        rows.append((name, str(source.rows), str(source.skipped), *figures))
+    print_table(columns, rows, right=columns[1:])
 
 
 def _error_figures(errors: ErrorSummary) -> tuple[str, ...]:
@@ -451,7 +442,8 @@ def sentences(score: Score) -> Iterator[str]:
     yield from _fit_sentences(score)
     yield from _uncounted_sentences(score)
     yield from _sources_without_sums(score)
-    yield from _unpriced_sentences(score)
+    for reason, count in Counter(row.unpriced for row in score.rows if row.unpriced).most_common():
+        yield f"{_row_count(count)} with a peak and no step: {reason}"
     yield _skipped_sentence(score)
 
 
@@ -504,19 +496,10 @@ def _short_reason(reason: str) -> str:
     return UNPUBLISHED if reason.startswith(UNPUBLISHED) else reason.partition(";")[0]
 
 
-def _unpriced_sentences(score: Score) -> Iterator[str]:
-    for reason, count in Counter(row.unpriced for row in score.rows if row.unpriced).most_common():
-        yield f"{_row_count(count)} with a peak and no step: {reason}"
-
-
 def _skipped_sentence(score: Score) -> str:
-    count_in_words = f"{score.overall.skipped} of {_row_count(len(score.rows))} skipped"
+    text = f"{score.overall.skipped} of {_row_count(len(score.rows))} skipped"
     reasons = Counter(_short_reason(row.skipped) for row in score.rows if row.skipped)
-    return (
-        f"{count_in_words}: {_counted_reasons(reasons)}; --rows or --json has the reason of each"
-        if reasons
-        else count_in_words
-    )
+    return f"{text}: {_counted_reasons(reasons)}; --rows or --json has the reason of each" if reasons else text
 
 
 def _counted_reasons(reasons: Counter[str]) -> str:

@@ -140,15 +140,13 @@ def _sentences(solution: Solution) -> Iterator[tuple[str, str]]:
 
 
 def _print_bounds(solution: Solution) -> None:
-    has_several_keys = len(solution.paths) > 1
+    several = len(solution.paths) > 1
     beyond = solution.next_name or ("runner-up" if solution.tried else "beyond")
     value_by_name = {"given": solution.given, "here": solution.nearest, beyond: solution.beyond}
     # A next value may be that of leaving the key out, which is None too.
-    has_none_beyond = solution.beyond is None and all(bound.beyond is None for bound in solution.bounds)
+    is_last = solution.beyond is None and all(bound.beyond is None for bound in solution.bounds)
     values = {
-        name: name
-        if has_several_keys
-        else f"{name}: {NONE if name == beyond and has_none_beyond else spoken(solution, value)}"
+        name: name if several else f"{name}: {NONE if name == beyond and is_last else spoken(solution, value)}"
         for name, value in value_by_name.items()
     }
     heads = ("condition", *values.values(), "limit", "")
@@ -175,11 +173,6 @@ def _print_tried(solution: Solution) -> None:
     for row in solution.tried:
         if row.totals is None:
             refused.setdefault(row.why, []).append(row)
-    _print_refused(refused)
-
-
-def _print_refused(refused: Mapping[str, list[Tried]]) -> None:
-    """Prints the values that were refused or skipped, by the reason."""
     for why, rows in [*refused.items()][:REASONS]:
         click.echo(f"{rows[0].verdict}: {_values_text(rows)}: {why}")
     if len(refused) > REASONS:

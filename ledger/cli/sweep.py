@@ -259,14 +259,12 @@ def print_rows(search: Search, rows: Rows, *, first: bool) -> None:
     if first:
         lines.append(("", "(the plan)", *_cells(plan_totals, keys), MISSING))
     for place in range(len(rows)):
-        row_totals = totals(search, rows, place)
+        row = totals(search, rows, place)
         relative = (
-            row_totals[objective] / plan_totals[objective] - 1
-            if plan_totals.get(objective) and objective in row_totals
-            else None
+            row[objective] / plan_totals[objective] - 1 if plan_totals.get(objective) and objective in row else None
         )
         against = MISSING if relative is None else change(relative).replace(THIN, " ")
-        lines.append((str(place + 1), short_changes(search, rows, place), *_cells(row_totals, keys), against))
+        lines.append((str(place + 1), short_changes(search, rows, place), *_cells(row, keys), against))
     heads = ("", CHANGES, *keys, AGAINST)
     print_table(heads, lines, right=("", *keys, AGAINST))
 

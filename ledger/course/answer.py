@@ -56,7 +56,8 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
 
 def _answer_question(question: Question, books: CompiledPlans) -> Found:
     if question.table:
-        plans = _compiled_plans(question, books)
+        abouts = question.cases.by_name if question.cases else {"plan": question.about}
+        plans = {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
         return moments(plans) if question.table == "moments" else checks(plans, question.only)
     if question.cases is None:
         case = case_of(question.about, books)
@@ -67,11 +68,6 @@ def _answer_question(question: Question, books: CompiledPlans) -> Found:
     figures = [*_case_figures(cases, question.cases.against), *_figures_over_cases(question.cases, cases)]
     curve = _curve(question, cases) if question.curve else None
     return Found(tuple(figures), _grid(question.cases, cases), curve)
-
-
-def _compiled_plans(question: Question, books: CompiledPlans) -> Mapping[str, Compiled]:
-    abouts = question.cases.by_name if question.cases else {"plan": question.about}
-    return {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
 
 
 def _case_figures(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
@@ -104,9 +100,8 @@ def _figures_over_cases(question_cases: Cases, cases: Mapping[str, Case]) -> Ite
     names_of_figures = [f"{name}.{figure}" for name, case in cases.items() for figure in case.figures]
     names = Names(lookup, {}, lambda name: ExpressionError(f"no case has `{name}`", nearest(name, names_of_figures)))
     for name, sought in question_cases.then.items():
-        figures[name] = replace(
-            figure_of(name, sought, names), formula="", title=sought.title or name.replace("_", " ")
-        )
+        figure = figure_of(name, sought, names)
+        figures[name] = replace(figure, formula="", title=sought.title or name.replace("_", " "))
     yield from figures.values()
 
 
@@ -223,11 +218,9 @@ def case_of(about: About, books: CompiledPlans) -> Case:
     if plan is not None:
         compiled = books(plan)
     case = Case(about, compiled, tuple(results))
+    of_records = {figure.name: figure for result in reversed(results) for figure in reversed(result.figures)}
     for name, sought in about.figures.items():
-        of_records = (
-            figure for result in results for figure in result.figures if figure.name == sought.expression.text
-        )
-        figure = next(of_records, None) or figure_of(name, sought, case.names)
+        figure = of_records.get(sought.expression.text) or figure_of(name, sought, case.names)
         case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
     if not about.figures:
         case.figures.update({figure.name: figure for result in results for figure in result.figures})
@@ -364,12 +357,10 @@ def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
         for check in compiled.verdict.checks
         if check.name.startswith(tuple(only) or "")
     ]
-    is_single = len(plans) == 1
-    figures = (Figure(check.name if is_single else f"{name}/{check.name}", "", check.status) for name, check in lines)
+    single = len(plans) == 1
+    figures = (Figure(check.name if single else f"{name}/{check.name}", "", check.status) for name, check in lines)
     rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in lines]
-    return Found(
-        tuple(figures), Grid("Lines of the checklist", columns[is_single:], tuple(row[is_single:] for row in rows))
-    )
+    return Found(tuple(figures), Grid("Lines of the checklist", columns[single:], tuple(row[single:] for row in rows)))
 
 
 # --- checks of a lecture's expectations ---
@@ -396,8 +387,8 @@ def missed_at(outcome: Outcome, answer: Answer) -> Problem:
 
 def checked_lecture(spec: str) -> CheckOutcome:
     """A lecture's answers beside what is expected of them; raises SpecError."""
-    all_answers = tuple(answers(load_lecture(spec)))
+    answered = tuple(answers(load_lecture(spec)))
     missed = tuple(
-        missed_at(outcome, answer) for answer in all_answers for outcome in answer.outcomes if not outcome.holds
+        missed_at(outcome, answer) for answer in answered for outcome in answer.outcomes if not outcome.holds
     )
-    return CheckOutcome(spec, failures=missed, headline=f"{len(all_answers)} questions")
+    return CheckOutcome(spec, failures=missed, headline=f"{len(answered)} questions")

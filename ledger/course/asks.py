@@ -203,13 +203,11 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
             )
             return
     sizes = dict(zip(x.dims, x.sizes, strict=True))
-    for name, index_in_dim in values.get("element", {}).items():
-        if index_in_dim >= sizes.get(name, 0):
+    for name, index in values.get("element", {}).items():
+        if index >= sizes.get(name, 0):
             node = written.node.fields["element"].fields[name]
             wrong = (
-                f" is {index_in_dim}, and there are {sizes[name]}"
-                if name in sizes
-                else " is no dim of the tensor in the end"
+                f" is {index}, and there are {sizes[name]}" if name in sizes else " is no dim of the tensor in the end"
             )
             yield fault_at(Written(node, (*written.path, "element", name)), wrong, f"it has {', '.join(x.dims)}")
 

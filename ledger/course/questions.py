@@ -144,7 +144,7 @@ def _segments(fields: Values) -> Values:
 
 def _levels(fields: Values) -> Values:
     cases = {
-        name: {"set": (*overrides, f"assumptions.headroom={name}")} for name, overrides in fields.pop("levels").items()
+        name: {"set": (*changes, f"assumptions.headroom={name}")} for name, changes in fields.pop("levels").items()
     }
     return {**fields, "cases": cases, "figures": sought(LEVEL)}
 

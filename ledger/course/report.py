@@ -290,12 +290,10 @@ def chart(plot: Plot) -> Chart:
     return draw_chart(plot.title, "", lambda width: curve.chart(places, across, up, plot.title, width))
 
 
-def bit_chart(layout: Bits) -> Chart:
+def bit_chart(form: Bits) -> Chart:
     """The bits of a number format."""
-    description = f"Bits of {layout.name}: {', '.join(f'{part} {count}' for part, count in layout.parts)}"
-    return draw_chart(
-        f"Bits of {layout.name}", "", lambda width: bits.chart(layout.parts, layout.beside, description, width)
-    )
+    text = f"Bits of {form.name}: {', '.join(f'{part} {count}' for part, count in form.parts)}"
+    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, form.beside, text, width))
 
 
 # --- numbers as people write them, exact where the notes are ---

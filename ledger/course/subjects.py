@@ -241,9 +241,7 @@ def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims)
     cheapest_first = sorted(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
     rows_of_orders = tuple(
         (
-            "; ".join(
-                f"{written(a)}, {written(b)} -> {written(result)}" for _, a, b, result in pairwise(einsum, order)
-            ),
+            "; ".join(f"{written(a)}, {written(b)} -> {written(out)}" for _, a, b, out in pairwise(einsum, order)),
             2 * cost(einsum, order, sizes),
         )
         for order in cheapest_first
@@ -285,49 +283,34 @@ TITLES = {"weights": "weights", "gradients": "gradients", "master": "fp32 master
 
 def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fraction]:
     """Bytes a parameter of each copy that training keeps, states by their names in the optimizer's rule."""
-    bytes_of_copies = {
-        "weights": dtypes.DTYPES[precision.weights.base].average,
-        "gradients": dtypes.size(precision.gradients),
-    }
+    sizes = {"weights": dtypes.DTYPES[precision.weights.base].average, "gradients": dtypes.size(precision.gradients)}
     if precision.master:
-        bytes_of_copies["master"] = dtypes.size(precision.master)
-    return {**bytes_of_copies, **optimizers.per_parameter(optimizer, precision)}
+        sizes["master"] = dtypes.size(precision.master)
+    return {**sizes, **optimizers.per_parameter(optimizer, precision)}
 
 
 def state(ask: StateAsk) -> Found:
     """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given."""
-    bytes_of_copies, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
-    count, factor = ask.parameters, "*N" if ask.parameters > 1 else ""
+    sizes, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
+    count, times = ask.parameters, "*N" if ask.parameters > 1 else ""
     unit = "B" if ask.parameters > 1 else "B each"
     figures = [
-        Figure(name, TITLES.get(name, f"{rule}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{factor}")
-        for name, size in bytes_of_copies.items()
+        Figure(name, TITLES.get(name, f"{rule}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{times}")
+        for name, size in sizes.items()
     ]
-    states = [size for name, size in bytes_of_copies.items() if name not in TITLES]
+    states = [size for name, size in sizes.items() if name not in TITLES]
+    figures.append(Figure("optimizer", "optimizer states together", sum(states) * count, unit, _sum(states, times)))
+    everything = sum(sizes.values()) * count
     figures.append(
-        Figure("optimizer", "optimizer states together", sum(states) * count, unit, _sum_text(states, factor))
-    )
-    everything = sum(bytes_of_copies.values()) * count
-    figures.append(
-        Figure(
-            "total",
-            "weights, gradients and states",
-            everything,
-            unit,
-            _sum_text(list(bytes_of_copies.values()), factor),
-        )
+        Figure("total", "weights, gradients and states", everything, unit, _sum(list(sizes.values()), times))
     )
     figures.append(Figure("format", "", ask.precision.compute))
-    bytes_of_parts = {**bytes_of_copies, "optimizer": sum(states, Fraction(0))}
-    compared = (
-        sum((bytes_of_parts.get(part, Fraction(0)) for part in ask.parts), Fraction(0)) * count
-        if ask.parts
-        else everything
-    )
-    return Found((*figures, *fitting(Fraction(compared), ask.memory)))
+    parts = {**sizes, "optimizer": sum(states, Fraction(0))}
+    needed = sum((parts.get(part, Fraction(0)) for part in ask.parts), Fraction(0)) * count if ask.parts else everything
+    return Found((*figures, *fitting(Fraction(needed), ask.memory)))
 
 
-def _sum_text(sizes: list[Fraction], factor: str) -> str:
+def _sum(sizes: list[Fraction], factor: str) -> str:
     terms = " + ".join(str(size) for size in sizes) or "0"
     return f"({terms}){factor}" if factor and len(sizes) > 1 else f"{terms}{factor}"
 
@@ -341,15 +324,11 @@ def optimizer(ask: OptimizerAsk) -> Found:
         ask.dtype, WeightFormats.alike(ask.dtype), ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype
     )
     owned = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
-    amount = sympy.Add(
-        *[state_tensor.bytes() for state_tensor in optimizers.states(owned, optimizers.WHOLE, precision, value)]
-    )
-    bytes_of_states = Fraction(value(amount))
-    a_parameter = Figure("per_parameter", "bytes a parameter", bytes_of_states / value(weight.elements()), "B each")
+    amount = sympy.Add(*[entry.bytes() for entry in optimizers.states(owned, optimizers.WHOLE, precision, value)])
+    size = Fraction(value(amount))
+    share = Figure("per_parameter", "bytes a parameter", size / value(weight.elements()), "B each")
     form = text(sympy.expand_mul(amount))
-    return Found(
-        (a_parameter, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", bytes_of_states, "B", form))
-    )
+    return Found((share, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", size, "B", form)))
 
 
 # --- prefill and decoding at the roof of the data sheet ---
@@ -406,13 +385,10 @@ def inference(ask: InferenceAsk) -> Found:
 
 def decode(plan: Plan, batch: int) -> ForwardPass:
     """One token of each of `batch` sequences over all replicas, whose cache has the tokens of a prompt."""
-    sequences_of_replica = Fraction(batch, plan.parallelism.data * plan.parallelism.pipeline)
+    sequences = Fraction(batch, plan.parallelism.data * plan.parallelism.pipeline)
     tokens = _prompt_tokens(plan)
     shape = Shape(
-        sequences_of_replica,
-        Fraction(1),
-        sequences_of_replica,
-        *(2 * (lambda attention: Fraction(kept_tokens(attention, tokens)),)),
+        sequences, Fraction(1), sequences, *(2 * (lambda attention: Fraction(kept_tokens(attention, tokens)),))
     )
     return _pass(plan, lambda role: role.rows(role.decode, shape))
 

@@ -74,10 +74,8 @@ class Verification:
         """The outcome in a line."""
         counts = ", ".join(f"{self.counts[status]} {status}" for status in STATUSES if self.counts[status])
         furthest = worst(self.verdicts)
-        furthest_in_words = (
-            f"; furthest: {furthest.account}, {furthest.error:+.1e}" if furthest and furthest.difference else ""
-        )
-        return f"{len(self.verdicts)} figures against {self.origin.judge}: {counts}{furthest_in_words}"
+        tail = f"; furthest: {furthest.account}, {furthest.error:+.1e}" if furthest and furthest.difference else ""
+        return f"{len(self.verdicts)} figures against {self.origin.judge}: {counts}{tail}"
 
 
 def published(verification: Verification, spec: str) -> dict[str, Any]:
@@ -144,19 +142,12 @@ def _file_text(verification: Verification) -> str:
     head = {
         "spec": "ledger/1",
         "evidence": f"{verification.name}: {verification.title}",
-        "source": _source(origin),
+        "source": (FRAMEWORK_SOURCE if origin.framework else JUDGING_SOURCE).format(**vars(origin)),
         "origin": {"method": JUDGING_METHOD, **stated, "layers": verification.layers},
         "subject": {"name": verification.name, "model": verification.model, "digest": verification.digest},
         "judged_as": list(verification.judged_as),
     }
     return head_text(head) + "".join(record_line(verdict_record(verdict)) for verdict in verification.verdicts)
-
-
-def _source(origin: JudgeOrigin) -> str:
-    """What judged, in a sentence."""
-    if origin.framework:
-        return FRAMEWORK_SOURCE.format(framework=origin.framework, torch=origin.torch)
-    return JUDGING_SOURCE.format(torch=origin.torch, transformers=origin.transformers)
 
 
 def read(path: Path) -> Verification:

@@ -191,12 +191,8 @@ class Base:
 def stated(overrides: Sequence[str]) -> dict[str, Any]:
     """The `--set` values that hold for every layout: those of keys that a layout does not state itself."""
     values = {".".join(override.steps): override.value.plain() for override in read_overrides(overrides)}
-    of_layout = (*LAYOUT, DATA)
-    return {
-        key: value
-        for key, value in values.items()
-        if key not in of_layout and not key.startswith(tuple(f"{name}." for name in of_layout))
-    }
+    of_layout = tuple(f"{key}." for key in (*LAYOUT, DATA))
+    return {key: value for key, value in values.items() if not f"{key}.".startswith(of_layout)}
 
 
 @dataclass(frozen=True)

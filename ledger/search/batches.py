@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,16 +60,16 @@ def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), ful
     for block in blocks:
         part = _translated(block, space)
         if data:
-            part = _rows_of(part, np.flatnonzero(np.isin(part.data, data)))
+            part = rows_of(part, np.flatnonzero(np.isin(part.data, data)))
         waiting.append(part)
         count += len(part)
         while count >= full:
-            waiting_rows = _concatenate(waiting, first)
-            yield _rows_of(waiting_rows, slice(0, full))
-            waiting = [_rows_of(waiting_rows, slice(full, None))]
+            waiting_rows = replace(concatenated(waiting), first=first)
+            yield rows_of(waiting_rows, slice(0, full))
+            waiting = [rows_of(waiting_rows, slice(full, None))]
             count, first = count - full, first + full
     if count:
-        yield _concatenate(waiting, first)
+        yield replace(concatenated(waiting), first=first)
 
 
 def _translated(block: Block, space: Space) -> Batch:
@@ -80,19 +80,6 @@ def _translated(block: Block, space: Space) -> Batch:
         places_in_space = np.array([places[text_of(value)] for value in block.space.values[key]], np.int32)
         choices[key] = places_in_space[block.choices[key]]
     return Batch(space, 0, choices, {key: np.asarray(column, np.float64) for key, column in block.totals.items()})
-
-
-def _rows_of(batch: Batch, rows: Any) -> Batch:
-    choices = {key: column[rows] for key, column in batch.choices.items()}
-    return Batch(batch.space, batch.first, choices, {key: column[rows] for key, column in batch.totals.items()})
-
-
-def _concatenate(parts: Sequence[Batch], first: int) -> Batch:
-    if len(parts) == 1:
-        return Batch(parts[0].space, first, parts[0].choices, parts[0].totals)
-    choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
-    totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
-    return Batch(parts[0].space, first, choices, totals)
 
 
 # --- priced layouts as columns ---
@@ -120,3 +107,21 @@ class Block:
         from ledger.search.space import completed
 
         return dict(completed(chosen, self.space.plan))
+
+
+Layouts = TypeVar("Layouts", Batch, Block)
+
+
+def rows_of(layouts: Layouts, rows: Any) -> Layouts:
+    """Some rows of a batch or a block."""
+    choices = {key: column[rows] for key, column in layouts.choices.items()}
+    return replace(layouts, choices=choices, totals={key: column[rows] for key, column in layouts.totals.items()})
+
+
+def concatenated(parts: Sequence[Layouts]) -> Layouts:
+    """The rows of several batches or blocks of one space, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
+    totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
+    return replace(parts[0], choices=choices, totals=totals)

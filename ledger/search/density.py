@@ -83,11 +83,11 @@ def summed(parts: Iterable[Density]) -> Density:
 def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Density:
     """The counts of a batch, each of whose layouts has the `fixed` values besides its own."""
     times, memory = batch.totals[layers.time], batch.totals[MEMORY]
-    is_counted = np.isfinite(times) & np.isfinite(memory) & (times > 0)
-    row = np.floor(np.log10(np.where(is_counted, times, 1.0) / SHORTEST) * PER_DECADE)
-    column = np.floor(np.where(is_counted, memory, 0.0) / layers.unit)
+    counted = np.isfinite(times) & np.isfinite(memory) & (times > 0)
+    row = np.floor(np.log10(np.where(counted, times, 1.0) / SHORTEST) * PER_DECADE)
+    column = np.floor(np.where(counted, memory, 0.0) / layers.unit)
     cell = np.clip(row, 0, TIMES - 1).astype(np.int64) * REACH + np.clip(column, 0, REACH - 1).astype(np.int64)
-    used, compact = np.unique(cell[is_counted], return_inverse=True)
+    used, compact = np.unique(cell[counted], return_inverse=True)
     parts = [_density_by_value(used, compact, np.zeros(len(compact), np.int64), 1, 0)]
     for key, values in layers.values.items():
         first = layers.first(key)
@@ -96,10 +96,8 @@ def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Densit
             parts.append(Density(parts[0].cells + (first + place) * CELLS, parts[0].counts))
         elif key in batch.choices:
             places = {text_of(value): place for place, value in enumerate(values)}
-            layer_of_value = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
-            parts.append(
-                _density_by_value(used, compact, layer_of_value[batch.choices[key][is_counted]], len(values), first)
-            )
+            layer = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
+            parts.append(_density_by_value(used, compact, layer[batch.choices[key][counted]], len(values), first))
     return summed(parts)
 
 

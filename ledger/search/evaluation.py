@@ -37,7 +37,7 @@ from ledger.model.schedule import Pipeline, Role, Work
 from ledger.search.facts import Array, Facts, each_array, together
 from ledger.search.shapes import Shape, Slot, batched
 from ledger.search.structures import SENT, Composition, Structure, sized
-from ledger.search.world import CUT, Known, World
+from ledger.search.world import CUT, Memo, World
 from ledger.spec.plan import Plan
 
 # Symbols of formulas that count what a stage holds: they differ between stages and shapes, not only by its layers.
@@ -75,10 +75,11 @@ class Batch:
         return Cells(self, stages, places, detail) if places.size else None
 
 
-class Cells:
+class Cells(Memo):
     """The cells of a batch with one number of stages, and what stages of any composition take and hold there."""
 
     def __init__(self, batch: Batch, stages: int, places: Array, detail: Detail, price: int | None = None) -> None:
+        super().__init__()
         self.batch, self.stages, self.places, self.detail, self.price = batch, stages, places, detail, price
         self.world, self.structure = batch.world, batch.structures[0]
         self.columns = {axis: column[places] for axis, column in batch.cells.items()}
@@ -86,14 +87,6 @@ class Cells:
         self.size = places.size
         self.columns["state"] = self.structure.states.places(self.columns)
         self.count = np.array(self.world.counts, float)[self.columns["count"]]
-        self._known: dict[Any, Any] = {}
-
-    def once(self, key: Any, make: Callable[[], Known]) -> Known:
-        """The value that is made once under a key, and found again."""
-        if key not in self._known:
-            self._known[key] = make()
-        known: Known = self._known[key]
-        return known
 
     @cached_property
     def plan(self) -> Plan:
@@ -164,10 +157,8 @@ class Cells:
             def chosen(values: Array) -> Array:
                 return values[..., place if values.shape[-1] > 1 else 0] if values.ndim else values
 
-            all_columns = facts(structure)
-            return self.once(
-                ("column", id(all_columns), place), lambda: (all_columns, each_array(all_columns, chosen))
-            )[1]
+            table = facts(structure)
+            return self.once(("column", id(table), place), lambda: (table, each_array(table, chosen)))[1]
 
         return self.gathered(column, ("state",))
 
@@ -208,20 +199,19 @@ class Cells:
         )
         sends, returns = crossings
         passed_on = {"forward": returns, "backward": sends}  # what comes in crosses the same ends as what goes back
-        work_of_units = {}
+        recurring = {}
         for (name, unit), work in times.work.items():
             count = passed_on[name] if unit == PIPELINE else counts.get(unit, 0)
             if count:
-                work_of_units[name, unit] = work.times(count)
+                recurring[name, unit] = work.times(count)
         once: StepWork = shared.once
         for unit, work_in_step in times.once.items():
             if counts.get(unit, 0):
                 once = once.plus(work_in_step.times(counts[unit]))
         send = self.send_seconds() if self.stages > 1 else 0.0
         sums = self.sums(composition, crossings) if self.detail.sums else {}
-        return StageWork(
-            work_of_units, shared.work, once, send, {key: amount for key, amount in sums.items() if key[0] != TOTAL}
-        )
+        by_transfer = {key: amount for key, amount in sums.items() if key[0] != TOTAL}
+        return StageWork(recurring, shared.work, once, send, by_transfer)
 
     def send_seconds(self) -> Array:
         """Seconds of the longest transfer to another stage."""
@@ -273,9 +263,12 @@ class Cells:
         spent = {key[1]: amount for key, amount in sums.items() if key[0] == TOTAL}
         on_host = self.unit_sums(composition).on_host
         value = self._counting(variant, shape)
-        host_bytes = sum(amount * self._count(times, value) for times, amount in on_host.items())
         if on_host:
-            spent[HELD] = spent.get(HELD, 0) + _rounded_if_whole(host_bytes)
+            bytes_held = sum(amount * self._count(times, value) for times, amount in on_host.items())
+            # Layers may hold a fraction of a micro-batch each: what is a whole number but for rounding becomes one.
+            spent[HELD] = spent.get(HELD, 0) + np.where(
+                np.abs(bytes_held - np.rint(bytes_held)) < WHOLE, np.rint(bytes_held), bytes_held
+            )
         return spent
 
     # --- memory ---
@@ -399,14 +392,10 @@ class Cells:
         """Peak and reserved bytes where weights come and go in a queue, whose moments depend on all sizes."""
         names = ("tensor", "context", "expert", "micro_batch", "data", "replicate")
         numbers = np.stack([self.number(axis) for axis in names] + [self.columns["count"], self.structure_of])
-        distinct, place_of_cell = np.unique(numbers, axis=1, return_inverse=True)
-        rows = [
-            self._peak_at(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in distinct.T
-        ]
-        parts_and_reserved = together(
-            rows, lambda values: np.array([float(value) for value in values])[place_of_cell.reshape(-1)]
-        )
-        parts, reserved_bytes = parts_and_reserved
+        unique, index = np.unique(numbers, axis=1, return_inverse=True)
+        rows = [self._peak_at(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in unique.T]
+        merged = together(rows, lambda values: np.array([float(value) for value in values])[index.reshape(-1)])
+        parts, reserved_bytes = merged
         return Peak(0, sum(parts.values()), [parts]), reserved_bytes
 
     def _peak_at(
@@ -462,11 +451,6 @@ def _stock_bytes(amounts: Sequence[Array], times: Array) -> Array:
 def _is_whole(numbers: Array) -> bool:
     """Whether these are whole numbers."""
     return bool(np.all(numbers == np.rint(np.asarray(numbers, float))))
-
-
-def _rounded_if_whole(amount: Array) -> Array:
-    """The amount, rounded where only rounding parts it from a whole number: layers may hold part of a micro-batch."""
-    return np.where(np.abs(amount - np.rint(amount)) < WHOLE, np.rint(amount), amount)
 
 
 def lumped(time: StageTime) -> StageTime:

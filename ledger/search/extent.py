@@ -63,16 +63,14 @@ def is_whole(plan: Plan, extent: Extent) -> bool:
 def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
     """The values of the keys of KEPT: the plan's own, and those that a layout without them, or a pipeline, needs."""
     mesh = plan.parallelism
-    is_interleaved = mesh.interleave > 1
+    several = mesh.interleave > 1
     named = [mesh.schedule] if mesh.schedule else []
     offloads = VALUES["parallelism.offload"](plan)
     return {
         "parallelism.context": (mesh.context,),
         "parallelism.context_exchange": (mesh.context_exchange if mesh.context > 1 else None,),
         "parallelism.interleave": tuple(sorted({1, mesh.interleave})),
-        "parallelism.schedule": tuple(
-            dict.fromkeys((None, "1f1b", *(["interleaved"] if is_interleaved else []), *named))
-        ),
+        "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *named))),
         "parallelism.offload": tuple(offload for offload in offloads if offload != ["activations"] or mesh.offload),
     }
 

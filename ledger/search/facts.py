@@ -36,7 +36,9 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: 
         place = np.unravel_index(int(np.argmax(not_covered)), shape)
         setting = {name: _plain(np.broadcast_to(column, shape)[place]) for name, column in grid.items()}
         if len(parts) >= MOST_TRACES and settings - np.count_nonzero(not_covered) < WORTH_TRACING * len(parts):
-            parts.append((_mask_at(place, shape), run(setting)))
+            mask = np.zeros(shape, bool)
+            mask[place] = True
+            parts.append((mask, run(setting)))
             not_covered[place] = False
             continue
         trace = Trace(graph)
@@ -55,13 +57,6 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: 
         combined = merged(covered, part, combined)
     settled: Facts = combined
     return each_array(settled, narrowed) if len(parts) > 1 else settled
-
-
-def _mask_at(place: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
-    """An array that is true at one place."""
-    mask = np.zeros(shape, bool)
-    mask[place] = True
-    return mask
 
 
 def narrowed(values: Array) -> Array:
@@ -85,17 +80,15 @@ def _plain(value: Any) -> Any:
     return int(number) if float(number).is_integer() else number
 
 
-def mapped(value: Any, change: Callable[[Any], Any], changed_type: type = Traced) -> Any:
+def mapped(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any:
     """The same dataclasses, mappings and tuples with every value of a type changed, in order."""
-    if isinstance(value, changed_type):
+    if isinstance(value, kind):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{part.name: mapped(getattr(value, part.name), change, changed_type) for part in fields(value)}
-        )
+        return replace(value, **{part.name: mapped(getattr(value, part.name), change, kind) for part in fields(value)})
     if isinstance(value, Mapping):
-        return {key: mapped(part, change, changed_type) for key, part in value.items()}
-    return tuple(mapped(part, change, changed_type) for part in value) if isinstance(value, tuple | list) else value
+        return {key: mapped(part, change, kind) for key, part in value.items()}
+    return tuple(mapped(part, change, kind) for part in value) if isinstance(value, tuple | list) else value
 
 
 def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:

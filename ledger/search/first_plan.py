@@ -40,20 +40,16 @@ def first_plan(start: Start, file: str, search: Search) -> ImportedSpec:
     misses least, and a note says by how much. Raises SpecError where the model or the device makes no plan.
     """
     text = start_text(_with_expert_degree(runnable(start, file)))
-    recommendations = search(load_plan(text))
-    if recommendations is None or not recommendations.legal:
+    result = search(load_plan(text))
+    if result is None or not result.legal:
         notes = (
-            (Problem(Location(file), recommendations.note, "`ledger sweep` looks at them"),)
-            if recommendations and recommendations.note
-            else ()
+            (Problem(Location(file), result.note, "`ledger sweep` looks at them"),) if result and result.note else ()
         )
         return ImportedSpec(text.replace(LAYOUT, "assumed: a replica on every device"), notes)
-    layout = recommendations.fastest or recommendations.nearest
-    assumption = (
-        f"assumed: {'the fastest' if recommendations.fastest else 'what misses least'} of {recommendations.scope}"
-    )
-    text = edited(text.replace(LAYOUT, assumption.replace(numbers.THIN, " ")), layout.changes if layout else {})
-    return ImportedSpec(text, () if recommendations.fastest else (_no_layout(recommendations, file),))
+    layout = result.fastest or result.nearest
+    origin = f"assumed: {'the fastest' if result.fastest else 'what misses least'} of {result.scope}"
+    text = edited(text.replace(LAYOUT, origin.replace(numbers.THIN, " ")), layout.changes if layout else {})
+    return ImportedSpec(text, () if result.fastest else (_no_layout(result, file),))
 
 
 def runnable(start: Start, file: str) -> Start:
@@ -67,9 +63,7 @@ def runnable(start: Start, file: str) -> Start:
             refused = refused or error.problems
         else:
             return replace(start, kernels=kernels)
-    raise SpecError(
-        Problem(Location(file), f"no plan of this model: {problem.message}", problem.help) for problem in refused
-    )
+    raise SpecError(Problem(Location(file), f"no plan of this model: {fault.message}", fault.help) for fault in refused)
 
 
 def _with_expert_degree(start: Start) -> Start:
@@ -90,11 +84,10 @@ def _rank(plan: Plan, totals: Mapping[str, Number]) -> tuple[bool, float]:
     return not fits, float(totals["time.step"]) if fits else needed
 
 
-def _no_layout(recommendations: Recommendations, file: str) -> Problem:
+def _no_layout(result: Recommendations, file: str) -> Problem:
     message = "no layout leaves the headroom free on so many devices"
-    if recommendations.nearest:
-        needed = numbers.size(recommendations.nearest.totals["memory.reserved"])
-        message += f"; the one that misses least needs {needed} of each"
+    if result.nearest:
+        message += f"; the one that misses least needs {numbers.size(result.nearest.totals['memory.reserved'])} of each"
     help_text = "more of them with `--devices`, or larger ones with `--accelerator`"
     return Problem(Location(file), message.replace(numbers.THIN, " "), help_text)
 

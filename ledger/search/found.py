@@ -84,19 +84,12 @@ def found_in(batch: Batch, task: int, question: Question, limits: Sequence[Limit
     nearest = so_far.nearest
     if not len(meeting) and not so_far.meeting:
         nearest = joined([nearest, _rows(batch, task, np.array([np.argmin(missed)]), missed, question)])
+    best = _rows(batch, task, _best_places(batch, meeting, question, so_far.best), missed, question)
+    front = _rows(batch, task, _front_in_batch(batch, meeting, question, so_far.front), missed, question)
     return replace(
         so_far,
-        best=best_of(
-            [so_far.best, _rows(batch, task, _best_places(batch, meeting, question, so_far.best), missed, question)],
-            question,
-        ),
-        front=front_of(
-            [
-                so_far.front,
-                _rows(batch, task, _front_in_batch(batch, meeting, question, so_far.front), missed, question),
-            ],
-            question,
-        ),
+        best=best_of([so_far.best, best], question),
+        front=front_of([so_far.front, front], question),
         nearest=nearest_of([nearest]),
         legal=so_far.legal + count,
         fitting=so_far.fitting + int(np.count_nonzero(fits)),
@@ -222,9 +215,8 @@ def _beaten_in_two(points: np.ndarray, front: np.ndarray) -> np.ndarray:
     place = np.searchsorted(front[:, 0], points[:, 0], side="right") - 1
     at_or_before = np.maximum(place, 0)
     lower, equal = least[at_or_before] < points[:, 1], least[at_or_before] == points[:, 1]
-    first = front[
-        np.searchsorted(-least, -least[at_or_before], side="left"), 0
-    ]  # the least that has this second coordinate
+    # The least first coordinate with this second one.
+    first = front[np.searchsorted(-least, -least[at_or_before], side="left"), 0]
     return np.asarray((place >= 0) & (lower | (equal & (first < points[:, 0]))))
 
 

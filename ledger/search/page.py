@@ -151,9 +151,7 @@ def _density_chart(swept: Swept, layers: Layers, density: Density, frame: Frame,
         DensityPoint(str(place + 1), short_changes(search, front, place), row[memory], row[time])
         for place, row in enumerate(front.totals[:ROWS_SHOWN].tolist())
     ]
-    point_of_plan = DensityPoint(
-        "the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time])
-    )
+    plan_point = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time]))
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit
@@ -168,29 +166,22 @@ def _density_chart(swept: Swept, layers: Layers, density: Density, frame: Frame,
         f"Every legal layout, in cells: the darkest has {numbers.integer(most)}. A layout left of the line fits, "
         f"with the headroom that was asked for. Orange: the front, numbered as in its table.{beyond}"
     )
-    return draw_chart("All layouts", caption, partial(chart, grid, points, point_of_plan, limits))
+    return draw_chart("All layouts", caption, partial(chart, grid, points, plan_point, limits))
 
 
 def _headlines(swept: Swept) -> Iterator[tuple[str, str, str]]:
     search, result = swept.search, swept.found
-    note_on_space = f"of {numbers.integer(search.combinations)} combinations"
-    yield "legal layouts", numbers.integer(result.legal), note_on_space
+    scope = f"of {numbers.integer(search.combinations)} combinations"
+    yield "legal layouts", numbers.integer(result.legal), scope
     yield "fit", numbers.integer(result.fitting), "with the headroom that was asked for"
     if search.question.conditions:
-        yield (
-            "meet the conditions",
-            numbers.integer(result.meeting),
-            "; ".join(condition.text for condition in search.question.conditions),
-        )
+        texts = "; ".join(condition.text for condition in search.question.conditions)
+        yield "meet the conditions", numbers.integer(result.meeting), texts
     if len(result.best):
         best, objective = totals(search, result.best, 0), search.question.objective
-        plans_own = search.own.get(objective)
-        note = (
-            objective
-            if plans_own is None
-            else f"{objective}; the plan: {numbers.written(float(plans_own), unit_of(objective))}"
-        )
-        yield "the best", numbers.written(best[objective], unit_of(objective)), note
+        of_plan, unit = search.own.get(objective), unit_of(objective)
+        note = objective if of_plan is None else f"{objective}; the plan: {numbers.written(float(of_plan), unit)}"
+        yield "the best", numbers.written(best[objective], unit), note
 
 
 def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
@@ -199,7 +190,7 @@ def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
         Line(
             short_changes(search, rows, place),
             _cells(search, totals(search, rows, place)),
-            _values(search, rows, place),
+            json.dumps({key: text_of(value) for key, value in search.changes(rows, place).items()}),
         )
         for place in range(min(len(rows), ROWS_SHOWN))
     ]
@@ -207,18 +198,10 @@ def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
 
 
 def _cells(search: Search, row_totals: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    keys = search.question.keys
-    written = (
-        (numbers.written(row_totals[key], unit_of(key)), numbers.machine(row_totals[key]))
-        for key in keys
-        if key in row_totals
+    values = ((row_totals.get(key), unit_of(key)) for key in search.question.keys)
+    return tuple(
+        ("–", "") if value is None else (numbers.written(value, unit), numbers.machine(value)) for value, unit in values
     )
-    cells = iter(written)
-    return tuple(next(cells) if key in row_totals else ("–", "") for key in keys)
-
-
-def _values(search: Search, rows: Rows, place: int) -> str:
-    return json.dumps({key: text_of(value) for key, value in search.changes(rows, place).items()})
 
 
 # --- the published record of a sweep ---
@@ -257,11 +240,11 @@ def rows_record(search: Search, rows: Rows) -> list[dict[str, Any]]:
 def totals(search: Search, rows: Rows, place: int) -> dict[str, float | int]:
     """The totals of a row by key: whole numbers as integers; none that it does not have."""
     values = zip(search.question.keys, map(float, rows.totals[place]), strict=True)
-    return {key: _number(value) for key, value in values if math.isfinite(value)}
-
-
-def _number(value: float) -> float | int:
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return {
+        key: int(value) if value.is_integer() and abs(value) < 2**53 else value
+        for key, value in values
+        if math.isfinite(value)
+    }
 
 
 # --- rows in words ---
@@ -301,11 +284,7 @@ def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
             continue
         difference = said(abs(value - limit.bound), unit)
         side = "more" if value > limit.bound else "less"
-        value_text, bound_text = said(value, unit), said(limit.bound, unit)
-        missed = (
-            f"{difference} {side}"
-            if value_text == bound_text
-            else f"{value_text} is {difference} {side} than {bound_text}"
-        )
+        amount, bound = said(value, unit), said(limit.bound, unit)
+        missed = f"{difference} {side}" if amount == bound else f"{amount} is {difference} {side} than {bound}"
         texts.append(f"{limit.text}: {missed}")
     return texts

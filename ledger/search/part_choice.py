@@ -250,16 +250,14 @@ def _solve_largest(layouts: PartLayouts, note: Note) -> Solution:
     larger = _next_larger(layouts, in_order, tried)
     solution = _solution(layouts, tried, by_default=False)
     not_tried = [entrant.value for entrant in in_order[len(tried) :]]
-    notes = (
-        *solution.notes,
-        *_miss_notes(layouts, larger),
-        *([f"smaller, and not tried: {', '.join(not_tried)}"] if not_tried else []),
-    )
+    notes = [*solution.notes, *_miss_notes(layouts, larger)]
+    if not_tried:
+        notes.append(f"smaller, and not tried: {', '.join(not_tried)}")
     return replace(
         solution,
         beyond=larger.values[layouts.sought.path] if larger else None,
         bounds=layouts.question.bounds(answer.totals, larger.totals if larger else None, met=True),
-        notes=notes,
+        notes=tuple(notes),
         next_name="next larger",
     )
 
@@ -326,9 +324,8 @@ def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool)
     stopped = [candidate.values[path] for candidate in ranking.legal if STOPPED in candidate.details]
     notes = [NOTES[path], *([LAYOUTS] if layouts.run else [])]
     if path == ACCELERATOR and layouts.question.plan.cluster.devices > 1:
-        plans = {
-            str(candidate.values[path]): layouts.entrant(candidate.values[path]).plan for candidate in ranking.legal
-        }
+        values = (candidate.values[path] for candidate in ranking.legal)
+        plans = {str(value): layouts.entrant(value).plan for value in values}
         notes += unmeasured_links({name: plan.accelerator for name, plan in plans.items() if plan})
     if stopped:
         names = ",".join(stopped)
@@ -339,9 +336,7 @@ def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool)
 def unmeasured_links(devices: Mapping[str, Accelerator]) -> list[str]:
     """That transfers were measured on some of these devices and not on others, whose data sheets flatter them."""
     classes = [KernelClass(kind) for kind in COLLECTIVES]
-    without = [
-        name for name, device in devices.items() if not any(curve(device, kernel_class) for kernel_class in classes)
-    ]
+    without = [name for name, device in devices.items() if not any(curve(device, kind) for kind in classes)]
     if not without or len(without) == len(devices):
         return []
     basis = "by data sheet, which transfers seldom reach, where those of the others are as measured"

@@ -23,7 +23,7 @@ from ledger.books.counts import CHECKPOINT
 from ledger.books.price_changes import shares
 from ledger.books.time import CriticalPath, StepTime, bounded
 from ledger.books.totals import PARTS, StageFigures
-from ledger.search.batches import Block
+from ledger.search.batches import Block, concatenated, rows_of
 from ledger.search.evaluation import Batch, Cells, Detail
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape
@@ -58,10 +58,9 @@ def pieces(space: Space) -> tuple[Piece, ...]:
     """The pieces that make up a space."""
     values = space.values
     if space.plan.serve is not None:
-        by_tensor = (
-            replace(space, values={**values, f"{MESH}tensor": (degree,)}) for degree in values[f"{MESH}tensor"]
-        )
-        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(by_tensor))
+        tensor = f"{MESH}tensor"
+        parts = (replace(space, values={**values, tensor: (degree,)}) for degree in values[tensor])
+        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(parts))
     flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in CUT[:3])
     kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
     return tuple(
@@ -101,7 +100,7 @@ def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
                 legal = _is_legal(cells, choices, shape)
                 if legal.any():
                     block = Block(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
-                    yield block if legal.all() else _rows_of(block, legal)
+                    yield block if legal.all() else rows_of(block, legal)
 
 
 def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
@@ -112,23 +111,10 @@ def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
         waiting.append(block)
         count += len(block)
         if count >= ROWS or time.monotonic() - begin > SECONDS:
-            yield _concatenate(waiting)
+            yield concatenated(waiting)
             waiting, count, begin = [], 0, time.monotonic()
     if waiting:
-        yield _concatenate(waiting)
-
-
-def _concatenate(blocks: Sequence[Block]) -> Block:
-    if len(blocks) == 1:
-        return blocks[0]
-    choices = {key: np.concatenate([block.choices[key] for block in blocks]) for key in blocks[0].choices}
-    columns = {key: np.concatenate([block.totals[key] for block in blocks]) for key in blocks[0].totals}
-    return Block(blocks[0].space, choices, columns)
-
-
-def _rows_of(block: Block, rows: Array) -> Block:
-    choices = {key: column[rows] for key, column in block.choices.items()}
-    return Block(block.space, choices, {key: column[rows] for key, column in block.totals.items()})
+        yield concatenated(waiting)
 
 
 # --- structures and layouts ---
@@ -138,7 +124,9 @@ def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
     """The choices of a piece that are no sizes, with the cells of each."""
     values = shared.space.values
     pipeline_ends_of_shapes = sorted({shape.schedule.ways for shape in shared.shapes})
-    for sharded, pipeline_ends in product(_shardings(values, piece), pipeline_ends_of_shapes):
+    reshards = [reshard for reshard in values["parallelism.reshard"] if (reshard is None) == (piece.zero != 3)]
+    for reshard, pipeline_ends in product(reshards, pipeline_ends_of_shapes):
+        sharded = Sharded(piece.zero, reshard, piece.offload)
         for cut in _cuts(values, piece):
             cells = shared.cells(piece.cut, sharded, cut, pipeline_ends)
             shares = _shares_weights(shared, cells)
@@ -147,15 +135,8 @@ def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
                 chosen = has_degree & (cells["several"] == several) & (shares != alone)
                 if chosen.any():
                     chosen_cells = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
-                    yield Structure(
-                        shared,
-                        sharded,
-                        replace(cut, one_expert_each=single),
-                        several,
-                        pipeline_ends,
-                        alone,
-                        chosen_cells,
-                    )
+                    chosen_cut = replace(cut, one_expert_each=single)
+                    yield Structure(shared, sharded, chosen_cut, several, pipeline_ends, alone, chosen_cells)
 
 
 def _shares_weights(shared: World, cells: Mapping[str, Array]) -> Array:
@@ -171,12 +152,6 @@ def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple
     sizes = degrees_of_single_experts(shared.plan)
     yield from ((size, degrees == size) for size in sizes)
     yield 0, ~np.isin(degrees, sizes)
-
-
-def _shardings(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Sharded]:
-    for reshard in values["parallelism.reshard"]:
-        if (reshard is None) == (piece.zero != 3):
-            yield Sharded(piece.zero, reshard, piece.offload)
 
 
 def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
@@ -220,13 +195,8 @@ def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
     values = cells.world.space.values
 
     def of_cells() -> dict[str, Array]:
-        places_of_structures = [
-            cells.world.keys({}, structure.sharded, structure.cut) for structure in cells.batch.structures
-        ]
-        chosen = {
-            key: np.array([places[key] for places in places_of_structures], np.int32)[cells.structure_of]
-            for key in places_of_structures[0]
-        }
+        listed = [cells.world.keys({}, structure.sharded, structure.cut) for structure in cells.batch.structures]
+        chosen = {key: np.array([places[key] for places in listed], np.int32)[cells.structure_of] for key in listed[0]}
         for axis, column in cells.columns.items():
             if axis in cells.world.lists:
                 chosen["run.micro_batch" if axis == "micro_batch" else f"{MESH}{axis}"] = column.astype(np.int32)

@@ -143,10 +143,7 @@ def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> Passe
     compiling = FRONT_SHARE if extent.thorough else COMPILING_SHARE
     seconds = extent.seconds * (1 - compiling) / AFTER
     (result, *results_on_fewer), complete, error = searched([space, *fewer.values()], run, progress, seconds)
-    by_devices = {
-        devices: (smaller, result_on_fewer)
-        for (devices, smaller), result_on_fewer in zip(fewer.items(), results_on_fewer, strict=True)
-    }
+    by_devices = dict(zip(fewer, zip(fewer.values(), results_on_fewer, strict=True), strict=True))
     return Passed(space, result, by_devices, complete, error)
 
 
@@ -168,22 +165,20 @@ def searched(
     Pieces that are most like the plan come first.
     """
     tasks: list[Task] = []
-    space_of_task: list[int] = []
+    space_of: list[int] = []
     question = aim_of(spaces[0].plan).question
     for number, space in enumerate(spaces):
         limits = question.limits(space.plan, kept_free(space.plan), kept_free_words(space.plan))
         for piece in pieces(space):
             tasks.append(Task(len(tasks), piece, space, {}, limits))
-            space_of_task.append(number)
-    ordered = sorted(
-        tasks, key=lambda task: (space_of_task[task.number], _count_differences(task.piece, task.space.plan))
-    )
+            space_of.append(number)
+    ordered = sorted(tasks, key=lambda task: (space_of[task.number], _differences(task.piece, task.space.plan)))
     results = [nothing(question) for _ in spaces]
     until = time.monotonic() + seconds if seconds else 0.0
     try:
         with time_limit(AFTER * seconds):
             for done, (task, task_result) in enumerate(run(ordered, Job(question, until=until)), 1):
-                number = space_of_task[task.number]
+                number = space_of[task.number]
                 results[number] = add(results[number], task_result, question)
                 progress(done, len(tasks), sum(result.legal for result in results))
                 if not task_result.complete and (not until or time.monotonic() < until):
@@ -195,7 +190,7 @@ def searched(
     return results, all(result.complete for result in results), None
 
 
-def _count_differences(piece: Piece, plan: Plan) -> int:
+def _differences(piece: Piece, plan: Plan) -> int:
     """How many choices of a piece's layouts differ from the plan's."""
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
@@ -422,11 +417,8 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
 def cheapest(fastest: Candidate | None, fewer: Sequence[Candidate]) -> Candidate | None:
     """The layout that costs least: of those on as many devices it is the fastest, and fewer must save WORTH of it."""
     best = fastest if fastest and COST in fastest.totals else None
-    least = min(
-        (candidate for candidate in fewer if COST in candidate.totals),
-        key=lambda candidate: float(candidate.totals[COST]),
-        default=None,
-    )
+    priced = [candidate for candidate in fewer if COST in candidate.totals]
+    least = min(priced, key=lambda candidate: float(candidate.totals[COST]), default=None)
     if best and least and float(least.totals[COST]) > (1 - WORTH) * float(best.totals[COST]):
         return best
     return least or best

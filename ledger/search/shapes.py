@@ -96,11 +96,9 @@ def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
         return np.stack([np.broadcast_to(np.asarray(amount, float), width) for amount in amounts])
 
     amounts = [amounts_of(role) for role in roles]
-    for place, amounts_here in enumerate(amounts):
-        at_least_as_much = [
-            i for i, amounts_there in enumerate(amounts) if i != place and (amounts_there >= amounts_here).all()
-        ]
-        if not any((amounts[i] > amounts_here).any() or i < place for i in at_least_as_much):
+    for place, first in enumerate(amounts):
+        covering = [i for i, second in enumerate(amounts) if i != place and (second >= first).all()]
+        if not any((amounts[i] > first).any() or i < place for i in covering):
             yield roles[place]
 
 

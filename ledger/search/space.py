@@ -96,16 +96,14 @@ class Space:
 
 def space_of(plan: Plan, over: Mapping[str, Sequence[Any]] | None = None) -> Space:
     """The whole space of a plan's layouts; keys that `over` names have its values instead."""
-    stated = {key: tuple(listed) for key, listed in (over or {}).items()}
+    fixed = {key: tuple(listed) for key, listed in (over or {}).items()}
     for key in ("interleave",) if plan.serve is not None else WHOLE if plan.model.encoder_groups else ():
-        stated.setdefault(f"{MESH}{key}", (1,))
+        fixed.setdefault(f"{MESH}{key}", (1,))
     values = {key: tuple(VALUES[key](plan)) for key in keys_of(plan)}
-    if {"parallelism.pipeline", "parallelism.interleave"} & stated.keys() and "parallelism.stages" not in stated:
-        listed = product(
-            stated.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), stated.get(f"{MESH}interleave", (1,))
-        )
+    if {"parallelism.pipeline", "parallelism.interleave"} & fixed.keys() and "parallelism.stages" not in fixed:
+        listed = product(fixed.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), fixed.get(f"{MESH}interleave", (1,)))
         values[f"{MESH}stages"] = tuple(unequal_stages(plan, listed))
-    values |= {key: listed for key, listed in stated.items() if key in values}
+    values |= {key: listed for key, listed in fixed.items() if key in values}
     return Space(replace(with_token_count(plan), reading=None), values)
 
 
@@ -141,10 +139,8 @@ def completed(layout: Layout, plan: Plan) -> Layout:
 def effective(layout: Layout, plan: Plan) -> bool:
     """Whether each key of a layout has an effect, or is left out or neutral; the spec's rules say what is legal."""
     value_of = {key.removeprefix(MESH): value for key, value in {**NEUTRAL, **layout}.items()}
-    has_stages, devices_of_replica = (
-        value_of["pipeline"] > 1,
-        value_of["tensor"] * value_of["pipeline"] * value_of["context"],
-    )
+    has_stages = value_of["pipeline"] > 1
+    devices_of_replica = value_of["tensor"] * value_of["pipeline"] * value_of["context"]
     if plan.cluster.devices % devices_of_replica:
         return False
     shards = plan.cluster.devices // devices_of_replica * value_of["context"]

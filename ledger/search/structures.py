@@ -200,16 +200,14 @@ class Structure:
 
     # --- facts of units ---
 
-    def timed(
-        self, key: tuple[Any, ...], grid_and_legal: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]
-    ) -> Facts:
+    def timed(self, key: tuple[Any, ...], over: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]) -> Facts:
         """Seconds that `run` gives for the plan, over a grid; with one of PRICES made better, where `price` names one.
 
         All prices are traced at once, as one more axis of the grid.
         """
 
         def plain() -> Facts:
-            grid, legal = grid_and_legal()
+            grid, legal = over()
             return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
 
         def repriced() -> Facts:
@@ -219,14 +217,12 @@ class Structure:
                     plan = price_change.moved(plan, inputs[price_change.path])
                 return run(plan, inputs)
 
-            grid, legal = grid_and_legal()
+            grid, legal = over()
             return evaluated(priced_grid(grid), run_repriced, legal)
 
         def at_price() -> Facts:
-            at_all_prices = self.world.once(("repriced", *key), repriced)
-            return each_array(
-                at_all_prices, lambda values: values[price if len(values) > 1 else 0] if values.ndim else values
-            )
+            table = self.world.once(("repriced", *key), repriced)
+            return each_array(table, lambda values: values[price if len(values) > 1 else 0] if values.ndim else values)
 
         return self.world.once(key, plain) if price is None else self.world.once(("price", price, *key), at_price)
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -32,17 +31,29 @@ PARQUET, CSV = "parquet", "csv"
 FORMS = (PARQUET, CSV)
 
 
-class Writer(Protocol):
-    """Writes the rows of a task: the file is there complete, or not at all."""
+class Writer:
+    """Writes the rows of a task to a `file`: it is there complete, or not at all."""
+
+    file: Any
+
+    def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
 
     def write(self, batch: Batch) -> None:
         """Writes the rows of a batch."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Puts the file in its place."""
+        self.file.close()
+        self.unfinished.put_in_place()
 
     def abandon(self) -> None:
         """Removes the unfinished file; one that is in its place stays."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
 
 
 @dataclass(frozen=True)
@@ -84,14 +95,13 @@ class Parts:
         return self.path(task).with_suffix(".npz")
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """Rows as Parquet, a row group for each batch."""
 
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
         import pyarrow.parquet as pq
 
-        self.columns, self.fixed = columns, fixed
-        self.unfinished = UnfinishedFile(path)
+        super().__init__(path, columns, fixed)
         # A part is read once, soon, and on this machine: it is not worth compressing.
         self.file = pq.ParquetWriter(
             self.unfinished.draft,
@@ -113,17 +123,6 @@ class ParquetWriter:
         arrays += [pa.array(batch.totals[key], pa.float64(), from_pandas=True) for key in self.columns.totals]
         self.file.write_table(pa.Table.from_arrays(arrays, schema=fields))
 
-    def close(self) -> None:
-        """Puts the file in its place."""
-        self.file.close()
-        self.unfinished.put_in_place()
-
-    def abandon(self) -> None:
-        """Removes the unfinished file; one that is in its place stays."""
-        with suppress(OSError):
-            self.file.close()
-        self.unfinished.abandon()
-
 
 def schema(columns: Columns) -> pa.Schema:
     """Whole numbers, text, and float64 for totals."""
@@ -133,13 +132,12 @@ def schema(columns: Columns) -> pa.Schema:
     return pa.schema([*keys, *((key, pa.float64()) for key in columns.totals)])
 
 
-class CsvWriter:
+class CsvWriter(Writer):
     """Rows as CSV without a header; an empty cell where a key is left out or a total has no value."""
 
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
-        self.columns, self.fixed = columns, fixed
-        self.unfinished = UnfinishedFile(path)
-        self.file: TextIOWrapper = self.unfinished.draft.open("w", encoding="utf-8", newline="")
+        super().__init__(path, columns, fixed)
+        self.file = self.unfinished.draft.open("w", encoding="utf-8", newline="")
 
     def write(self, batch: Batch) -> None:
         """Writes lines, column by column until there are cells of text."""
@@ -151,17 +149,6 @@ class CsvWriter:
             values[np.isnan(batch.totals[key])] = None
             columns.append(values.tolist())
         csv.writer(self.file, lineterminator="\n").writerows(zip(*columns, strict=True))
-
-    def close(self) -> None:
-        """Puts the file in its place."""
-        self.file.close()
-        self.unfinished.put_in_place()
-
-    def abandon(self) -> None:
-        """Removes the unfinished file; one that is in its place stays."""
-        with suppress(OSError):
-            self.file.close()
-        self.unfinished.abandon()
 
 
 def as_arrays(found: Found) -> dict[str, np.ndarray]:

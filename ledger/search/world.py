@@ -87,7 +87,7 @@ class States:
         return np.searchsorted(self.codes, flat)
 
 
-Known = TypeVar("Known")
+Made = TypeVar("Made")
 _WORLDS: dict[str, World] = {}
 
 
@@ -100,10 +100,25 @@ def world(space: Space) -> World:
     return _WORLDS[key]
 
 
-class World:
+class Memo:
+    """Values that are made once, under keys."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """The value of a key, made by the first call."""
+        if key not in self._values:
+            self._values[key] = make()
+        value: Made = self._values[key]
+        return value
+
+
+class World(Memo):
     """A space with the places of its values: `lists` has those that are sizes, by axis."""
 
     def __init__(self, space: Space) -> None:
+        super().__init__()
         self.space, self.plan = space, space.plan
         values, devices, batch = space.values, self.plan.cluster.devices, self.plan.run.global_batch
         degrees = [values[f"parallelism.{axis}"] for axis in ("tensor", "pipeline", "context")]
@@ -118,14 +133,6 @@ class World:
         self.counts = sorted({batch // sequences for sequences in at_once if batch % sequences == 0})
         self.lengths = {**{axis: len(listed) for axis, listed in self.lists.items()}, "count": len(self.counts)}
         self.shapes = list(shapes(space, self.counts)) if self.counts else []
-        self._known: dict[Any, Any] = {}
-
-    def once(self, key: Any, make: Callable[[], Known]) -> Known:
-        """The value that is made once under a key, and found again."""
-        if key not in self._known:
-            self._known[key] = make()
-        known: Known = self._known[key]
-        return known
 
     @cached_property
     def stages(self) -> list[Any]:
@@ -228,12 +235,8 @@ def _field(plan: Plan, key: str, value: Any) -> Any:
         return value
     layout: Layout = dict.fromkeys(LAYOUT) | {"recompute": "none", "run.micro_batch": 1, "parallelism.zero": 0}
     layout = {**layout, "parallelism.context": 1, key: value}
-    laid_out_plan = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
-    return (
-        laid_out_plan.recompute
-        if key == "recompute"
-        else getattr(laid_out_plan.parallelism, key.removeprefix("parallelism."))
-    )
+    example = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
+    return example.recompute if key == "recompute" else getattr(example.parallelism, key.removeprefix("parallelism."))
 
 
 # --- legality: each rule of the spec is asked once for every set of values that it reads ---
