@@ -55,7 +55,7 @@ class Cache:
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept; None where there is no home."""
+    """The folder of all entries; None where there is no home."""
     return _user_folder("XDG_CACHE_HOME", ".cache")
 
 

@@ -1,4 +1,4 @@
-"""How quantities are written for people: the one place where numbers become text.
+"""Quantities as text for people: the one place where numbers become text.
 
 Three significant figures, a thin no-break space before the unit and between groups of three digits, and a true minus.
 `GB` is 10**9 bytes, `GiB` is 2**30; nothing here calls one by the other's name.
@@ -207,7 +207,7 @@ def brief_money(value: Number) -> str:
 
 
 def offer(price: Number, device: str, date: str) -> str:
-    """What an hour of a device costs, and when: `$2.50 per h100-sxm and hour, 2026-05`."""
+    """The price of an hour of a device, and its date: `$2.50 per h100-sxm and hour, 2026-05`."""
     return f"{money(price)} per {device} and hour, {date}"
 
 

@@ -41,7 +41,7 @@ class PriceParameter:
 
 @dataclass(frozen=True)
 class DataSheet:
-    """What a data sheet promises of a kernel: FLOP/s of its dtype, B/s of the memory, how many multiprocessors."""
+    """The figures of a data sheet for a kernel: FLOP/s of its dtype, B/s of the memory, number of multiprocessors."""
 
     peak: Amount = 1.0
     bandwidth: Amount = 1.0

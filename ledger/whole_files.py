@@ -77,7 +77,7 @@ def create_file(path: Path, content: Callable[[], bytes]) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """Where a file lies until it is whole."""
+    """The path of a file until it is complete."""
     return path.with_name(f".{path.name}{UNFINISHED}")
 
 

@@ -111,7 +111,7 @@ def _default_device() -> str:
 
 @dataclass
 class Log:
-    """What is done so far: a bar on a terminal, elsewhere a line for each kind, on standard error."""
+    """Progress on standard error: a bar on a terminal, elsewhere a line for each kind of measurement."""
 
     path: Path | None = None
     made: Counter[str] = field(default_factory=Counter)

@@ -33,9 +33,9 @@ def command(
     states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file; --html
     FILE.html draws predicted against measured. --table and --json take files of several devices.
     """
-    for flag, path, what, suffixes in (("--out", out, "the spec", YAML), ("--html", html, "the page", PAGES)):
+    for flag, path, content, suffixes in (("--out", out, "the spec", YAML), ("--html", html, "the page", PAGES)):
         if path is not None and path.suffix not in suffixes:
-            raise click.UsageError(f"{flag} is {what}: {path.with_suffix(suffixes[0])}")
+            raise click.UsageError(f"{flag} is {content}: {path.with_suffix(suffixes[0])}")
     from ledger.lab.calibration.calibrate import fit_all, read_all
 
     if out is not None and out.exists():
@@ -116,7 +116,7 @@ def _write(fitted: FittedDevice, out: Path | None, html: Path | None) -> None:
 
 
 def _print_quality(fitted: FittedDevice) -> None:
-    """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
+    """Prints on standard error how far prices can be trusted: their errors, and classes without a price."""
     from statistics import median
 
     scattered = [str(series.kind.what) for series in fitted.sets if series.fit is not None and not series.is_usable]

@@ -74,7 +74,7 @@ def command(
 
 
 def best_layouts(seconds: float, compiled: Compiled) -> Recommendations | None:
-    """What a search of a plan's layouts recommends: of all of them, or what some seconds are enough for."""
+    """Recommendations of a search of a plan's layouts: of all of them, or of those that some seconds are enough for."""
     return searched(compiled.plan, whole=isinf(seconds), seconds=seconds, totals=compiled.totals)
 
 
@@ -107,7 +107,7 @@ def print_outcome(outcome: CheckOutcome) -> None:
 
 
 def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
-    """What a search recommends of a spec, which is named where there are `several`; an annotation for GitHub."""
+    """Prints the recommendations for a spec, which is named where there are `several`; for GitHub as an annotation."""
     from ledger.report.checked import search_lines, search_notes
 
     if form in WRITERS:
@@ -125,8 +125,8 @@ def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: s
     from ledger.spec.render import problem_paragraphs
 
     for paragraph in problem_paragraphs(problems, outcome.sources):
-        first, end, rest = paragraph.partition("\n")
-        click.echo(f"{coloured(first, colour)}{end}{rest}")
+        first, end, source_lines = paragraph.partition("\n")
+        click.echo(f"{coloured(first, colour)}{end}{source_lines}")
 
 
 def print_records(outcomes: list[CheckOutcome]) -> None:
@@ -165,7 +165,7 @@ def recommended_record(recommendations: Recommendations) -> dict[str, Any]:
 
 
 def print_format(form: str, judged: Judgement) -> None:
-    """What is said of specs, as other programs read it."""
+    """Prints a judgement in a format of other programs."""
     from ledger.cli.tables import write_format
 
     write_format(form, WRITERS[form](judged))

@@ -66,7 +66,7 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def values(key: str) -> list[str]:
-    """What a key may be set to: names of the library, or the choices of its type."""
+    """The values that a key may have: names of the library, or the choices of its type."""
     from ledger.spec.edit import flow
     from ledger.spec.kinds import LIBRARY_PARTS
     from ledger.spec.library import default_library

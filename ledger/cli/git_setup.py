@@ -56,7 +56,7 @@ def work_tree() -> Path:
 
 
 def attributes(path: Path) -> str:
-    """What stands in the file of attributes; raises SpecError where it is no text file of the repository's own."""
+    """The text of the file of attributes; raises SpecError where it is no text file of the repository's own."""
     from ledger.spec.problems import Location, Problem, SpecError
     from ledger.spec.sources import from_file
 
@@ -66,5 +66,5 @@ def attributes(path: Path) -> str:
 
 
 def program() -> str:
-    """How git calls this program: by its name where a shell finds it, else by its interpreter."""
+    """The command by which git calls this program: its name where a shell finds it, else its interpreter."""
     return "ledger" if shutil.which("ledger") else f"{shlex.quote(sys.executable)} -m ledger"

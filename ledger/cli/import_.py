@@ -75,7 +75,7 @@ def config_plan(config: str, devices: int | None, accelerator: str | None) -> Im
 
 
 def _unbuilt_settings(config: str) -> tuple[Problem, ...]:
-    """What a config.json states that transformers does not build."""
+    """Notes on settings of a config.json that transformers does not build."""
     from ledger.spec.imports.huggingface.config import config_model
 
     model = config_model(config)
@@ -121,9 +121,9 @@ def _with_rule_notes(spec: ImportedSpec, file: str, *, as_plan: bool) -> Importe
     try:
         load_plan(spec.text) if as_plan else read_model(spec.text, file)
     except SpecError as error:
-        what = "plan" if as_plan else "model"
+        part = "plan" if as_plan else "model"
         notes = (
-            Problem(Location(file), f"the {what} does not hold as it is: {problem.message}", problem.help)
+            Problem(Location(file), f"the {part} does not hold as it is: {problem.message}", problem.help)
             for problem in error.problems
         )
         return ImportedSpec(spec.text, (*spec.notes, *notes))

@@ -1,4 +1,4 @@
-"""What several verbs take: the spec, overrides, and machine-readable output."""
+"""Arguments and options that verbs share: the spec, overrides, and machine-readable output."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class PlainStream:
 
 
 def _split_at_line_end(text: str) -> tuple[str, str]:
-    """What still belongs to the line that has begun, and what comes after it."""
+    """The rest of the line that has begun, and the lines after it."""
     end = text.find("\n") + 1 or len(text)
     return text[:end], text[end:]
 

@@ -56,7 +56,7 @@ class Searches(click.types.BoolParamType):
     """Whether other layouts are searched, as a switch; in the environment also as `check --search` takes it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """What the switch or the variable says; click's usage error for what is neither."""
+        """The value of the switch or the variable; click's usage error for what is neither."""
         return value if isinstance(value, bool) else SearchSeconds().convert(value, param, ctx) > 0
 
 

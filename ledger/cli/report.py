@@ -253,7 +253,7 @@ def _send_result(pipe: Connection, work: Callable[[], Any]) -> None:
 
 
 def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callable[..., Callable[[], Result]]:
-    """As `beside`, of work whose arguments come later: the process calls `prepare` at once, then waits for them."""
+    """Begins a process for work whose arguments come later: it calls `prepare` at once, then waits for them."""
     if not can_fork():
         return partial(partial, work)
     forking = get_context("fork")

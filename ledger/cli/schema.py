@@ -67,7 +67,7 @@ def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
 
 
 def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
-    """What there is a schema of, as shells complete it."""
+    """Completion of the kinds that have a schema."""
     return [CompletionItem(kind) for kind in (*spec_schemas(), *verb_schemas()) if kind.startswith(incomplete)]
 
 

@@ -130,9 +130,11 @@ def unscored(score: Score) -> str:
     if not score.rows:
         return "no row is scored: there is none"
     reasons = Counter(row.skipped or row.unpriced or "nothing was measured" for row in score.rows)
-    (reason, count), *others = reasons.most_common()
+    (reason, count), *more_reasons = reasons.most_common()
     further = (
-        f", and {len(others)} further reason{'s' if len(others) > 1 else ''}; --rows prints each" if others else ""
+        f", and {len(more_reasons)} further reason{'s' if len(more_reasons) > 1 else ''}; --rows prints each"
+        if more_reasons
+        else ""
     )
     return f"no row is scored: {count} of {len(score.rows)}: {reason}{further}"
 
@@ -235,7 +237,7 @@ class RunFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the evidence file."""
         return self.evidence.path
 
     @property
@@ -250,7 +252,7 @@ class RunFile:
         return Score(tuple(_with_progress(predict_runs(self.evidence, overrides), len(self.runs))))
 
     def _missing_prices(self, overrides: Sequence[str]) -> Problem | None:
-        """What to do about a device that is none of the library's, as one's own is; None where there are prices."""
+        """The problem of a device that the library has no prices of, such as one's own; None where there are prices."""
         plan = self.evidence.node.fields["plan"].fields
         device = plan.get("accelerator")
         if device is None or not isinstance(device.value, str) or device.value.endswith(YAML):
@@ -506,8 +508,8 @@ def _counted_reasons(reasons: Counter[str]) -> str:
     """The most frequent reasons, each with its count, and how many rows have others."""
     ordered = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
     named = [f"{count} {reason}" for reason, count in ordered[:REASONS_NAMED]]
-    others = sum(count for _, count in ordered[REASONS_NAMED:])
-    return ", ".join(named) + (f", {others} for other reasons" if others else "")
+    other_rows = sum(count for _, count in ordered[REASONS_NAMED:])
+    return ", ".join(named) + (f", {other_rows} for other reasons" if other_rows else "")
 
 
 def _row_count(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from fractions import Fraction
@@ -110,13 +111,13 @@ REASONS = 12  # why values are refused, that are printed
 
 def print_solution(solution: Solution) -> None:
     """The values, the closed form they come from, every condition at them and one step beyond, and what was tried."""
-    given, nearest = (spoken(solution, value) for value in (solution.given, solution.nearest))
+    value_in_plan, nearest = (spoken(solution, value) for value in (solution.given, solution.nearest))
     if solution.values is None:
         click.echo(f"no {solution.path} meets the conditions; the nearest miss is {nearest}")
     elif len(solution.paths) > 1:
-        click.echo(f"{nearest} ({solution.goal}; given: {given})")
+        click.echo(f"{nearest} ({solution.goal}; given: {value_in_plan})")
     else:
-        click.echo(f"{solution.path} = {nearest} ({solution.goal}; given: {given})")
+        click.echo(f"{solution.path} = {nearest} ({solution.goal}; given: {value_in_plan})")
     for name, text in _sentences(solution):
         click.echo(f"{name}: {text}")
     click.echo()
@@ -168,7 +169,8 @@ def _print_tried(solution: Solution) -> None:
     heads = (*solution.paths, *keys, *details, "", "why")
     print_table(heads, [tried_cells(row, solution.paths, keys, details) for row in legal[:SHOWN]], right=keys)
     if more := legal[SHOWN:]:
-        click.echo(f"and {len(more)} more: {_count_verdicts(more)} (all of them with --json)")
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(row.verdict for row in more).items())
+        click.echo(f"and {len(more)} more: {verdicts} (all of them with --json)")
     refused: dict[str, list[Tried]] = {}
     for row in solution.tried:
         if row.totals is None:
@@ -186,13 +188,8 @@ def _values_text(rows: list[Tried]) -> str:
         names = (", ".join(map(str, row.values.values())) for row in rows)
         return ", ".join(f"{name} ({amount})" if amount else name for name, amount in zip(names, least, strict=True))
     values = [written(value, unit(path)) for path, value in rows[0].values.items()]
-    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return f"{', '.join(values)}{others}"
-
-
-def _count_verdicts(rows: list[Tried]) -> str:
-    verdicts = [row.verdict for row in rows]
-    return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{', '.join(values)}{more}"
 
 
 def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str], details: list[str]) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
 
         write_page(swept, html)
         click.echo(html, err=True)
-    _print_result(swept, as_json=as_json, wanted=wanted, front="front" in typed)
+    _print_result(swept, as_json=as_json, row=wanted, front="front" in typed)
     ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
 
 
@@ -124,7 +124,7 @@ def _check_together(options: dict[str, Any], typed: set[str]) -> None:
             raise fault(" ".join(flags), 1, f"`--{first}` and `--{second}` {why}", "leave one of them out")
 
 
-def _read_options(spec: str, wanted: int | None, options: dict[str, Any]) -> Asked:
+def _read_options(spec: str, row: int | None, options: dict[str, Any]) -> Asked:
     from ledger.search.sweep import Asked
     from ledger.spec.sources import open_source
 
@@ -136,7 +136,7 @@ def _read_options(spec: str, wanted: int | None, options: dict[str, Any]) -> Ask
         largest=bool(options["maximize"]),
         conditions=options["conditions"],
         front=options["front"],
-        top=max(options["top"], wanted or 0),
+        top=max(options["top"], row or 0),
         headroom=options["headroom"],
         name=spec,
     )
@@ -169,7 +169,7 @@ def _choose_workers(stack: ExitStack, workers: int, scheduler: str) -> Run:
     return in_processes(workers) if workers > 1 else in_this_process
 
 
-def _print_result(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> None:
+def _print_result(swept: Swept, *, as_json: bool, row: int | None, front: bool) -> None:
     from ledger.cli.tables import print_json
 
     if as_json:
@@ -180,29 +180,29 @@ def _print_result(swept: Swept, *, as_json: bool, wanted: int | None, front: boo
     if not swept.complete and not swept.found.legal:
         click.echo("interrupted before any layout was priced", err=True)
         return
-    click.echo(summary(swept), err=wanted is not None)
+    click.echo(summary(swept), err=row is not None)
     for note in swept.notes:
-        click.echo(f"note: {note}", err=wanted is not None)
+        click.echo(f"note: {note}", err=row is not None)
     if not len(swept.found.best):
-        print_nearest(swept, err=wanted is not None)
-    elif wanted:
-        click.echo(_applied_text(swept.search, swept, wanted), nl=False)
+        print_nearest(swept, err=row is not None)
+    elif row:
+        click.echo(_applied_text(swept.search, swept, row), nl=False)
     else:
         print_top(swept)
         print_front(swept, whole=front)
 
 
-def _applied_text(search: Search, swept: Swept, wanted: int) -> str:
+def _applied_text(search: Search, swept: Swept, row: int) -> str:
     """The text of the spec with the changes of a row."""
     from ledger.books.what_if.conditions import fault
     from ledger.spec.edit import applied_text
 
     best = swept.found.best
-    if wanted > len(best):
+    if row > len(best):
         there_are = "one layout meets" if len(best) == 1 else f"{len(best)} layouts meet"
         help_text = f"the last row is {len(best)}"
-        raise fault(f"--apply {wanted}", len("--apply ") + 1, f"{there_are} everything", help_text)
-    return applied_text(search.asked.spec, search.changes(best, wanted - 1))
+        raise fault(f"--apply {row}", len("--apply ") + 1, f"{there_are} everything", help_text)
+    return applied_text(search.asked.spec, search.changes(best, row - 1))
 
 
 # --- a sweep on the terminal ---
@@ -212,7 +212,7 @@ CHANGES, AGAINST = "changes", "against the plan"
 
 
 def summary(swept: Swept) -> str:
-    """How many combinations there are, are legal, fit and meet the conditions, and how fast that was."""
+    """A sentence with the counts of combinations: all, legal, fitting, meeting the conditions; and the speed."""
     search, result = swept.search, swept.found
     free = kept_free(search.plan, search.asked.headroom)
     words = kept_free_words(search.plan, search.asked.headroom)

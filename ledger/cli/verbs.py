@@ -138,8 +138,8 @@ class Verbs(click.Group):
             ctx.exit(BAD_INPUT)
         except UnicodeEncodeError as error:  # a name that no file can have
             excerpt = error.object[max(error.start - SHOWN, 0) : error.end + SHOWN]
-            shown = excerpt.encode("ascii", "backslashreplace").decode()
-            click.echo(f"error: `{shown}` is not text that a file could be called by", err=True)
+            printable = excerpt.encode("ascii", "backslashreplace").decode()
+            click.echo(f"error: `{printable}` is not text that a file could be called by", err=True)
             ctx.exit(BAD_INPUT)
         except OSError as error:
             ctx.exit(refused(error))
@@ -188,7 +188,7 @@ def own_mistake(error: Exception) -> str:
 
 
 def prepare_output() -> None:
-    """What an encoding has no character for is printed as its number, and what cannot be written is an error.
+    """Makes standard output print characters outside its encoding as numbers, and raise where it cannot be written.
 
     UTF-8 has none for bytes of file names and arguments that are not UTF-8 themselves.
     Without a buffer (PYTHONUNBUFFERED), Python drops what a full disk does not take, and says nothing.
@@ -215,7 +215,7 @@ GRACE = 1.5  # seconds for what was begun to be taken back
 
 @contextmanager
 def ended_in_time() -> Iterator[None]:
-    """Where Ctrl-C does not end the block within the grace, the process and all that it started end.
+    """Ends the process and all that it started where Ctrl-C does not end the block within the grace.
 
     A wait for a thread or a process, or a long call of a library, would answer only afterwards. Does nothing in a
     thread, to which the system tells no signals.

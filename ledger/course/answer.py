@@ -188,7 +188,7 @@ class Case:
 
     @property
     def names(self) -> Names:
-        """What its expressions may name."""
+        """The quantities and functions that its expressions may name."""
         if self.compiled is None:
             of_records = (figure.name for result in self.found for figure in result.figures)
             listed = [*self.figures, *self.about.values, *of_records]

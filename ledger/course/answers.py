@@ -19,7 +19,7 @@ CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a numbe
 
 @dataclass(frozen=True)
 class Expected:
-    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false.
+    """The expected value of a figure: a number in its base unit within `tolerance`, a word, or true or false.
 
     `unit` is the base unit that is written beside the number, `1` of a number alone; `where` the place of all this.
     """
@@ -78,7 +78,7 @@ def stated(figure: str, node: Node) -> Expected:
 
 
 def last_digit(text: str) -> Fraction:
-    """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
+    """The size of one step in the last decimal of a written quantity, in its base unit; 0 without decimals."""
     digits, unit = parted(text)
     mantissa, _, power = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])

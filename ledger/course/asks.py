@@ -214,7 +214,7 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
 
 @dataclass(frozen=True)
 class DtypeAsk:
-    """A number format."""
+    """A number format, by its name."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="A number format.")
 
@@ -243,7 +243,7 @@ class StateAsk:
 
 @dataclass(frozen=True)
 class OptimizerAsk:
-    """What an optimizer keeps for one matrix, per element."""
+    """The states of an optimizer for one matrix, per element."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="What an optimizer keeps for a matrix.")
 

@@ -207,7 +207,7 @@ def _cases(node: Node, stated: Values, reader: Reader) -> Cases | None:
 
 
 def _about(reader: Reader, of_question: Values, of_case: Values) -> About:
-    """What a question, or one of its cases, is about; a case has the fields of its question beside its own."""
+    """The sources of figures of a question, or of a case, which has the fields of its question beside its own."""
     stated = {row.attribute: of_question[row.attribute] for row in ABOUT if row.attribute in of_question} | of_case
     changes = (*of_question.get("set", ()), *of_case.get("set", ()))
     records = {name: reader.loaded(stated[name]) for name in SUBJECTS if name in stated}

@@ -167,7 +167,7 @@ def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """How many questions, how many expectations hold, and how often the notes print something else."""
+    """A sentence on the number of questions, the expectations that hold, and where the notes print something else."""
     outcomes = [outcome for answer in answers for outcome in answer.outcomes]
     holding = sum(outcome.holds for outcome in outcomes)
     printed = sum(bool(answer.question.printed) for answer in answers)
@@ -179,7 +179,7 @@ def summary(answers: Sequence[Answer]) -> str:
 
 
 def corrections(answers: Sequence[Answer]) -> Table:
-    """What the notes print where that differs, beside what is right."""
+    """A table of what the notes print where that differs, beside what is right."""
     rows = tuple(
         (
             Cell(answer.question.asks),

@@ -185,8 +185,8 @@ def _flops_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
         return
     backward = [gradient for kernel in contractions for gradient in kernel.gradients()]
     yield "backward", "FLOPs, backward", "FLOP", total(kernel.useful() for kernel in backward)
-    first, *others = contractions[0].inputs
-    data = [replace(contractions[0], inputs=(replace(first, role="data"), *others)), *contractions[1:]]
+    first, *operands = contractions[0].inputs
+    data = [replace(contractions[0], inputs=(replace(first, role="data"), *operands)), *contractions[1:]]
     less = total(gradient.useful() for kernel in data for gradient in kernel.gradients())
     yield "backward_of_data", "FLOPs, backward, where the input is data and needs no gradient", "FLOP", less
 
@@ -220,7 +220,7 @@ def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Fi
 
 
 def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims) -> Grid | None:
-    """Of several steps each with its result; of one with three operands or more, every order of it."""
+    """A table of several steps with their results; or of one step with three operands or more, in every order."""
     if len(steps) > 1:
         columns = (("step", ""), ("result", ""), ("FLOPs", "FLOP"), ("bytes", "B"))
         rows = tuple(

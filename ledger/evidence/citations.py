@@ -23,7 +23,7 @@ def cited_file(curve: Curve) -> str:
 
 
 def find_cited(name: str, plan: Plan) -> Path | None:
-    """Where a cited file is: in the library, beside the spec of the prices, or here; None where it is nowhere."""
+    """The path of a cited file: in the library, beside the spec of the prices, or here; None where it is nowhere."""
     if not name:
         return None
     library = default_library()

@@ -6,7 +6,7 @@ A file holds microbenchmarks (`what:` a kernel class), whole runs (`what: step`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ class Document:
     node: Node
 
     def header(self) -> dict[str, Any]:
-        """What stands above the records: plain values by key."""
+        """The fields above the records: plain values by key."""
         return {key: node.plain() for key, node in self.node.fields.items() if key not in (RECORDS, SERIES)}
 
     def records(self) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ class Document:
         return [plain for item in (listed.items if listed else ()) if isinstance(plain := item.plain(), dict)]
 
     def problem(self, error: SpecError) -> SpecError:
-        """The same problems with the text that they point into."""
+        """The problems of an error, with the text that they point into."""
         return SpecError(error.problems, {str(self.path): self.text, **error.sources})
 
 
@@ -90,7 +90,7 @@ class Evidence:
 
     @property
     def hardware(self) -> Record:
-        """What the device said of itself; empty in publications."""
+        """The properties that the device reported; empty in publications."""
         return dict(self.header.get("hardware", {}))
 
     @property
@@ -116,7 +116,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when a file does; zeros where there is none, which reading it then says."""
+    """The modification time and size of a file, which key its cache; zeros where there is none: reading then raises."""
     try:
         state = path.stat()
     except (OSError, ValueError):
@@ -157,7 +157,11 @@ def _checked(document: Document) -> Evidence:
     ran_by_kind = {kind: [record for record in kinds[kind] if "error" not in record.fields] for kind in (STEP, FIT)}
     problems += [*benchmark_problems(benchmarks), *verdict_problems(kinds[DERIVATION])]
     problems += [problem for kind, records in ran_by_kind.items() for problem in run_problems(records, kind)]
-    problems += [*_missing_plan(ran_by_kind, node), *published_fit_problems(node)]
+    first_run = next((records[0] for records in ran_by_kind.values() if records), None)
+    if first_run is not None and PLAN not in node.fields:
+        help_text = "write `plan:` above the records, which share it"
+        problems.append(Problem(first_run.where, "a whole run needs a `plan`", help_text))
+    problems += published_fit_problems(node)
     if problems:
         raise SpecError(problems)
     plan = plan_of_runs(node.fields.get(PLAN), document.path.parent)
@@ -175,8 +179,8 @@ def _checked(document: Document) -> Evidence:
 
 
 def _kind(record: Node) -> object:
-    what = record.fields.get("what")
-    return what.value if what is not None else None
+    kind = record.fields.get("what")
+    return kind.value if kind is not None else None
 
 
 def _plain(record: Node) -> Record:
@@ -184,15 +188,8 @@ def _plain(record: Node) -> Record:
     return plain if isinstance(plain, dict) else {}
 
 
-def _missing_plan(ran_by_kind: Mapping[str, list[Node]], node: Node) -> Iterator[Problem]:
-    """A problem where a file has runs and states no plan that they share."""
-    first = next((records[0] for records in ran_by_kind.values() if records), None)
-    if first is not None and PLAN not in node.fields:
-        yield Problem(first.where, "a whole run needs a `plan`", "write `plan:` above the records, which share it")
-
-
 def faults(node: Node, kind: str) -> Faults:
-    """Everything in a document that its kind does not allow."""
+    """The faults of a document: all that its kind does not allow."""
     problems: Faults = []
     TYPES[kind].read(Written(node), problems)
     return problems

@@ -66,7 +66,9 @@ class Match:
 def nearest_microbenchmarks(compiled: Compiled) -> tuple[NearMeasurement, ...]:
     """Measurements that the plan's prices rest on near its kernels, of the kernels that take most of the step first."""
     plan = compiled.plan
-    if plan.model.bare or not (sampled := _sampled_sets(plan)):
+    files = () if plan.model.bare else citations.evidence_files(plan)
+    sampled = [sampled_set for path in files for sampled_set in _sets_of_file(path, path.stat().st_mtime_ns)]
+    if not sampled:
         return ()
     step = float(compiled.totals["time.step"])
     nearby: dict[tuple[str, str, int], NearMeasurement] = {}
@@ -96,15 +98,9 @@ def _distinct_kernels(kernels: Iterable[KernelTime]) -> list[tuple[KernelTime, f
     return [(firsts[size], exposed[size]) for size in sorted(firsts, key=lambda size: (-exposed[size], -total[size]))]
 
 
-def _sampled_sets(plan: Plan) -> tuple[SampledSet, ...]:
-    """Every set behind the plan's prices, kernels timed with others left out."""
-    stamped = ((path, path.stat().st_mtime_ns) for path in citations.evidence_files(plan))
-    return tuple(sampled for path, stamp in stamped for sampled in _sets_of_file(path, stamp))
-
-
 @cache
 def _sets_of_file(path: Path, _stamp: int) -> tuple[SampledSet, ...]:
-    """The sets of a file, read once per state of it; none of one that is no evidence."""
+    """The sets of a file but kernels timed with others, read once per state of it; none of one that is no evidence."""
     try:
         sets = measurement_sets(read_evidence(path))
     except SpecError:
@@ -134,9 +130,9 @@ def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int, int]
     if isinstance(kind, Transfer):
         mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
         return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), int(mesh.size), int(mesh.domains)
-    what = kind.price_class if isinstance(kind, HostTransfer | HostWork) else kind
-    curve = prices.curve(plan.accelerator, what)
-    return curve.what if curve else what, 0, 0
+    price_class = kind.price_class if isinstance(kind, HostTransfer | HostWork) else kind
+    curve = prices.curve(plan.accelerator, price_class)
+    return curve.what if curve else price_class, 0, 0
 
 
 def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Iterator[float]:
@@ -370,7 +366,7 @@ class NearMeasurement:
 
     @property
     def error(self) -> float:
-        """How far the prediction is off, over what was measured."""
+        """The error of the prediction, relative to the measurement."""
         return self.predicted / self.measured - 1
 
 

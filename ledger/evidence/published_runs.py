@@ -60,7 +60,7 @@ def published_runs() -> tuple[PublishedRun, ...]:
 
 
 def predictions_path() -> Path:
-    """Where the library keeps the predictions."""
+    """The library's file of predictions."""
     return default_library().folder("evidence") / PREDICTED
 
 

@@ -44,12 +44,12 @@ class TableRow:
     cells: Mapping[str, TableCell]
 
     def text(self, column: str) -> str:
-        """What the cell says, in one line that can be printed; empty for what was not published."""
+        """The text of a cell, in one line that can be printed; empty for what was not published."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
     def place(self, column: str = "") -> Location:
-        """Where the cell is, or the row where it has none."""
+        """The place of a cell, or of the row where it has none."""
         cell = self.cells.get(column) or next(iter(self.cells.values()))
         return Location(self.file, cell.line, cell.column)
 

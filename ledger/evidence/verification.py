@@ -23,7 +23,7 @@ VERIFY_SCHEMA = "ledger-verify/1"
 
 @dataclass(frozen=True)
 class JudgeOrigin:
-    """What found the figures: versions of the libraries, the day, and the command that repeats it.
+    """The origin of a verification: versions of the libraries, the day, and the command that repeats it.
 
     `framework`: packages of the training framework that judged, with their versions; empty where PyTorch did.
     """
@@ -36,7 +36,7 @@ class JudgeOrigin:
 
     @property
     def judge(self) -> str:
-        """What judged, in words."""
+        """The name of the judge: the framework, or PyTorch with its version."""
         return self.framework or f"PyTorch {self.torch}"
 
     @property
@@ -125,7 +125,7 @@ JUDGING_METHOD = (
 
 
 def folder() -> Path:
-    """Where records are kept."""
+    """The library's folder of verifications."""
     return default_library().writable("evidence") / FOLDER
 
 
@@ -203,7 +203,7 @@ LINE_WIDTH = 10_000  # characters; no line is folded
 
 
 def head_text(fields: Mapping[str, Any]) -> str:
-    """Everything above the records."""
+    """The text above the records of an evidence file."""
     return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=LINE_WIDTH) + RECORDS
 
 

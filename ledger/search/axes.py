@@ -356,7 +356,7 @@ class Axes:
         return {**self.others, **({DATA: self.data} if self.data else {}), **self.layout}
 
     def place(self, key: str, value: Any) -> Location:
-        """Where a value was given."""
+        """The place in the command line where a value was given."""
         return self.places[key, text_of(value)]
 
 
@@ -424,7 +424,7 @@ def _read_axis(file: str, named: Mapping[str, Any]) -> tuple[str, list[tuple[Any
 
 
 def _axis_problems(key: str, values: Sequence[tuple[Any, Location]]) -> Iterator[Problem]:
-    """What is wrong with a key as an axis, and with values of a key of the layout."""
+    """Problems of a key as an axis: keys that cannot vary, and parts or parents of a key of the layout."""
     here = Location(values[0][1].file, 1, len(FLAG) + 1)
     if key in FIXED:
         yield Problem(here, f"`{key}` cannot vary: {FIXED[key]}")

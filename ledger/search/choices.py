@@ -104,7 +104,7 @@ def _replicate(plan: Plan) -> list[int]:
 
 
 def _offloads(plan: Plan) -> list[Any]:
-    """Nothing, activations, and what the plan itself offloads.
+    """No offload, that of activations, and the plan's own.
 
     States and weights on the host only where the plan has them there: the host's update has no price, so it would
     seem to be free.

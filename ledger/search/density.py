@@ -39,7 +39,7 @@ class Layers:
 
     @property
     def count(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return 1 + sum(map(len, self.values.values()))
 
 

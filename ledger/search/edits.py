@@ -38,7 +38,7 @@ class EditCosts:
     data: int
 
     def counts(self, batch: Batch) -> np.ndarray:
-        """How many keys each layout changes."""
+        """The number of keys that each layout changes."""
         changed_keys = np.zeros(len(batch), np.int64)
         for key, edits in self.by_key.items():
             if edits.any():

@@ -49,7 +49,7 @@ MOVING = tuple(
 
 @dataclass(frozen=True)
 class Detail:
-    """How much detail totals need: all `sums` over kernels, by kind of transfer; bytes by `category`.
+    """The detail that totals need: all `sums` over kernels, by kind of transfer; bytes by `category`.
 
     Step time and peak memory alone need neither.
     """
@@ -102,7 +102,7 @@ class Cells(Memo):
         return np.array(self.world.lists[axis])[self.columns[axis]]
 
     def repriced(self, price: int) -> Cells:
-        """The same cells with one of PRICES made better."""
+        """These cells with one of PRICES made better."""
         return self.once(
             ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, Detail(), price=price)
         )
@@ -137,7 +137,7 @@ class Cells(Memo):
         return gathered
 
     def _place(self, used: tuple[str, ...]) -> tuple[Array, int]:
-        """Where the cells are in an array over some axes, and how many places that has."""
+        """The flat index of each cell in an array over some axes, and the length of that array."""
 
         def place() -> tuple[Array, int]:
             flat, length = np.zeros(self.size, np.int64), 1
@@ -163,7 +163,7 @@ class Cells(Memo):
         return self.gathered(column, ("state",))
 
     def composition(self, role: Role, shape: Shape) -> Composition:
-        """What the devices of a role hold."""
+        """The composition of the stages of a role."""
         return self.structure.composition(role, shape.mesh.interleave)
 
     # --- time ---
@@ -192,7 +192,7 @@ class Cells(Memo):
         )
 
     def stage_work(self, composition: Composition, crossings: tuple[int, int]) -> StageWork:
-        """What a stage does that sends so many results of a micro-batch, and so many gradients."""
+        """The work of a stage that sends so many results of a micro-batch, and so many gradients."""
         times, counts = self.unit_times(composition), self.structure.counts(composition)
         shared: SharingTimes = self.of_stage(
             lambda structure: structure.sharing_times(composition, self.price), composition

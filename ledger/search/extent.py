@@ -1,4 +1,4 @@
-"""How far a search of a plan's layouts goes: over which of them, and for how long."""
+"""The extent of a search of a plan's layouts: over which of them it goes, and for how long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = (
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a search goes: to all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
+    """The extent of a search: all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
 
     `thorough`: the cheapest is looked for on fewer devices too, and layouts of the whole front are compiled.
     """
@@ -48,7 +48,7 @@ EVERYTHING = Extent(thorough=True)
 
 
 def extent_of_report(plan: Plan) -> Extent:
-    """How far a report looks: at all layouts of a space that is not too large, for some seconds."""
+    """The extent of a report's search: all layouts of a space that is not too large, for OF_A_REPORT seconds."""
     from ledger.search.structures import prices_in_bulk  # loads arrays, which a search of a second does without
 
     whole = plan.serve is not None or (prices_in_bulk(plan) and space_of(plan).combinations <= WHOLE)

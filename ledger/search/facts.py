@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
 
 
 def mapped(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any:
-    """The same dataclasses, mappings and tuples with every value of a type changed, in order."""
+    """A copy of dataclasses, mappings and tuples with every value of a type changed, in order."""
     if isinstance(value, kind):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -92,7 +92,7 @@ def mapped(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any
 
 
 def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
-    """The same dataclasses, mappings and tuples with every array changed."""
+    """A copy of dataclasses, mappings and tuples with every array changed."""
     changed: Facts = mapped(value, change, np.ndarray)
     return changed
 

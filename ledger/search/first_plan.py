@@ -115,7 +115,7 @@ WHY: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Start:
-    """What a first plan begins with: the model as a plan has it, how many devices, and their name where it is known.
+    """The start of a first plan: the model as a plan has it, the number of devices, and their name where it is known.
 
     `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at.
     """

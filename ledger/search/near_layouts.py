@@ -126,7 +126,8 @@ def _doubled(values: Sequence[int], current: int) -> Iterator[int]:
 
 def _estimate(plan: Plan, totals: Mapping[str, Number], values: Mapping[str, Any]) -> Estimate:
     """The plan with these values of keys; `data`, where the plan states it, is what the degrees leave."""
-    plan_values = _plan_values(plan)
+    degrees = {key: getattr(plan.parallelism, key.removeprefix(MESH)) for key in (*DEGREES, ZERO, REPLICATE)}
+    plan_values = {**degrees, MICRO_BATCH: plan.run.micro_batch, RECOMPUTE: plan.recompute.policy}
     changed_values = {**plan_values, **values}
     changes = dict(values)
     if DATA in plan.origins and any(key in values for key in DEGREES[:3]):
@@ -141,12 +142,6 @@ def _estimate(plan: Plan, totals: Mapping[str, Number], values: Mapping[str, Any
     return Estimate(changes, needed, _time(plan, changed_values) / _time(plan, plan_values))
 
 
-def _plan_values(plan: Plan) -> dict[str, Any]:
-    mesh = plan.parallelism
-    degrees = {key: getattr(mesh, key.removeprefix(MESH)) for key in (*DEGREES, ZERO, REPLICATE)}
-    return {**degrees, MICRO_BATCH: plan.run.micro_batch, RECOMPUTE: plan.recompute.policy}
-
-
 def _pieces(plan: Plan, values: Mapping[str, Any], level: int) -> float:
     """In how many pieces the states of the model lie on devices, where ZeRO shards them from this level on."""
     cut: float = 1.0
@@ -157,7 +152,7 @@ def _pieces(plan: Plan, values: Mapping[str, Any], level: int) -> float:
 
 
 def _saved_share(values: Mapping[str, Any]) -> float:
-    """What a device saves for the backward pass, up to a factor that all layouts of a plan have in common."""
+    """Activations that a device saves for the backward pass, up to a factor common to all layouts of a plan."""
     tokens = max(1, values[MICRO_BATCH]) * SAVED_SHARE.get(values[RECOMPUTE], OTHER_POLICY)
     for key in CUTS_TOKENS:
         tokens /= values[key]

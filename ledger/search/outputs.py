@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from ledger.books.what_if.conditions import fault
 from ledger.report.files import require_writable
@@ -58,16 +58,6 @@ def require_file(flag: str, path: Path) -> None:
         raise fault(text, column, message, "name a file in another folder") from error
 
 
-class Sink(Protocol):
-    """What the parts are put into, one after another."""
-
-    def append(self, part: Path) -> None:
-        """Takes the rows of a part."""
-
-    def close(self) -> None:
-        """Ends the file."""
-
-
 class Output:
     """The whole file in the making: parts are taken as soon as all before them are there."""
 
@@ -75,8 +65,8 @@ class Output:
         self.path, self.parts = path, parts
         # Among the parts, so that nothing half-written is beside them; a second sweep of the same would take them away.
         self.unfinished = UnfinishedFile(path, Path(parts.folder) / WHOLE, patience=0)
-        sink_type = ParquetSink if parts.form == PARQUET else CsvSink
-        self.sink: Sink = sink_type(self.unfinished.draft, parts.columns)
+        sink_type: type[ParquetSink | CsvSink] = ParquetSink if parts.form == PARQUET else CsvSink
+        self.sink = sink_type(self.unfinished.draft, parts.columns)
         self.waiting: dict[int, Task] = {}
         self.next = 0
 

@@ -254,7 +254,7 @@ SHORT = ("parallelism.", "run.", "serve.")  # parts whose keys are clear without
 
 
 def short_changes(search: Search, rows: Rows, place: int) -> str:
-    """What a row changes of the plan: `tensor 2, recompute full`."""
+    """The changes that a row makes to the plan, in words: `tensor 2, recompute full`."""
     stated = search.changes(rows, place)
     base = search.bases[search.base_of[int(rows.tasks[place])]]
     layout = {key: stated[key] for key in base.space.keys}
@@ -271,7 +271,7 @@ def _differing(stated: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
 
 
 def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
-    """By how much a row misses each limit that it does not meet."""
+    """A sentence for each limit that a row misses, with the difference."""
     base = search.bases[search.base_of[int(rows.tasks[place])]]
     values = dict(zip(search.question.keys, rows.totals[place : place + 1].T, strict=True))
     texts = []

@@ -63,7 +63,7 @@ class Entrant:
 
     @property
     def parameters(self) -> int:
-        """Of its model; 0 where it cannot be read."""
+        """The parameters of its model; 0 where it cannot be read."""
         return int(whole_parameters(whole(self.plan))) if self.plan else 0
 
 
@@ -284,7 +284,7 @@ def _next_larger(layouts: PartLayouts, in_order: Sequence[Entrant], tried: list[
 
 
 def _miss_notes(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]:
-    """By how much the next larger one misses each condition."""
+    """A note for each condition that the next larger part misses, with the difference."""
     for condition in layouts.question.conditions if larger else ():
         if larger and not condition.holds(larger.totals):
             bound, here = float(condition.bound(larger.totals)), float(larger.totals[condition.key])
@@ -294,24 +294,24 @@ def _miss_notes(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]
             yield f"the next larger, {name} with {size} parameters, misses `{condition.text}`{by}"
 
 
-def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], tried: list[Tried]) -> list[Tried]:
-    """What was tried; where all of it was skipped or refused, skipped parts are tried in the plan's own layout.
+def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], results: list[Tried]) -> list[Tried]:
+    """The results; where all parts were skipped or refused, skipped ones are tried in the plan's own layout.
 
     Where that is legal for none of them, the last one's layouts are searched, so that there is a miss to report.
     """
-    if any(isinstance(result, Candidate) for result in tried):
-        return tried
+    if any(isinstance(result, Candidate) for result in results):
+        return results
     unsearched = replace(layouts, run=None)
-    for place, (entrant, result) in enumerate(zip(entrants, tried, strict=False)):
+    for place, (entrant, result) in enumerate(zip(entrants, results, strict=False)):
         if isinstance(result, Refused) and result.skipped:
             in_plans_layout = unsearched.judged(entrant, skip=False)
-            tried[place] = in_plans_layout if isinstance(in_plans_layout, Candidate) else result
-    for place in range(len(tried) - 1, -1, -1):
-        if any(isinstance(result, Candidate) for result in tried):
+            results[place] = in_plans_layout if isinstance(in_plans_layout, Candidate) else result
+    for place in range(len(results) - 1, -1, -1):
+        if any(isinstance(result, Candidate) for result in results):
             break
-        if isinstance(result := tried[place], Refused) and result.skipped:
-            tried[place] = layouts.judged(entrants[place], skip=False)
-    return tried
+        if isinstance(result := results[place], Refused) and result.skipped:
+            results[place] = layouts.judged(entrants[place], skip=False)
+    return results
 
 
 def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> Solution:
@@ -334,7 +334,7 @@ def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool)
 
 
 def unmeasured_links(devices: Mapping[str, Accelerator]) -> list[str]:
-    """That transfers were measured on some of these devices and not on others, whose data sheets flatter them."""
+    """A note where transfers were measured on some of these devices only: data sheets flatter the others."""
     classes = [KernelClass(kind) for kind in COLLECTIVES]
     without = [name for name, device in devices.items() if not any(curve(device, kind) for kind in classes)]
     if not without or len(without) == len(devices):
@@ -355,18 +355,16 @@ def least_totals(plan: Plan) -> Mapping[str, Amount]:
 
     Of a plan that keeps weights or states on the host none of HELD; of one that serves HELD alone.
     """
-    least = {} if plan.serve else _least_of_run(with_token_count(plan))
+    least: dict[str, Amount] = {}
+    if not plan.serve:
+        counted = with_token_count(plan)
+        step = least_flops(counted) / (counted.cluster.devices * peak(counted))
+        of_run = {"time.step": step, **dict(run(counted, step, saved_bytes(counted)))}
+        least = {key: of_run[key] for key in GROWS if key in of_run}
     if {*plan.parallelism.offload.kinds} - {ACTIVATIONS}:
         return least
     state_bytes_per_device = least_state(plan) / plan.cluster.devices
     return {**least, **dict.fromkeys(HELD, state_bytes_per_device), "memory.capacity": plan.accelerator.memory}
-
-
-def _least_of_run(plan: Plan) -> dict[str, Amount]:
-    """The totals of GROWS that a plan which trains has."""
-    step = least_flops(plan) / (plan.cluster.devices * peak(plan))
-    totals_of_run = {"time.step": step, **dict(run(plan, step, saved_bytes(plan)))}
-    return {key: totals_of_run[key] for key in GROWS if key in totals_of_run}
 
 
 def least_state(plan: Plan) -> float:

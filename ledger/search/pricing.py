@@ -122,14 +122,16 @@ def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
 
 def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
     """The choices of a piece that are no sizes, with the cells of each."""
-    values = shared.space.values
+    values, stack = shared.space.values, shared.plan.stack
     pipeline_ends_of_shapes = sorted({shape.schedule.ways for shape in shared.shapes})
     reshards = [reshard for reshard in values["parallelism.reshard"] if (reshard is None) == (piece.zero != 3)]
     for reshard, pipeline_ends in product(reshards, pipeline_ends_of_shapes):
         sharded = Sharded(piece.zero, reshard, piece.offload)
         for cut in _cuts(values, piece):
             cells = shared.cells(piece.cut, sharded, cut, pipeline_ends)
-            shares = _shares_weights(shared, cells)
+            # Whether others have copies or shares of the same weights: some stacks keep gradients otherwise then.
+            devices_with_same_layers = shared.number(cells, "data") * shared.number(cells, "context")
+            shares = devices_with_same_layers > (1 if stack.reduction_buffer or stack.buckets else 0)
             kinds = product(_single_experts(shared, cells), (False, True), (False, True))
             for (single, has_degree), several, alone in kinds:
                 chosen = has_degree & (cells["several"] == several) & (shares != alone)
@@ -137,13 +139,6 @@ def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
                     chosen_cells = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
                     chosen_cut = replace(cut, one_expert_each=single)
                     yield Structure(shared, sharded, chosen_cut, several, pipeline_ends, alone, chosen_cells)
-
-
-def _shares_weights(shared: World, cells: Mapping[str, Array]) -> Array:
-    """Whether other devices have copies or shares of the same weights, where a stack keeps gradients otherwise then."""
-    devices_with_same_layers = shared.number(cells, "data") * shared.number(cells, "context")
-    stack = shared.plan.stack
-    return devices_with_same_layers > 1 if stack.reduction_buffer or stack.buckets else devices_with_same_layers > 0
 
 
 def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
@@ -155,7 +150,7 @@ def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple
 
 
 def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
-    """What the layers of a piece may be cut into, and what of them is rebuilt."""
+    """The cuts of a piece's layers, each with a recompute policy."""
     cut = piece.cut
     for sequence, exchange in product(values["parallelism.sequence"], values["parallelism.context_exchange"]):
         if (cut["tensor"] or sequence == "off") and cut["context"] != (exchange is None):
@@ -328,12 +323,12 @@ class ShapeTotals(dict[str, Array]):
 
     @cached_property
     def stages(self) -> Sequence[StageFigures]:
-        """What each kind of device spends and holds."""
+        """Sums over the kernels and bytes of each kind of device."""
         return tuple(self.cells.figures(self.shape))
 
     @property
     def _counts(self) -> Mapping[str, Array]:
-        """What depends on the model and the micro-batch alone."""
+        """The totals that depend on the model and the micro-batch alone."""
         sizes = self.cells.world.lists["micro_batch"]
         tables = self.cells.world.once("counts", lambda: _counts_by_size(self.cells.world.plan, sizes))
         return {key: table[self.cells.columns["micro_batch"]] for key, table in tables.items()}

@@ -95,7 +95,7 @@ class Question:
 def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
     plan: Plan, known: Collection[str], objective: tuple[str, bool], conditions: Sequence[str], front: str, top: int
 ) -> Question:
-    """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text.
+    """The question of a command line about a plan that has `known` totals; SpecError with the place in the text.
 
     Totals that the plan lacks, and that another could have, may be asked for: see ledger/search/axes.py.
     """

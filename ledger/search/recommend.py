@@ -1,4 +1,4 @@
-"""What to change in a plan: the smallest edit that fits, the cheapest and the fastest layout, and a front of them.
+"""Recommended changes of a plan: the smallest edit that fits, the cheapest and the fastest layout, and a front.
 
 A pass prices all layouts as arrays; a search that has only seconds looks at a few near the plan. Both only propose:
 each recommendation is compiled by itself, from the fewest keys that a user must write, and candidates that miss
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a layout of a plan must meet: room with the plan's headroom free, on hosts too, and what the plan expects.
+    """The requirements on a plan's layouts: memory with its headroom free, on hosts too, and the plan's expectations.
 
     What the plan as it is does not meet, its other layouts need not meet either, but for room.
     """
@@ -194,8 +194,8 @@ def _differences(piece: Piece, plan: Plan) -> int:
     """How many choices of a piece's layouts differ from the plan's."""
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
-    others = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
-    return cut + others + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
+    sharding = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+    return cut + sharding + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
 
 
 # --- rows as changes of the plan ---
@@ -271,7 +271,7 @@ def may_edit(plan: Plan) -> bool:
 
 @dataclass
 class Findings:
-    """What a search has so far, also where its time or an error ends it.
+    """The findings of a search so far, also where its time or an error ends it.
 
     `near`: layouts near the plan, compiled. `passed`: what a pass found. `proposed`: layouts of it, compiled; `front`:
     those of its front; `fewer`: on fewer devices.
@@ -293,7 +293,7 @@ def recommend(
     extent: Extent = EVERYTHING,
     totals: Mapping[str, Number] | None = None,
 ) -> Recommendations:
-    """What the layouts of a plan that was read from a spec recommend; `totals`: the plan's own, where they are known.
+    """Recommended layouts of a plan that was read from a spec; `totals`: the plan's own, where they are known.
 
     `run`: where a pass prices layouts, None: in this process. When its time is over, it goes by what it found by then.
     Where a part of it fails, the result says why.
@@ -387,6 +387,8 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
     misses = [candidate for candidate in candidates if not candidate.broken and candidate.excess < inf]
     nearest = None if sound or not legal else min(misses, key=lambda candidate: candidate.excess, default=None)
 
+    memory, total = (aim.question.keys.index(key) for key in (MEMORY, aim.total))
+
     def recommendation(candidate: Candidate | None) -> Recommendation | None:
         if candidate is None:
             return None
@@ -401,7 +403,9 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
         fastest=recommendation(fastest),
         cheapest=recommendation(cheapest(fastest, [candidate for candidate in findings.fewer if candidate.is_sound])),
         front=tuple(filter(None, map(recommendation, front))) if legal else (),
-        points=_front_points(plan, passed) if passed and sound else (),
+        points=tuple((float(row[memory]), float(row[total])) for row in passed.found.front.totals)
+        if passed and sound
+        else (),
         legal=legal,
         fitting=fitting if sound else 0,
         kept=() if near or is_whole(plan, extent) else KEPT,
@@ -422,10 +426,3 @@ def cheapest(fastest: Candidate | None, fewer: Sequence[Candidate]) -> Candidate
     if best and least and float(least.totals[COST]) > (1 - WORTH) * float(best.totals[COST]):
         return best
     return least or best
-
-
-def _front_points(plan: Plan, passed: Passed) -> tuple[tuple[float, float], ...]:
-    """Bytes of the layouts of a pass's front, and the total that each is fast by."""
-    aim = aim_of(plan)
-    memory, total = (aim.question.keys.index(key) for key in (MEMORY, aim.total))
-    return tuple((float(row[memory]), float(row[total])) for row in passed.found.front.totals)

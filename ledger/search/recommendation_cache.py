@@ -36,7 +36,7 @@ def recommendations(
     extent: Extent | None = None,
     totals: Mapping[str, Number] | None = None,
 ) -> Recommendations:
-    """What the layouts of a plan recommend; `extent`: how far to look, None: as far as a report does.
+    """Recommended layouts of a plan, from a cache or a new search; `extent`: None is that of a report.
 
     A lesser search will do where no thorough one was made before; one that was stopped, or failed, is not kept. No
     error is raised: whatever becomes of a search, the plan has its verdict, and the result says why it has no layouts.

@@ -1,4 +1,4 @@
-"""How layers are dealt out to the stages of a pipeline: shapes, the roles of each, and what they hold meanwhile."""
+"""Shapes of pipelines: how layers are dealt out to stages, the roles of these, and their micro-batches in flight."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def degrees_of_single_experts(plan: Plan) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Composition:
-    """What a stage holds: layers of each group, ends of the model; `chunks` of layers, where that decides more."""
+    """The composition of a stage: layers of each group, ends of the model; `chunks` of layers, where they matter."""
 
     layers: tuple[int, ...]
     first: bool
@@ -128,7 +128,7 @@ class Structure:
 
     @cached_property
     def cut_key(self) -> Any:
-        """What decides the units of the model, and all that they compute and hold."""
+        """The key of facts of the model's units, whose computation and bytes depend on nothing else."""
         return self.cut, repr(self.sharded.offload), compute_precision(self.plan), self.alone, stays(self.plan)
 
     @cached_property
@@ -155,7 +155,7 @@ class Structure:
         return not by_module(replace(self.plan, parallelism=replace(self.plan.parallelism, context=2)))
 
     def composition(self, role: Role, chunks: int) -> Composition:
-        """What devices of a role hold; facts of layers that are not alike also depend on how many chunks there are."""
+        """The composition of a role's stages; facts of layers that are not alike depend on the number of chunks too."""
         return Composition(role.layers, role.first, role.last, 1 if self.is_uniform else chunks)
 
     def placed(self, composition: Composition) -> Plan:
@@ -176,7 +176,7 @@ class Structure:
         return tuple(filter(is_in_stage, self.every_unit))
 
     def unit_key(self, composition: Composition) -> Any:
-        """What decides facts of the units of a stage."""
+        """The key of facts of the units of a stage."""
         return self.cut_key if self.is_uniform else (self.cut_key, composition)
 
     def measured(self, composition: Composition) -> tuple[Unit, ...]:
@@ -184,7 +184,7 @@ class Structure:
         return self.every_unit if self.is_uniform else self.units(composition)
 
     def counts(self, composition: Composition) -> Mapping[str, int]:
-        """How many of each unit a stage holds."""
+        """The number of each unit in a stage, by its name."""
 
         def unit_counts() -> dict[str, int]:
             value = exact(bindings(self.placed(composition), composition.role()))
@@ -260,7 +260,7 @@ class Structure:
         return self.timed(self._send_key("send"), lambda: self.sizes(SENT), price, run)
 
     def sent_sums(self) -> Mapping[str, unit_facts.Sums]:
-        """What goes from stage to stage in a micro-batch, over a cut, `data` and `pipeline`."""
+        """Sums over the transfers between stages in a micro-batch, over a cut, `data` and `pipeline`."""
 
         def run(plan: Plan, inputs: Inputs) -> Mapping[str, unit_facts.Sums]:
             placed = sized(plan, inputs)
@@ -332,7 +332,7 @@ class Structure:
 
     @cached_property
     def sharing_key(self) -> Any:
-        """What decides how weights of layers that are alike are shared."""
+        """The key of facts of sharded weights, of layers that are alike."""
         cut, sharded = self.cut, self.sharded
         offload = [kind for kind in sharded.offload or () if kind != "activations"]
         choices = sharded.zero, sharded.reshard, repr(offload), self.several, self.ways, self.alone
@@ -341,7 +341,7 @@ class Structure:
 
     @cached_property
     def holding_key(self) -> Any:
-        """What else decides the bytes of weights: the order of gradients in a buffer, what dummy gradients read."""
+        """The rest of the key of their bytes: the order of gradients in a buffer, and what dummy gradients read."""
         order: tuple[str, ...] = ()
         if drains(self.plan):
             order = tuple(w.name for unit in self.every_unit for w in sharing.written_weights(unit, added=True))
@@ -413,7 +413,7 @@ class Structure:
         return self.world.once(self._shared_key("adds", composition), gradients_add)
 
     def point_facts(self, composition: Composition, *, by_category: bool) -> tuple[sharing.PointFacts, ...]:
-        """What a stage holds of weights and gradients, moment by moment."""
+        """Bytes of weights and gradients in a stage, moment by moment."""
         line = self.line(composition)
 
         def run(inputs: Inputs) -> tuple[sharing.PointFacts, ...]:

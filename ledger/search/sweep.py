@@ -79,7 +79,7 @@ class Search:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """That plans run on another device than their cluster describes, each device once."""
+        """Warnings of plans that run on another device than their cluster describes, each device once."""
         messages = (warning.message for base in self.bases for warning in cluster_warnings(base.plan.warnings))
         return tuple(dict.fromkeys(messages))
 
@@ -98,7 +98,7 @@ class Search:
         return sum(base.space.combinations for base in self.bases)
 
     def limits(self, base: Base) -> tuple[Limit, ...]:
-        """What the layouts of a base are held to."""
+        """The limits on the layouts of a base."""
         return limits_of(self.question, base.plan, self.asked.headroom)
 
     def changes(self, rows: Rows, place: int) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found, in how many seconds; not `complete` where it was interrupted."""
+    """The result of a sweep, and its seconds; not `complete` where it was interrupted."""
 
     search: Search
     found: Found
@@ -125,7 +125,7 @@ class Swept:
 
 
 def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...]:
-    """What the layouts of a plan are held to."""
+    """The limits on the layouts of a plan."""
     return question.limits(plan, kept_free(plan, headroom), kept_free_words(plan, headroom))
 
 
@@ -258,14 +258,14 @@ def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
     return Parts(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
 
 
-def _unused(search: Search, found: Found) -> list[str]:
+def _unused(search: Search, result: Found) -> list[str]:
     """Values that were named and that no legal layout has, but for those of plans that were left out."""
     notes = []
     values_left_out = {(key, text_of(value)) for lack in search.left_out for key, value in lack.base.fixed.items()}
     for key, values in search.axes.named.items():
-        counts = zip(values, found.used.get(key, np.zeros(0)), strict=False)
+        counts = zip(values, result.used.get(key, np.zeros(0)), strict=False)
         unused = [value for value, count in counts if not count and (key, text_of(value)) not in values_left_out]
-        if unused and found.complete:
+        if unused and result.complete:
             notes.append(f"no legal layout has {key} = {', '.join(map(text_of, unused))}")
     return notes
 

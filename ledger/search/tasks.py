@@ -73,10 +73,10 @@ class Parts:
         writer_type = ParquetWriter if self.form == PARQUET else CsvWriter
         return writer_type(self.path(task), self.columns, task.fixed)
 
-    def keep(self, task: Task, found: Found) -> None:
+    def keep(self, task: Task, result: Found) -> None:
         """Writes the result of a task whose rows are in their place: from here on the task counts as done."""
         with UnfinishedFile(self.found(task)) as file, file.draft.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **as_arrays(found))
+            np.savez(stream, allow_pickle=False, **as_arrays(result))
             stream.flush()
             file.put_in_place()
 
@@ -151,12 +151,12 @@ class CsvWriter(Writer):
         csv.writer(self.file, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
-def as_arrays(found: Found) -> dict[str, np.ndarray]:
+def as_arrays(result: Found) -> dict[str, np.ndarray]:
     """The result of a task, as arrays by name."""
-    rows = {f"{part}.{name}": getattr(getattr(found, part), name) for part in PARTS for name in ROWS}
-    counts = {"counts": np.array([found.legal, found.fitting, found.meeting], np.int64)}
-    used = {f"used.{key}": counted for key, counted in found.used.items()}
-    density = {"cells": found.density.cells, "cell_counts": found.density.counts} if found.density else {}
+    rows = {f"{part}.{name}": getattr(getattr(result, part), name) for part in PARTS for name in ROWS}
+    counts = {"counts": np.array([result.legal, result.fitting, result.meeting], np.int64)}
+    used = {f"used.{key}": counted for key, counted in result.used.items()}
+    density = {"cells": result.density.cells, "cell_counts": result.density.counts} if result.density else {}
     return {**rows, **counts, **used, **density}
 
 
@@ -190,7 +190,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every task. `counted`: keys whose values are counted. `layers`: of a density, where wanted.
+    """The question to every task. `counted`: keys whose values are counted. `layers`: of a density, where asked for.
 
     `parts`: where the rows of each task are written, if anywhere. `until`: the time (s of time.monotonic) after which a
     task goes by what it has; 0: none.
@@ -226,7 +226,7 @@ class Deadline:
 
 def run_task(task: Task, job: Job) -> Found:
     """The result of a task; interrupted, or out of time, what it had by then: not `complete`, and no rows are kept."""
-    found, deadline = nothing(job.question), Deadline(job.until)
+    result, deadline = nothing(job.question), Deadline(job.until)
     densities: list[Density] = []
     writer = job.parts.writer(task) if job.parts else None
     keys = job.question.keys
@@ -235,30 +235,30 @@ def run_task(task: Task, job: Job) -> Found:
         for batch in priced(task, [key for key in keys if key != EDIT_RANK], deadline):
             if costs:
                 batch = replace(batch, totals={**batch.totals, EDIT_RANK: costs.rank(batch)})  # noqa: PLW2901
-            found = found_in(batch, task.number, job.question, task.limits, found)
-            found = replace(found, used=_count_values(batch, job.counted, task.fixed, found.used))
+            result = found_in(batch, task.number, job.question, task.limits, result)
+            result = replace(result, used=_count_values(batch, job.counted, task.fixed, result.used))
             if job.layers:
                 densities.append(density_of(batch, job.layers, task.fixed))
             if writer and job.parts:
                 with naming(job.parts.path(task)):
                     writer.write(batch)
-        found = replace(found, complete=not deadline.passed)
+        result = replace(result, complete=not deadline.passed)
     except KeyboardInterrupt:
-        found = replace(found, complete=False)
+        result = replace(result, complete=False)
     except BaseException:
         if writer:
             writer.abandon()
         raise
-    found = replace(found, density=summed(densities) if densities else None)
+    result = replace(result, density=summed(densities) if densities else None)
     if writer and job.parts:
         try:
-            if found.complete:
+            if result.complete:
                 with naming(job.parts.path(task)):
                     writer.close()
-                job.parts.keep(task, found)
+                job.parts.keep(task, result)
         finally:
             writer.abandon()
-    return found
+    return result
 
 
 def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) -> Iterator[Batch]:
@@ -275,7 +275,7 @@ def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) ->
 def _count_values(
     batch: Batch, counted: Mapping[str, tuple[Any, ...]], fixed: Mapping[str, Any], so_far: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """How many legal layouts have each value of the keys that are counted."""
+    """The number of legal layouts with each value of the keys that are counted."""
     layouts_by_key = {}
     for key, values in counted.items():
         places = {text_of(value): place for place, value in enumerate(values)}

@@ -80,7 +80,7 @@ class States:
     lengths: Mapping[str, int]
 
     def places(self, cells: Mapping[str, Array]) -> Array:
-        """Where the degrees of cells are among these."""
+        """The place of each cell's degrees among these."""
         flat: Array = np.zeros(cells["data"].size, np.int64)
         for axis in STATE:
             flat = flat * self.lengths[axis] + cells[axis]
@@ -203,11 +203,11 @@ class World(Memo):
         )
 
     def _states(self, cut: Mapping[str, bool], sharded: Sharded, pipeline_ends: int) -> States:
-        cells = self.cells(cut, sharded, None, pipeline_ends)
+        layouts = self.cells(cut, sharded, None, pipeline_ends)
         lengths = [self.lengths[axis] for axis in STATE]
-        flat: Array = np.zeros(cells["data"].size, np.int64)
+        flat: Array = np.zeros(layouts["data"].size, np.int64)
         for axis in STATE:
-            flat = flat * self.lengths[axis] + cells[axis]
+            flat = flat * self.lengths[axis] + layouts[axis]
         codes = np.unique(flat)
         columns = dict(zip(STATE, np.unravel_index(codes, lengths), strict=True))
         return States(codes, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
@@ -367,6 +367,6 @@ class _Batch(Run):
         return object.__getattribute__(self, name)
 
 
-def places(values: Sequence[Any], wanted: Sequence[Any]) -> Iterator[int]:
+def places(values: Sequence[Any], chosen: Sequence[Any]) -> Iterator[int]:
     """The place of each wanted value among `values`."""
-    return map(values.index, wanted)
+    return map(values.index, chosen)
