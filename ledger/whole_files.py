@@ -68,7 +68,7 @@ def replace_files(contents: Mapping[Path, bytes], *, durable: bool = True) -> tu
 
 
 def create_file(path: Path, content: Callable[[], bytes]) -> None:
-    """A new file with what is then made; raises FileExistsError where there is one, which stays as it is."""
+    """Creates a file with content made then; raises FileExistsError where there is one, which stays as it is."""
     with UnfinishedFile(path) as draft:
         if path.exists() or path.is_symlink():
             raise FileExistsError(path)
@@ -125,7 +125,7 @@ class UnfinishedFile:
                 _sync_folder(self.path.parent)
 
     def abandon(self) -> None:
-        """Takes away what is not in its place; nothing where it is."""
+        """Removes the draft, unless the file is in its place."""
         if self.handle >= 0:
             with suppress(OSError):
                 self.draft.unlink()
@@ -221,7 +221,7 @@ def _clear_if_dead(path: Path) -> bool:
 
 
 def _is_dead(handle: int) -> bool:
-    """Whether the process is gone that a file or folder belonged to, told by its lock."""
+    """Whether the process that a file or folder belonged to is gone, by its lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -232,7 +232,7 @@ def _is_dead(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether what is open is still what a path names."""
+    """Whether an open file is still the one that a path names."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), path.lstat())
     return False

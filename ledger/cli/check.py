@@ -93,7 +93,7 @@ def exit_code(outcome: CheckOutcome) -> int:
 
 
 def print_outcome(outcome: CheckOutcome) -> None:
-    """A line for a spec, and below it what is wrong."""
+    """Prints a line for a spec, and its problems below."""
     from ledger.cli.tables import BAD, CAREFUL, GOOD, coloured
 
     colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
@@ -120,7 +120,7 @@ def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
 
 
 def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: str) -> None:
-    """Each problem of a spec in its line of the source, what is wrong in a colour."""
+    """Prints each problem of a spec in its line of the source, the message in a colour."""
     from ledger.cli.tables import coloured
     from ledger.spec.render import problem_paragraphs
 

@@ -18,7 +18,7 @@ COMMAND = re.compile(r"##(?=[a-z]*\[)")
 
 
 class PlainStream:
-    """A stream that takes out of a text what is no text; on a terminal this program's own colours stay."""
+    """A stream that removes control sequences from a text; on a terminal this program's own colours stay."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream

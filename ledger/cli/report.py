@@ -200,7 +200,7 @@ def can_fork() -> bool:
 
 
 def beside(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Begins `work` in a forked process where a second core is free for it; what is returned waits for its result.
+    """Begins `work` in a forked process where a second core is free; the returned function waits for its result.
 
     The result can be pickled. A process that fails says nothing: its work is done here, and fails here as it would
     have.

@@ -274,7 +274,7 @@ def _cells(row_totals: dict[str, float] | dict[str, float | int], keys: tuple[st
 
 
 def print_nearest(swept: Swept, *, err: bool) -> None:
-    """The layout that misses what is asked by least, and by how much."""
+    """Prints the layout that misses the conditions least, and by how much."""
     nearest = swept.found.nearest
     aim = "meets the conditions" if swept.found.fitting else "fits"
     click.echo(f"no layout {aim}", err=err)

@@ -93,7 +93,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named first; of what is none, the verbs that may have been meant."""
+        """The command that is named first; a usage error with the verbs that may have been meant, where it is none."""
         name = args[0]
         if name in self.table or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -127,7 +127,7 @@ class Verbs(click.Group):
             sys.exit(OWN_MISTAKE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; what the user caused is told on stderr without a traceback."""
+        """Runs the command; errors that the user caused are printed on stderr without a traceback."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -71,7 +71,7 @@ def _answer_question(question: Question, books: CompiledPlans) -> Found:
 
 
 def _case_figures(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
-    """Figures of cases as `case.figure`, and `case.figure.ratio` to the case that it is held against."""
+    """Figures of cases as `case.figure`, and `case.figure.ratio`: over the figure of the case `against`."""
     for name, case in cases.items():
         for figure in case.figures.values():
             yield replace(figure, name=f"{name}.{figure.name}", title="")
@@ -311,7 +311,7 @@ def words(key: str) -> str:
 
 
 def plan_with_input(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
-    """The plan with what is solved for, and its value."""
+    """The plan with the solved value of an input, and a figure of that value."""
     objective = {"maximize": ask.maximize, "minimize": ask.minimize, "keep": ask.keep}
     best, solution = solved_plan(plan, ask.path, ask.subject_to, **objective)
     value: Value = solution.value if isinstance(solution.value, int | float | str | bool) else str(solution.value)

@@ -51,7 +51,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class Question:
-    """A question and what is known of its answer.
+    """A question, the sources of its figures, and the expected answer.
 
     `formulas` are what one would write by hand, by figure; `printed` is what the notes print where that differs, `why`
     how it comes to differ. `table`: moments, or checks whose lines begin with one of `only`; `curve`: two figures.

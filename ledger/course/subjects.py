@@ -137,7 +137,7 @@ def _move_text(move: Mapping[str, object]) -> str:
 
 
 def fitting(size: Fraction, memory: int | None) -> Iterator[Figure]:
-    """Whether so many bytes fit a memory, and what is missing."""
+    """Figures on whether so many bytes fit a memory, and the bytes that are missing."""
     if memory is not None:
         yield Figure("memory", "memory of the device", memory, "B")
         yield Figure("fits", "fits", size <= memory)

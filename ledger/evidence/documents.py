@@ -106,7 +106,7 @@ def citation(path: Path) -> str:
 
 
 def read_document(path: Path) -> Document:
-    """The mapping that a file holds, read once per state of the file; raises SpecError for what is no such text."""
+    """The mapping that a file holds, read once per state of the file; raises SpecError for any other text."""
     return _document(path, *_stamp(path))
 
 

@@ -342,7 +342,7 @@ def _measurements(run: PublishedRun, plan: Plan) -> Iterator[NearMeasurement]:
 
 @dataclass(frozen=True)
 class NearMeasurement:
-    """One measurement with its prediction, both in `unit`: of `what`, made of `name`, told by `origin`.
+    """One measurement with its prediction, both in `unit`: of `what`, made of `name`, published by `origin`.
 
     `what` is a price class (`matmul.bf16`) or a key of `totals` (`time.step`); `name` says which case in words (a
     shape, a run). `differs` says how the case differs from the plan's own; it is empty where it is the same.

@@ -23,7 +23,7 @@ PREDICTED = "published-runs-predicted.csv"
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A run as neighbours are sought by: what its plan is, what was measured, and what is predicted.
+    """A run with the sizes by which neighbours are found, its measurements and its predictions.
 
     Seconds a step and bytes; 0 where nothing was published, or nothing is predicted.
     """

@@ -63,7 +63,7 @@ SERVES: Mapping[str, tuple[Callable[[Layout, Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Reason:
-    """The key that stands in the way, if one of those that were named does, and what is wrong."""
+    """Why a space has no legal layout: the named key to blame, empty where none is, and the fault in words."""
 
     key: str
     text: str
@@ -112,7 +112,7 @@ def _draw_layout(base: Base, generator: np.random.Generator) -> tuple[Layout, st
 
 
 def _is_a_cut(plan: Plan, layout: Layout, key: str, value: Any) -> bool:
-    """Whether a value of `ends` or `stages` is one of the partitions of the layers that are told apart."""
+    """Whether a value of `ends` or `stages` is one of the distinct partitions of the layers."""
     mesh = Parallelism(pipeline=layout[f"{MESH}pipeline"], interleave=layout.get(f"{MESH}interleave", 1))
     partitions = cuts(plan, mesh)
     if key == f"{MESH}ends":

@@ -41,7 +41,7 @@ class Batch:
 
 
 def text_of(value: Any) -> str:
-    """A value of a key as JSON, by which it is told from the others."""
+    """A value of a key as JSON, which identifies it."""
     return json.dumps(value, sort_keys=True)
 
 

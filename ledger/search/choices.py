@@ -1,4 +1,4 @@
-"""The values that each key of a layout may take in a space of a plan, and the ways to cut its layers into stages."""
+"""The values that each key of a layout may take in a space of a plan, and the partitions of its layers into stages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ENDS = ("shared", "layer", "own")
 
 
 def cuts(plan: Plan, mesh: Parallelism) -> list[tuple[str | None, Any]]:
-    """The ways to cut the layers into chunks, as `ends` and `stages`: the first of each result.
+    """The distinct partitions of the layers into chunks, as `ends` and `stages`: the first pair with each result.
 
-    Where no way of the ends makes them equal, a list of stages as even as they can be, with longer ones in the middle.
+    Where no `ends` makes chunks equal, a list of stages as even as they can be, with longer ones in the middle.
     """
     by_sizes: dict[tuple[int, ...], tuple[str | None, Any]] = {}
     for ends in ENDS:

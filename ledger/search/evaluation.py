@@ -38,7 +38,7 @@ from ledger.search.facts import Array, Facts, each_array, together
 from ledger.search.shapes import Shape, Slot, batched
 from ledger.search.structures import SENT, Composition, Structure, sized
 from ledger.search.world import CUT, Memo, World
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Parallelism, Plan
 
 # Symbols of formulas that count what a stage holds: they differ between stages and shapes, not only by its layers.
 MOVING = tuple(
@@ -148,6 +148,11 @@ class Cells(Memo):
 
         return self.once(("place", used), place)
 
+    def _of_units(self, key: Any, composition: Composition, facts: Callable[[Structure], Facts]) -> Facts:
+        """Facts of units over the sizes of a cut, for every cell; of all of the model's where layers are alike."""
+        key = "units", key, self.structure.is_uniform or composition
+        return self.once(key, lambda: self.gathered(facts, CUT))
+
     def of_stage(self, facts: Callable[[Structure], Facts], composition: Composition) -> Facts:
         """Facts of how one composition shards its weights, for every cell."""
 
@@ -184,12 +189,8 @@ class Cells(Memo):
         return replace(time, role=placed, sends=send_seconds(role, send, self.plan))
 
     def unit_times(self, composition: Composition) -> UnitTimes:
-        """The work of units, one of each."""
-        key = self.structure.is_uniform or composition
-        return self.once(
-            ("unit times", key),
-            lambda: self.gathered(lambda structure: structure.unit_times(composition, self.price), CUT),
-        )
+        """The work of one unit of each kind."""
+        return self._of_units("times", composition, lambda structure: structure.unit_times(composition, self.price))
 
     def stage_work(self, composition: Composition, crossings: tuple[int, int]) -> StageWork:
         """The work of a stage that sends so many results of a micro-batch, and so many gradients."""
@@ -251,10 +252,7 @@ class Cells(Memo):
 
     def unit_sums(self, composition: Composition) -> UnitSums:
         """Sums over the kernels of one unit of each kind."""
-        key = self.structure.is_uniform or composition
-        return self.once(
-            ("unit sums", key), lambda: self.gathered(lambda structure: structure.unit_sums(composition), CUT)
-        )
+        return self._of_units("sums", composition, lambda structure: structure.unit_sums(composition))
 
     def spent(self, slot: Slot, shape: Shape, variant: Role) -> dict[str, Array]:
         """Sums over the kernels of each device of a role in a step, by the total that each is part of."""
@@ -265,7 +263,7 @@ class Cells(Memo):
         value = self._counting(variant, shape)
         if on_host:
             bytes_held = sum(amount * self._count(times, value) for times, amount in on_host.items())
-            # Layers may hold a fraction of a micro-batch each: what is a whole number but for rounding becomes one.
+            # Layers may hold a fraction of a micro-batch each, so sums are whole numbers only up to rounding.
             spent[HELD] = spent.get(HELD, 0) + np.where(
                 np.abs(bytes_held - np.rint(bytes_held)) < WHOLE, np.rint(bytes_held), bytes_held
             )
@@ -335,31 +333,21 @@ class Cells(Memo):
 
     def stocks(self, composition: Composition, order: Pipeline) -> Stocks:
         """Bytes that layers hold from one moment to a later one, by stock."""
-        key = self.structure.is_uniform or composition
-        line = self.structure.line(composition)
-
-        def gathered_stocks() -> Stocks:
-            return self.gathered(
-                lambda structure: structure.stocks(composition, order, by_category=self.detail.category), CUT
-            )
-
-        return self.once(("stocks", key, composition.kind, id(line), order.keeps_output, order.delays), gathered_stocks)
+        by_category = self.detail.category
+        key = "stocks", composition.kind, id(self.structure.line(composition)), order.keeps_output, order.delays
+        return self._of_units(
+            key, composition, lambda structure: structure.stocks(composition, order, by_category=by_category)
+        )
 
     def live(self, composition: Composition) -> Live:
         """Bytes of live tensors while units run."""
-        adds = tuple(structure.adds(composition) for structure in self.batch.structures)
-
-        def gathered_live() -> Live:
-            return self.gathered(lambda structure: structure.live(composition, by_category=self.detail.category), CUT)
-
-        return self.once(("live", self.structure.is_uniform or composition, adds), gathered_live)
+        key = "live", tuple(structure.adds(composition) for structure in self.batch.structures)
+        by_category = self.detail.category
+        return self._of_units(key, composition, lambda structure: structure.live(composition, by_category=by_category))
 
     def workspaces(self, composition: Composition) -> list[Array]:
         """Bytes of the workspace of attention's backward, moment by moment."""
-        key = self.structure.is_uniform or composition
-        bytes_by_unit = self.once(
-            ("workspaces", key), lambda: self.gathered(lambda structure: structure.workspaces(composition), CUT)
-        )
+        bytes_by_unit = self._of_units("workspaces", composition, lambda structure: structure.workspaces(composition))
         points = self.structure.line(composition).points
         return [bytes_by_unit.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
 
@@ -369,15 +357,8 @@ class Cells(Memo):
         key = "counting", id(variant), id(shape), repr(structural.recompute), structural.parallelism.offload
 
         def value() -> tuple[Value, Any]:
-            plan = self.structure.plan
-            mesh = replace(
-                plan.parallelism,
-                pipeline=shape.mesh.pipeline,
-                interleave=shape.mesh.interleave,
-                schedule=shape.mesh.schedule,
-                stages=shape.mesh.stages,
-            )
-            return exact(bindings(batched(plan, mesh, self.world.counts), variant)), (variant, shape)
+            mesh = _mesh_of_shape(structural, shape)
+            return exact(bindings(batched(structural, mesh, self.world.counts), variant)), (variant, shape)
 
         return self.world.once(key, value)[0]
 
@@ -403,14 +384,8 @@ class Cells(Memo):
     ) -> tuple[Mapping[str, Array], Array]:
         count, structure = self.world.counts[places[0]], self.batch.structures[places[1]]
         inputs = {name: int(size) for name, size in sizes.items()}
-        mesh = replace(
-            structure.plan.parallelism,
-            pipeline=self.stages,
-            interleave=shape.mesh.interleave,
-            schedule=shape.mesh.schedule,
-            stages=shape.mesh.stages,
-        )
-        plan = sized(replace(structure.plan, parallelism=mesh), {**inputs, "pipeline": self.stages}, count=count)
+        shaped = replace(structure.plan, parallelism=_mesh_of_shape(structure.plan, shape))
+        plan = sized(shaped, {**inputs, "pipeline": self.stages}, count=count)
 
         def at_count(amount: Array) -> Any:
             return amount[places[0]] if np.ndim(amount) else amount
@@ -430,6 +405,12 @@ class Cells(Memo):
     def faster(self, shape: Shape) -> list[Array]:
         """Seconds of a step with each of PRICES made better."""
         return [self.repriced(place).path(shape).estimate for place, _ in enumerate(PRICES)]
+
+
+def _mesh_of_shape(plan: Plan, shape: Shape) -> Parallelism:
+    """The plan's layout as a pipeline of this shape."""
+    stated = {name: getattr(shape.mesh, name) for name in ("pipeline", "interleave", "schedule", "stages")}
+    return replace(plan.parallelism, **stated)
 
 
 def add_times(sums: dict[tuple[str, ...], Array], more: Mapping[tuple[str, ...], Array], count: Array) -> None:

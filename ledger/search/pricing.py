@@ -203,7 +203,7 @@ def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
 
 
 def _is_legal(cells: Cells, choices: Mapping[str, Array], shape: Shape) -> Array:
-    """Whether the rules that read a shape, or what is rebuilt, have nothing to say."""
+    """Whether layouts are legal by the rules that read a shape or the recompute policy."""
     shared = cells.world
     chosen: dict[str, Array] = {**choices, DATA: cells.columns["data"]}
     for key in shape.layout:  # one place of each is looked up faster than many equal ones

@@ -247,6 +247,8 @@ def row_changes(plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping
     return None if draft.problems or draft.plan is None else fewest_changes(plan, layout)
 
 
+# --- recommendations of a plan ---
+
 COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
 COST = "cost.run"
 TICK = 1e-3  # seconds: the least that a limit can be

@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline: so many stages and chunks in an order, cut in a way. `layout` are its keys."""
+    """A pipeline: numbers of stages and chunks, a schedule, and a partition of the layers. `layout`: its keys."""
 
     layout: Layout
     mesh: Parallelism

@@ -87,7 +87,7 @@ class Space:
         return count
 
     def layouts(self) -> Iterator[Layout]:
-        """Every legal layout, one by one: what arrays are held against."""
+        """Every legal layout, one by one: the reference for arrays of layouts."""
         for chosen in product(*self.values.values()):
             layout = dict(zip(self.keys, chosen, strict=True))
             if effective(layout, self.plan) and not violations(laid_out(self.plan, layout)):

@@ -78,7 +78,7 @@ def prices_in_bulk(plan: Plan) -> bool:
 
 
 class Structure:
-    """One way of sharing weights and of cutting layers, with one micro-batch a step or several, from one end or both.
+    """A choice of how weights are sharded and layers cut, with one micro-batch a step or several, from one end or both.
 
     `cells` are its legal degrees, copies and micro-batches, as places in the lists of the world. `alone`: no other
     device has a copy or a share of the same weights, of which some stacks keep gradients otherwise.

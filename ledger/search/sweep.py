@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Search:
-    """A sweep that is ready: its plan with its totals, what is asked, the bases, and a task for each piece of each."""
+    """A prepared sweep: its plan with its totals, the question, the bases, and a task for each piece of each."""
 
     asked: Asked
     plan: Plan

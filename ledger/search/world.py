@@ -159,7 +159,7 @@ class World(Memo):
     def cells(
         self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, pipeline_ends: int
     ) -> dict[str, Array]:
-        """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists.
+        """The legal choices of degrees, copies and micro-batch under a sharding of weights, as places in the lists.
 
         `cut` says which axes are used at all; of those that it does not name, any. `several`: whether a step then has
         more than one micro-batch, `count`: the place of their number.
