@@ -286,31 +286,24 @@ def _raise_for_keys(axes: Axes, readable: Iterable[Base]) -> None:
     for key, values in axes.layout.items():
         if any(text_of(value) in map(text_of, VALUES[key](base.plan)) for base in every for value in values):
             continue
-        reasons = {value: _refusal(key, value, every) for value in map(_Value, values)}
-        if all(reasons.values()):
+        reasons = [_refusal(key, value, every) for value in values]
+        if all(reasons):
+            help_text = _legal_values_text(key, every)
             problems += [
-                Problem(axes.place(key, value_tried.value), reason, _legal_values_text(key, every))
-                for value_tried, reason in reasons.items()
+                Problem(axes.place(key, value), why, help_text) for value, why in zip(values, reasons, strict=True)
             ]
     if problems:
         raise SpecError(problems, _texts(problems))
 
 
-@dataclass(frozen=True, eq=False)
-class _Value:
-    """A value that may be a list or a mapping, as a key of a dict."""
-
-    value: Any
-
-
-def _refusal(key: str, candidate: _Value, every: Sequence[Base]) -> str:
+def _refusal(key: str, value: Any, every: Sequence[Base]) -> str:
     """Why no base can have a value of a key, as the first says; nothing where one can."""
     reasons = []
     for base in every:
         neutral = {**NEUTRAL, "parallelism.zero": 3 if base.plan.cluster.devices > 1 else 0}
         plain = {key: neutral[key] for key in base.space.keys}
         usual = {problem.message for problem in violations(laid_out(base.plan, plain))}
-        messages = [problem.message for problem in violations(laid_out(base.plan, {**plain, key: candidate.value}))]
+        messages = [problem.message for problem in violations(laid_out(base.plan, {**plain, key: value}))]
         reasons.append(next((message for message in messages if message not in usual), ""))
     return reasons[0] if all(reasons) else ""
 
