@@ -44,18 +44,12 @@ class PlainStream:
         controls_kept = {"\x1b", "\r"} if colours else set()
         readable = CONTROL.sub(lambda match: match[0] if match[0] in controls_kept else "", readable)
         readable = COMMAND.sub("## ", readable)
-        first, lines_after = ("", readable) if self.begins else _split_at_line_end(readable)
-        readable = first + LINE_COMMAND.sub(r"\1: ", lines_after)
+        end = 0 if self.begins else readable.find("\n") + 1 or len(readable)  # of the line that has begun
+        readable = readable[:end] + LINE_COMMAND.sub(r"\1: ", readable[end:])
         if readable:
             _, ended, last = readable.rpartition("\n")
             self.begins = (bool(ended) or self.begins) and not last.strip()
         return readable
-
-
-def _split_at_line_end(text: str) -> tuple[str, str]:
-    """The rest of the line that has begun, and the lines after it."""
-    end = text.find("\n") + 1 or len(text)
-    return text[:end], text[end:]
 
 
 def guard_output() -> None:
