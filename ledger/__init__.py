@@ -84,7 +84,7 @@ def compare(
     `choose_by` is the total that makes one plan better than another (none: the cost of the run), `subject_to` are
     conditions on the plan that is chosen (none: that it keeps its headroom). `overrides` are on all plans.
     """
-    comparison = _compared(specs, overrides, choose_by, subject_to)
+    comparison = _compare_plans(specs, overrides, choose_by, subject_to)
     from ledger.report.compare.record import comparison_record
 
     return comparison_record(comparison)
@@ -102,11 +102,11 @@ def write_comparison(  # noqa: PLR0913 - as of a report, and what is chosen by
     """Plans side by side as files, with their paths."""
     from ledger.report.files import valid_formats
 
-    chosen = valid_formats(_texts(formats))
-    comparison = _compared(specs, overrides, choose_by, subject_to)
+    format_names = valid_formats(_texts(formats))
+    comparison = _compare_plans(specs, overrides, choose_by, subject_to)
     from ledger.report.compare.write import write_comparison as written
 
-    return written(comparison, Path(out), chosen)
+    return written(comparison, Path(out), format_names)
 
 
 def solve(  # noqa: PLR0913 - a question has these parts, and callers name those they use
@@ -160,21 +160,21 @@ def write_report(  # noqa: PLR0913 - what a report is made with, and callers nam
     """
     from ledger.report.files import SEARCHED, valid_formats, valid_layout
 
-    chosen, taken = valid_formats(_texts(formats)), valid_layout(layout)
+    format_names, layout_name = valid_formats(_texts(formats)), valid_layout(layout)
     plan = _plan(spec, overrides)
     from ledger.books import compile_plan
     from ledger.report.recommendations import with_layout
 
-    plan = with_layout(plan, _searched(plan), taken) if taken else plan
+    plan = with_layout(plan, _search_layouts(plan), layout_name) if layout_name else plan
     from ledger.report.seals.opening import sealed, with_books
     from ledger.report.write import assemble_report
     from ledger.report.write import write_report as written
 
-    found = _searched(plan) if search and {*SEARCHED} & {*chosen} else None
-    with sealed(plan) as (same, seal):
-        compiled = compile_plan(same)
-        report = assemble_report(compiled, chosen, found, with_books(seal, compiled, found))
-        return written(report, Path(out), chosen)
+    recommendations = _search_layouts(plan) if search and {*SEARCHED} & {*format_names} else None
+    with sealed(plan) as (sealed_plan, seal):
+        compiled = compile_plan(sealed_plan)
+        report = assemble_report(compiled, format_names, recommendations, with_books(seal, compiled, recommendations))
+        return written(report, Path(out), format_names)
 
 
 def reproduce(file: str | Path) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> t
     return (*outcome.problems, *outcome.failures)
 
 
-def _compared(specs: Iterable[str | Path], overrides: Texts, choose_by: str, subject_to: Texts) -> PlanComparison:
+def _compare_plans(specs: Iterable[str | Path], overrides: Texts, choose_by: str, subject_to: Texts) -> PlanComparison:
     from ledger.report.compare.choice import WrittenRule, compare_plans
     from ledger.report.compare.plans import compile_named
 
@@ -205,7 +205,7 @@ def _compared(specs: Iterable[str | Path], overrides: Texts, choose_by: str, sub
     return compare_plans(typed, compile_named(typed, _texts(overrides)), WrittenRule(choose_by, _texts(subject_to)))
 
 
-def _searched(plan: Plan) -> Recommendations | None:
+def _search_layouts(plan: Plan) -> Recommendations | None:
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations
 
@@ -218,5 +218,5 @@ def _plan(spec: str | Path, overrides: Texts) -> Plan:
     return load_plan(spec, _texts(overrides))
 
 
-def _texts(given: Texts) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _texts(texts: Texts) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)

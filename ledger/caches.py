@@ -1,8 +1,8 @@
-"""The user's cache: what was made before, believed only where it carries a mark that no one else can make.
+"""The user's cache: results of earlier runs, each trusted only with a mark that no one else can make.
 
-A file begins with an HMAC-SHA256 of its name and content, under a key that lies outside the cache where this user
-alone can read it (XDG_STATE_HOME). What was planted, emptied, cut or copied from another name is made anew. So a cache
-that others may write, or that came out of an archive, changes no result.
+An entry begins with an HMAC-SHA256 of its name and content, under a key that lies outside the cache where this user
+alone can read it (XDG_STATE_HOME). An entry that was planted, emptied, cut or copied from another name is made anew. So
+a cache that others may write, or that came out of an archive, changes no result.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Cache:
 
     def read(self, name: str) -> bytes | None:
         """The entry of that name; None where there is none that this user's programs wrote."""
-        folder, key = cache_folder(), _key()
+        folder, key = cache_folder(), _user_key()
         if folder is None or key is None:
             return None
-        held, _ = _file(folder / self.kind / name)
-        mark, content = held[:MARK_BYTES], held[MARK_BYTES:]
+        stored, _ = _read_file(folder / self.kind / name)
+        mark, content = stored[:MARK_BYTES], stored[MARK_BYTES:]
         return content if hmac.compare_digest(mark, self._mark(key, name, content)) else None
 
     def keep(self, name: str, content: bytes) -> None:
         """Keeps an entry, as far as that can be done: in a read-only home the next run makes it anew."""
-        folder, key = cache_folder(), _key()
+        folder, key = cache_folder(), _user_key()
         if folder is None or key is None:
             return
         with suppress(OSError):
@@ -55,7 +55,7 @@ class Cache:
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept; None where there is no home."""
+    """The folder of all entries; None where there is no home."""
     return _user_folder("XDG_CACHE_HOME", ".cache")
 
 
@@ -71,7 +71,7 @@ def _user_folder(variable: str, default: str) -> Path | None:
     return home / default / "ledger" if home.is_absolute() else None
 
 
-def _key() -> bytes | None:
+def _user_key() -> bytes | None:
     """The user's key, made where there is none; None where it cannot be kept from others."""
     folder = _user_folder("XDG_STATE_HOME", ".local/state")
     return _key_at(folder / "cache-key") if folder else None
@@ -80,23 +80,23 @@ def _key() -> bytes | None:
 @lru_cache(maxsize=8)
 def _key_at(path: Path) -> bytes | None:
     """The key in a file that its owner alone can read or write; made once, whole, and never written over."""
-    before = os.umask(PRIVATE)
+    earlier_mask = os.umask(PRIVATE)
     try:
         with suppress(OSError):
             create_file(path, lambda: secrets.token_bytes(KEY_BYTES))
     finally:
-        os.umask(before)
-    key, about = _file(path)
-    own = about is not None and about.st_uid == os.geteuid() and not about.st_mode & PRIVATE
-    return key if own and len(key) == KEY_BYTES else None
+        os.umask(earlier_mask)
+    key, status = _read_file(path)
+    is_private = status is not None and status.st_uid == os.geteuid() and not status.st_mode & PRIVATE
+    return key if is_private and len(key) == KEY_BYTES else None
 
 
-def _file(path: Path) -> tuple[bytes, os.stat_result | None]:
-    """What a plain file holds, and whose it is; nothing of what is none, or too large."""
+def _read_file(path: Path) -> tuple[bytes, os.stat_result | None]:
+    """The content and status of a plain file; nothing of what is none, or too large."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b"", None
     with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        return (file.read(), about) if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST else (b"", None)
+        status = os.fstat(handle)
+        return (file.read(), status) if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST else (b"", None)

@@ -1,4 +1,4 @@
-"""An error that nobody foresaw in a line: what it says, and where in this package it was raised."""
+"""The text of an unforeseen error, in one line: what it says, and where in this package it was raised."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def mistake_in_words(error: BaseException) -> str:
 
     One that comes from another process has left its lines there.
     """
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    printable = "".join(letter if letter.isprintable() else "?" for letter in what)
-    return f"{shortened(printable)} ({_place(error)})" if error.__traceback__ else shortened(printable)
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    printable = "".join(letter if letter.isprintable() else "?" for letter in message)
+    return f"{shortened(printable)} ({_innermost_line(error)})" if error.__traceback__ else shortened(printable)
 
 
-def _place(error: BaseException) -> str:
+def _innermost_line(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename).is_relative_to(PACKAGE):
             return f"{Path(frame.filename).relative_to(PACKAGE.parent).as_posix()}:{frame.lineno}"

@@ -1,4 +1,4 @@
-"""How quantities are written for people: the one place where numbers become text.
+"""Quantities as text for people: the one place where numbers become text.
 
 Three significant figures, a thin no-break space before the unit and between groups of three digits, and a true minus.
 `GB` is 10**9 bytes, `GiB` is 2**30; nothing here calls one by the other's name.
@@ -65,13 +65,13 @@ def grouped(value: Decimal) -> str:
 
 def regrouped(text: str) -> str:
     """A text in which digits that stand in threes between commas have thin spaces there, as in all other numbers."""
-    return COMMAS.sub(lambda found: found[0].replace(",", THIN), text)
+    return COMMAS.sub(lambda match: match[0].replace(",", THIN), text)
 
 
 def machine(value: Number) -> str:
     """The value for programs: every digit of an integer, the shortest float that is the same number."""
-    whole = isinstance(value, int) or (isinstance(value, Fraction) and value.denominator == 1)
-    return str(value) if whole else repr(float(value))
+    is_whole = isinstance(value, int) or (isinstance(value, Fraction) and value.denominator == 1)
+    return str(value) if is_whole else repr(float(value))
 
 
 def integer(value: Number) -> str:
@@ -207,7 +207,7 @@ def brief_money(value: Number) -> str:
 
 
 def offer(price: Number, device: str, date: str) -> str:
-    """What an hour of a device costs, and when: `$2.50 per h100-sxm and hour, 2026-05`."""
+    """The price of an hour of a device, and its date: `$2.50 per h100-sxm and hour, 2026-05`."""
     return f"{money(price)} per {device} and hour, {date}"
 
 
@@ -303,5 +303,5 @@ def written(value: Number, unit: str) -> str:
 
 
 def said(value: Number, unit: str) -> str:
-    """The same with plain spaces, so that it can be searched for and cut in a terminal."""
+    """The value in its unit, with plain spaces, so that it can be searched for and cut in a terminal."""
     return written(value, unit).replace(THIN, " ")

@@ -1,4 +1,4 @@
-"""The forms of prices, a row each: seconds of a kernel or a transfer, from a few fitted parameters and its own sizes.
+"""The closed forms of prices, a row each: seconds of a kernel or a transfer, from fitted parameters and its sizes.
 
 A form is written once, over the arithmetic of `ledger.arithmetic`. Prices of a plan, fits to measurements, what an
 accelerator's spec may say, the live page and the documentation all read this table.
@@ -41,7 +41,7 @@ class PriceParameter:
 
 @dataclass(frozen=True)
 class DataSheet:
-    """What a data sheet promises of a kernel: FLOP/s of its dtype, B/s of the memory, how many multiprocessors."""
+    """The figures of a data sheet for a kernel: FLOP/s of its dtype, B/s of the memory, number of multiprocessors."""
 
     peak: Amount = 1.0
     bandwidth: Amount = 1.0
@@ -74,57 +74,57 @@ class PriceForm:
         return "flops" in self.sizes
 
     def typical(self) -> dict[str, float]:
-        """What is typical of each parameter."""
-        return {one.name: one.typical for one in self.parameters}
+        """The typical value of each parameter, by name."""
+        return {parameter.name: parameter.typical for parameter in self.parameters}
 
     def within(self, parameters: Mapping[str, float]) -> dict[str, float]:
         """The parameters, each no further than its range goes: a measured rate may pass what a data sheet says."""
-        return {one.name: min(max(parameters[one.name], one.least), one.most) for one in self.parameters}
+        return {row.name: min(max(parameters[row.name], row.least), row.most) for row in self.parameters}
 
 
-def _matmul(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    shape = (1 + p["k0"] / of["k"]) * (1 + p["c"] * sheet.multiprocessors * TILE / (of["m"] * of["n"]))
-    compute = of["flops"] / (p["e"] * sheet.peak) * shape
-    return p["t0"] + maximum(compute, of["bytes"] / (p["b"] * sheet.bandwidth))
+def _matmul(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    shape = (1 + p["k0"] / sizes["k"]) * (1 + p["c"] * sheet.multiprocessors * TILE / (sizes["m"] * sizes["n"]))
+    compute = sizes["flops"] / (p["e"] * sheet.peak) * shape
+    return p["t0"] + maximum(compute, sizes["bytes"] / (p["b"] * sheet.bandwidth))
 
 
-def _casting(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    return _matmul(p, of, sheet) + p["d"] * of["beside"] / sheet.bandwidth
+def _casting(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    return _matmul(p, sizes, sheet) + p["d"] * sizes["beside"] / sheet.bandwidth
 
 
-def _grouped(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    compute = of["flops"] / (p["e"] * sheet.peak) * (1 + p["m0"] / of["group"])
-    return p["t0"] * of["kernels"] + maximum(compute, of["bytes"] / (p["b"] * sheet.bandwidth))
+def _grouped(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    compute = sizes["flops"] / (p["e"] * sheet.peak) * (1 + p["m0"] / sizes["group"])
+    return p["t0"] * sizes["kernels"] + maximum(compute, sizes["bytes"] / (p["b"] * sheet.bandwidth))
 
 
-def _attention(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    return p["t0"] + of["flops"] * (1 + p["s0"] / of["seq"]) / (p["e"] * sheet.peak)
+def _attention(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    return p["t0"] + sizes["flops"] * (1 + p["s0"] / sizes["seq"]) / (p["e"] * sheet.peak)
 
 
-def _attention_module(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    return _attention(p, of, sheet) + p["c"] * of["beside"] / sheet.bandwidth
+def _attention_module(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    return _attention(p, sizes, sheet) + p["c"] * sizes["beside"] / sheet.bandwidth
 
 
-def _bandwidth(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    return p["t0"] + of["bytes"] / (p["b"] * sheet.bandwidth)
+def _bandwidth(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    return p["t0"] + sizes["bytes"] / (p["b"] * sheet.bandwidth)
 
 
-def _cached(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    moving = of["bytes"] / (p["b"] * sheet.bandwidth)
+def _cached(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    moving = sizes["bytes"] / (p["b"] * sheet.bandwidth)
     return p["t0"] + moving + square_root(p["t0"] * moving)
 
 
-def _data_sheet(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    return maximum(of["flops"] / (p["e"] * sheet.peak), of["bytes"] / (p["b"] * sheet.bandwidth))
+def _data_sheet(p: Parameters, sizes: Sizes, sheet: DataSheet) -> Amount:
+    return maximum(sizes["flops"] / (p["e"] * sheet.peak), sizes["bytes"] / (p["b"] * sheet.bandwidth))
 
 
-def _collective(p: Parameters, of: Sizes, _: DataSheet) -> Amount:
-    on_the_bus = of["bus_bytes"] / p["B"]
+def _collective(p: Parameters, sizes: Sizes, _: DataSheet) -> Amount:
+    on_the_bus = sizes["bus_bytes"] / p["B"]
     return p["a"] + on_the_bus + square_root(p["a"] * on_the_bus)
 
 
-def _send(p: Parameters, of: Sizes, _: DataSheet) -> Amount:
-    return p["a"] + of["bytes"] / p["B"]
+def _send(p: Parameters, sizes: Sizes, _: DataSheet) -> Amount:
+    return p["a"] + sizes["bytes"] / p["B"]
 
 
 def _share(name: str, meaning: str, typical: float, strays: float | None = None) -> PriceParameter:

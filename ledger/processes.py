@@ -53,11 +53,11 @@ def interrupt_held(context: BaseContext | None = None) -> Iterator[None]:
     """Ctrl-C waits to the end of the block, and processes of this context that are started within never see it."""
     if (context or get_context()).get_start_method() != "fork":
         resource_tracker.ensure_running()  # which lets the interrupt through once it runs
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _leave(*_: object) -> None:
 
 
 def _begin(begin: Callable[[], Any] | None) -> None:
-    """How a process of a pool begins."""
+    """Prepares a process of a pool, and calls its own `begin`."""
     end_with_parent()
     if begin:
         begin()

@@ -46,7 +46,7 @@ def replace_files(contents: Mapping[Path, bytes], *, durable: bool = True) -> tu
     """
     before = {path: path.read_bytes() if path.is_file() else None for path in contents}
     changed = sorted(path for path, content in contents.items() if before[path] != content)  # one order for all
-    left_over = [path for path in contents if path not in changed and _is_cleared(draft_of(path))]
+    left_over = [path for path in contents if path not in changed and _clear_if_dead(draft_of(path))]
     placed: list[Path] = []
     with ExitStack() as stack:
         drafts = []
@@ -59,7 +59,7 @@ def replace_files(contents: Mapping[Path, bytes], *, durable: bool = True) -> tu
                 draft.put_in_place(durable=durable)
                 placed.append(draft.path)
         except BaseException:
-            _put_back({path: before[path] for path in placed})
+            _restore({path: before[path] for path in placed})
             raise
     if left_over and durable:
         names = ", ".join(map(str, sorted(left_over)))
@@ -68,7 +68,7 @@ def replace_files(contents: Mapping[Path, bytes], *, durable: bool = True) -> tu
 
 
 def create_file(path: Path, content: Callable[[], bytes]) -> None:
-    """A new file with what is then made; raises FileExistsError where there is one, which stays as it is."""
+    """Creates a file with content made then; raises FileExistsError where there is one, which stays as it is."""
     with UnfinishedFile(path) as draft:
         if path.exists() or path.is_symlink():
             raise FileExistsError(path)
@@ -77,7 +77,7 @@ def create_file(path: Path, content: Callable[[], bytes]) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """Where a file lies until it is whole."""
+    """The path of a file until it is complete."""
     return path.with_name(f".{path.name}{UNFINISHED}")
 
 
@@ -95,7 +95,7 @@ class UnfinishedFile:
         self.path, self.draft = path, draft or draft_of(path)
         with naming(path):
             self.draft.parent.mkdir(parents=True, exist_ok=True)
-            self.handle, self.left_over = _claimed(self.draft, patience)
+            self.handle, self.left_over = _claim(self.draft, patience)
 
     def __enter__(self) -> Self:
         return self
@@ -120,18 +120,18 @@ class UnfinishedFile:
             if not _is_at(self.handle, self.draft):
                 raise OSError(EBUSY, "another process has begun to write it")
             self.draft.replace(self.path)
-            self._let_go()
+            self._close()
             if durable:
                 _sync_folder(self.path.parent)
 
     def abandon(self) -> None:
-        """Takes away what is not in its place; nothing where it is."""
+        """Removes the draft, unless the file is in its place."""
         if self.handle >= 0:
             with suppress(OSError):
                 self.draft.unlink()
-            self._let_go()
+            self._close()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         handle, self.handle = self.handle, -1
         os.close(handle)
 
@@ -148,12 +148,12 @@ def naming(path: Path) -> Iterator[None]:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder for temporary files of this process, gone afterwards; those of processes that were killed go first."""
-    for other in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*{UNFINISHED}"):
-        _is_cleared(other)
+    for abandoned in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*{UNFINISHED}"):
+        _clear_if_dead(abandoned)
     handle = -1
     while handle < 0:
         folder = tempfile.mkdtemp(prefix=SCRATCH, suffix=UNFINISHED)
-        handle = _locked(Path(folder), os.O_RDONLY)
+        handle = _open_locked(Path(folder), os.O_RDONLY)
     try:
         yield Path(folder)
     finally:
@@ -165,23 +165,23 @@ def scratch_folder() -> Iterator[Path]:
 def scratch_files() -> Iterator[None]:
     """Temporary files that libraries make meanwhile are in a scratch folder."""
     with scratch_folder() as folder:
-        before, tempfile.tempdir = tempfile.tempdir, str(folder)
+        earlier_folder, tempfile.tempdir = tempfile.tempdir, str(folder)
         try:
             yield
         finally:
-            tempfile.tempdir = before
+            tempfile.tempdir = earlier_folder
 
 
-def _claimed(draft: Path, patience: float) -> tuple[int, bool]:
+def _claim(draft: Path, patience: float) -> tuple[int, bool]:
     """A new file that this process has a lock on, and whether a dead process had left one; OSError where one lives."""
     left_over, until = False, time.monotonic() + patience
     while True:
         with suppress(FileExistsError):
-            handle = _locked(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            handle = _open_locked(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             if handle >= 0:
                 return handle, left_over
             continue
-        if _is_cleared(draft):
+        if _clear_if_dead(draft):
             left_over = True
         elif time.monotonic() > until:
             raise OSError(EBUSY, "another process is writing it")
@@ -189,7 +189,7 @@ def _claimed(draft: Path, patience: float) -> tuple[int, bool]:
             time.sleep(TURN)
 
 
-def _locked(path: Path, flags: int) -> int:
+def _open_locked(path: Path, flags: int) -> int:
     """A file or folder opened under a lock; -1 where another process took it away meanwhile."""
     handle = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     with suppress(OSError):  # some file systems of clusters have no locks
@@ -200,7 +200,7 @@ def _locked(path: Path, flags: int) -> int:
     return -1
 
 
-def _is_cleared(path: Path) -> bool:
+def _clear_if_dead(path: Path) -> bool:
     """Takes away what a process that is dead was writing; false where there is nothing, or its process lives."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -221,7 +221,7 @@ def _is_cleared(path: Path) -> bool:
 
 
 def _is_dead(handle: int) -> bool:
-    """Whether the process is gone that a file or folder belonged to, told by its lock."""
+    """Whether the process that a file or folder belonged to is gone, by its lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -232,15 +232,15 @@ def _is_dead(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether what is open is still what a path names."""
+    """Whether an open file is still the one that a path names."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), path.lstat())
     return False
 
 
-def _put_back(before: Mapping[Path, bytes | None]) -> None:
+def _restore(contents: Mapping[Path, bytes | None]) -> None:
     """The files as they were, as far as that can be done."""
-    for path, content in before.items():
+    for path, content in contents.items():
         with suppress(OSError):
             if content is None:
                 path.unlink()

@@ -56,7 +56,7 @@ READ: dict[str, str] = {
     "evidence/microbenchmarks/records.py: _rows": "tables of measurements, a line each",
     "evidence/microbenchmarks/sets.py: _published_fit": "what a file says was held out: `none` if nothing was",
     "evidence/tables.py: re": "tables as people write them, in CSV",
-    "evidence/tables.py: _separated": "tables as people write them, cut by something else than commas",
+    "evidence/tables.py: _require_commas": "tables as people write them, cut by something else than commas",
     "evidence/tables.py: _cell": "cells as people write them, with what no terminal should obey",
     "evidence/verification.py: _verification": "records of verdicts: a plan and its title in a line",
 }

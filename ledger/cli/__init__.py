@@ -1,4 +1,9 @@
-"""The command line: a verb per module, imported when it is named."""
+"""The command line: a verb per module, imported when it is named.
+
+Takes the words of a command line; prints results on standard output and all else on standard error, and ends with the
+exit codes below. Read `verbs` first (the group, and how errors become exit codes), then a verb such as `show`;
+`options`, `tables` and `progress` are what verbs share.
+"""
 
 from __future__ import annotations
 

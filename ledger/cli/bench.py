@@ -74,12 +74,14 @@ def command(
     installed("this runs PyTorch on the device, on plans of the library", NEEDED)
     from ledger.lab.bench.runner import BenchSettings, DeviceError, bench
 
-    chosen = _device() if device == "auto" else device
+    chosen = _default_device() if device == "auto" else device
     times: dict[str, float] = dict(SHORTER) if quick else {}
     if seconds is not None:
         times["seconds"] = seconds
     settings = BenchSettings(chosen, threads or 0, quick, only=only, **times)
-    folder = _folder()
+    from ledger.spec.library import default_library
+
+    folder = default_library().writable("evidence")
     log = Log()
     until = time.monotonic() + 60 * minutes if minutes else math.inf
     with log:
@@ -97,17 +99,10 @@ def command(
             if log.path:
                 click.echo(f"stopped; what was measured is in {log.path}, and the same command goes on", err=True)
             raise
-    _tell(log, as_json=as_json)
+    _print_log(log, as_json=as_json)
 
 
-def _folder() -> Path:
-    """Where evidence is kept."""
-    from ledger.spec.library import default_library
-
-    return default_library().writable("evidence")
-
-
-def _device() -> str:
+def _default_device() -> str:
     """The first GPU, or the CPU."""
     from ledger.lab.bench.gpu import has_gpu
 
@@ -116,7 +111,7 @@ def _device() -> str:
 
 @dataclass
 class Log:
-    """What is done so far: a bar on a terminal, elsewhere a line for each kind, on standard error."""
+    """Progress on standard error: a bar on a terminal, elsewhere a line for each kind of measurement."""
 
     path: Path | None = None
     made: Counter[str] = field(default_factory=Counter)
@@ -141,8 +136,8 @@ class Log:
     def begin(self, file: EvidenceFile, count: int) -> None:
         """The file is open, and so many cases are to come."""
         self.path, self.before, self.count = file.path, len(file.records), count
-        again = f", which has {self.before} records" if self.before else ""
-        click.echo(f"{file.head['evidence']}: {count} measurements into {file.path}{again}", err=True)
+        earlier_records = f", which has {self.before} records" if self.before else ""
+        click.echo(f"{file.head['evidence']}: {count} measurements into {file.path}{earlier_records}", err=True)
         if file.head["hardware"].get("devices") == 1:
             click.echo("no collectives: there is one GPU", err=True)
         if sys.stderr.isatty():
@@ -180,32 +175,32 @@ def described(case: BenchCase) -> str:
     return " ".join([case.what, *named])
 
 
-def _tell(log: Log, *, as_json: bool) -> None:
+def _print_log(log: Log, *, as_json: bool) -> None:
     from ledger.cli.tables import print_json, print_table
 
-    failures = [{**one.case.record, "error": one.result["error"]} for one in log.failed]
+    failures = [{**failure.case.record, "error": failure.result["error"]} for failure in log.failed]
     if as_json:
-        found: dict[str, Any] = {"schema": SCHEMA, "path": str(log.path), "before": log.before}
-        print_json({**found, "made": dict(log.made), "failed": failures})
+        head: dict[str, Any] = {"schema": SCHEMA, "path": str(log.path), "before": log.before}
+        print_json({**head, "made": dict(log.made), "failed": failures})
         return
-    failed = Counter(one.case.kind for one in log.failed)
+    failed = Counter(failure.case.kind for failure in log.failed)
     rows = [(kind, str(count), str(failed[kind]) if failed[kind] else "") for kind, count in log.made.items()]
     if rows:
         print_table(("kind", "records", "failed"), rows, right=("records", "failed"))
-    for one in log.failed:
-        click.echo(f"{described(one.case)}: {one.result['error']}", err=True)
+    for failure in log.failed:
+        click.echo(f"{described(failure.case)}: {failure.result['error']}", err=True)
     if log.failed:
         click.echo(f"{len(log.failed)} could not be measured; --retry tries them again", err=True)
-    if busy := _busy(log.others):
+    if busy := _busy_note(log.others):
         click.echo(busy, err=True)
-    left = log.count - sum(log.made.values())
-    if left:
-        click.echo(f"{left} measurements are left; the same command makes them", err=True)
+    cases_left = log.count - sum(log.made.values())
+    if cases_left:
+        click.echo(f"{cases_left} measurements are left; the same command makes them", err=True)
     click.echo(str(log.path))
 
 
-def _busy(others: list[float]) -> str:
-    """That others used the machine, where they did while half of the measurements were made."""
+def _busy_note(others: list[float]) -> str:
+    """A note that others used the machine during half of the measurements; empty where they did not."""
     from statistics import median
 
     if not others or (share := median(others)) <= BUSY:

@@ -33,28 +33,28 @@ def command(
     states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file; --html
     FILE.html draws predicted against measured. --table and --json take files of several devices.
     """
-    for flag, path, what, suffixes in (("--out", out, "the spec", YAML), ("--html", html, "the page", PAGES)):
+    for flag, path, content, suffixes in (("--out", out, "the spec", YAML), ("--html", html, "the page", PAGES)):
         if path is not None and path.suffix not in suffixes:
-            raise click.UsageError(f"{flag} is {what}: {path.with_suffix(suffixes[0])}")
+            raise click.UsageError(f"{flag} is {content}: {path.with_suffix(suffixes[0])}")
     from ledger.lab.calibration.calibrate import fit_all, read_all
 
     if out is not None and out.exists():
-        _own(out)
-    files = read_all(list({path.resolve(): path for text in evidence for path in _found(text)}.values()))
+        _require_accelerator_file(out)
+    files = read_all(list({path.resolve(): path for text in evidence for path in _evidence_paths(text)}.values()))
     fitted = fit_all(files, named, _progress if len(files) > 1 else lambda _: None)
     if not fitted:
-        _nothing(files)
+        _raise_without_benchmarks(files)
     if as_table or as_json:
-        _errors(fitted, as_json=as_json)
+        _print_errors(fitted, as_json=as_json)
     if out or html:
-        _write(_only(fitted), out, html)
+        _write(_require_one_device(fitted), out, html)
         if not as_table:
-            _quality(_only(fitted))
+            _print_quality(_require_one_device(fitted))
     elif not (as_table or as_json):
-        click.echo(_only(fitted).spec, nl=False)
+        click.echo(_require_one_device(fitted).spec, nl=False)
 
 
-def _found(text: str) -> list[Path]:
+def _evidence_paths(text: str) -> list[Path]:
     """The file of that path, or of that name in the library; none for a folder, which is said."""
     from ledger.spec.library import default_library
     from ledger.spec.near import nearest
@@ -66,26 +66,26 @@ def _found(text: str) -> list[Path]:
         return []
     if path.exists():
         return [path]
-    known = library.names("evidence")
-    if text in known:
+    names = library.names("evidence")
+    if text in names:
         return [library.path("evidence", text)]
-    raise SpecError([Problem(Location(text), "there is no such file, nor evidence of that name", nearest(text, known))])
+    raise SpecError([Problem(Location(text), "there is no such file, nor evidence of that name", nearest(text, names))])
 
 
-def _own(out: Path) -> None:
+def _require_accelerator_file(out: Path) -> None:
     """Raises SpecError where a file that is no accelerator would be written over: a plan, or the measurements."""
     from ledger.spec.kinds import KINDS
     from ledger.spec.problems import Location, Problem, SpecError
     from ledger.spec.reader import read
     from ledger.spec.sources import from_file
 
-    said = {kind for kind in KINDS if kind in read(from_file(out).text, str(out)).fields}
-    if said != {"accelerator"}:
+    kinds = {kind for kind in KINDS if kind in read(from_file(out).text, str(out)).fields}
+    if kinds != {"accelerator"}:
         message = "there is a file that is no accelerator's spec, and it would be lost"
         raise SpecError([Problem(Location(str(out)), message, "give --out another name")])
 
 
-def _nothing(files: tuple[Evidence, ...]) -> None:
+def _raise_without_benchmarks(files: tuple[Evidence, ...]) -> None:
     """Raises SpecError: the files hold no microbenchmarks."""
     from ledger.spec.problems import Location, Problem, SpecError
 
@@ -94,10 +94,10 @@ def _nothing(files: tuple[Evidence, ...]) -> None:
     raise SpecError([Problem(where, "no microbenchmark is in these files", help_text)])
 
 
-def _only(fitted: tuple[FittedDevice, ...]) -> FittedDevice:
+def _require_one_device(fitted: tuple[FittedDevice, ...]) -> FittedDevice:
     """The one device; a usage error where there are several."""
     if len(fitted) > 1:
-        names = ", ".join(one.device.accelerator.name for one in fitted)
+        names = ", ".join(device_fit.device.accelerator.name for device_fit in fitted)
         raise click.UsageError(
             f"a spec is of one device, and these files measured {names}: give those of one, or --table"
         )
@@ -115,14 +115,14 @@ def _write(fitted: FittedDevice, out: Path | None, html: Path | None) -> None:
     click.echo(f"wrote {' and '.join(map(str, contents))}", err=True)
 
 
-def _quality(fitted: FittedDevice) -> None:
-    """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
+def _print_quality(fitted: FittedDevice) -> None:
+    """Prints on standard error how far prices can be trusted: their errors, and classes without a price."""
     from statistics import median
 
-    scattered = [str(one.kind.what) for one in fitted.sets if one.fit is not None and not one.is_usable]
+    scattered = [str(series.kind.what) for series in fitted.sets if series.fit is not None and not series.is_usable]
     errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
     if errors:
-        worst = max(errors, key=lambda what: errors[what])
+        worst = max(errors, key=lambda price_class: errors[price_class])
         message = f"{len(errors)} prices, median error {median(errors.values()):.1%}"
         click.echo(f"{message}, largest {errors[worst]:.1%} ({worst}); --table prints each", err=True)
     if scattered:
@@ -132,16 +132,16 @@ def _quality(fitted: FittedDevice) -> None:
         )
 
 
-def _errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
+def _print_errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
     from ledger.lab.calibration.page import HEAD, cells, set_fits, table_json
 
-    found = set_fits(fitted)
+    fits = set_fits(fitted)
     if as_json:
-        print_json(table_json(found))
+        print_json(table_json(fits))
         return
-    print_table(("device", *HEAD), [(one.measured.device, *cells(one)) for one in found], right=HEAD[1:5])
+    print_table(("device", *HEAD), [(set_fit.measured.device, *cells(set_fit)) for set_fit in fits], right=HEAD[1:5])
 
 
 def _progress(name: str) -> None:

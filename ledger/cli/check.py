@@ -74,7 +74,7 @@ def command(
 
 
 def best_layouts(seconds: float, compiled: Compiled) -> Recommendations | None:
-    """What a search of a plan's layouts recommends: of all of them, or what some seconds are enough for."""
+    """Recommendations of a search of a plan's layouts: of all of them, or of those that some seconds are enough for."""
     return searched(compiled.plan, whole=isinf(seconds), seconds=seconds, totals=compiled.totals)
 
 
@@ -93,21 +93,21 @@ def exit_code(outcome: CheckOutcome) -> int:
 
 
 def print_outcome(outcome: CheckOutcome) -> None:
-    """A line for a spec, and below it what is wrong."""
+    """Prints a line for a spec, and its problems below."""
     from ledger.cli.tables import BAD, CAREFUL, GOOD, coloured
 
     colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
     count = len(outcome.warnings)
-    heeded = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
-    status = coloured(f"{outcome.status}{heeded}", colour)
+    with_warnings = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
+    status = coloured(f"{outcome.status}{with_warnings}", colour)
     click.echo(f"{outcome.spec}: {status}{': ' if outcome.headline else ''}{outcome.headline}")
     print_problems((*outcome.problems, *outcome.failures), outcome, BAD)
-    heeds = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
-    print_problems(heeds, outcome, CAREFUL)
+    warnings = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
+    print_problems(warnings, outcome, CAREFUL)
 
 
 def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
-    """What a search recommends of a spec, which is named where there are `several`; an annotation for GitHub."""
+    """Prints the recommendations for a spec, which is named where there are `several`; for GitHub as an annotation."""
     from ledger.report.checked import search_lines, search_notes
 
     if form in WRITERS:
@@ -120,13 +120,13 @@ def print_search(outcome: CheckOutcome, form: str, *, several: bool) -> None:
 
 
 def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: str) -> None:
-    """Each problem of a spec in its line of the source, what is wrong in a colour."""
+    """Prints each problem of a spec in its line of the source, the message in a colour."""
     from ledger.cli.tables import coloured
     from ledger.spec.render import problem_paragraphs
 
     for paragraph in problem_paragraphs(problems, outcome.sources):
-        first, end, rest = paragraph.partition("\n")
-        click.echo(f"{coloured(first, colour)}{end}{rest}")
+        first, end, source_lines = paragraph.partition("\n")
+        click.echo(f"{coloured(first, colour)}{end}{source_lines}")
 
 
 def print_records(outcomes: list[CheckOutcome]) -> None:
@@ -149,23 +149,23 @@ def record(outcome: CheckOutcome) -> dict[str, Any]:
     }
 
 
-def recommended_record(found: Recommendations) -> dict[str, Any]:
+def recommended_record(recommendations: Recommendations) -> dict[str, Any]:
     """Layouts that fit for machines; null for what there is none of."""
-    named = {name: getattr(found, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
+    by_aim = {name: getattr(recommendations, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
     return {
-        **{name: one and {"changes": one.changes, "totals": one.totals} for name, one in named.items()},
-        "counts": {"legal": found.legal, "fitting": found.fitting},
-        "headroom": found.headroom,
-        "complete": found.complete,
-        "near": found.near,
-        "note": found.note or None,
-        "kept": list(found.kept),
-        "fewer_devices": {str(devices): count for devices, count in found.fewer.items()},
+        **{name: layout and {"changes": layout.changes, "totals": layout.totals} for name, layout in by_aim.items()},
+        "counts": {"legal": recommendations.legal, "fitting": recommendations.fitting},
+        "headroom": recommendations.headroom,
+        "complete": recommendations.complete,
+        "near": recommendations.near,
+        "note": recommendations.note or None,
+        "kept": list(recommendations.kept),
+        "fewer_devices": {str(devices): count for devices, count in recommendations.fewer.items()},
     }
 
 
 def print_format(form: str, judged: Judgement) -> None:
-    """What is said of specs, as other programs read it."""
+    """Prints a judgement in a format of other programs."""
     from ledger.cli.tables import write_format
 
     write_format(form, WRITERS[form](judged))

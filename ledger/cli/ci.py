@@ -104,7 +104,7 @@ def usual_base(head: Revision) -> Revision:
     from ledger.spec.problems import SpecError
 
     with suppress(SpecError):
-        shared = open_revision(merge_base("origin/HEAD", head.name))
-        if shared.tree != head.tree:
-            return shared
+        branch_point = open_revision(merge_base("origin/HEAD", head.name))
+        if branch_point.tree != head.tree:
+            return branch_point
     return open_revision(f"{head.name}~1")

@@ -1,4 +1,4 @@
-"""What shells complete: specs, names of the library, keys of a plan and their values, accounts and totals of a plan."""
+"""Shell completion of specs, names of the library, keys of a plan and their values, accounts and totals of a plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def specs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     """Plans of the library and YAML files of this folder; where none begins so, any path, as the shell completes it."""
     from ledger.spec.library import default_library
 
-    here = sorted(path.name for path in Path().iterdir() if path.suffix in YAML) if "/" not in incomplete else []
-    found = _beginning([*default_library().names("plan"), *here], incomplete)
+    files_here = sorted(path.name for path in Path().iterdir() if path.suffix in YAML) if "/" not in incomplete else []
+    completions = _completions([*default_library().names("plan"), *files_here], incomplete)
     folders = "/" in incomplete or (incomplete and any(Path().glob(f"{incomplete.replace('*', '')}*/")))
-    return [CompletionItem(incomplete, type="file")] if folders or not found else found
+    return [CompletionItem(incomplete, type="file")] if folders or not completions else completions
 
 
 def library(kind: str) -> Complete:
@@ -32,7 +32,7 @@ def library(kind: str) -> Complete:
     def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
         from ledger.spec.library import default_library
 
-        return _beginning(default_library().names(kind), incomplete)
+        return _completions(default_library().names(kind), incomplete)
 
     return names
 
@@ -41,7 +41,7 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     """The kinds of specs that the library has."""
     from ledger.spec.library import FOLDERS
 
-    return _beginning(FOLDERS, incomplete)
+    return _completions(FOLDERS, incomplete)
 
 
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
@@ -50,11 +50,11 @@ def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     from ledger.spec.paths import row
 
     depth = incomplete.count(".")
-    found = [key for key in plan_keys() if key.startswith(incomplete) and key.count(".") == depth]
-    if len(found) == 1:  # what follows it as well, so that a shell does not end the word there
-        found = [key for key in plan_keys() if key == found[0] or key.startswith(f"{found[0]}.")]
-    meanings = {key: rows.meaning for key in found if (rows := row(key))}
-    return [CompletionItem(key, help=meanings.get(key)) for key in found]
+    matching = [key for key in plan_keys() if key.startswith(incomplete) and key.count(".") == depth]
+    if len(matching) == 1:  # what follows it as well, so that a shell does not end the word there
+        matching = [key for key in plan_keys() if key == matching[0] or key.startswith(f"{matching[0]}.")]
+    meanings = {key: rows.meaning for key in matching if (rows := row(key))}
+    return [CompletionItem(key, help=meanings.get(key)) for key in matching]
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,11 +62,11 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     key, equals, value = incomplete.partition("=")
     if not equals:
         return keys(ctx, param, incomplete)
-    return [CompletionItem(f"{key}={one}") for one in values(key) if one.startswith(value)]
+    return [CompletionItem(f"{key}={candidate}") for candidate in values(key) if candidate.startswith(value)]
 
 
 def values(key: str) -> list[str]:
-    """What a key may be set to: names of the library, or the choices of its type."""
+    """The values that a key may have: names of the library, or the choices of its type."""
     from ledger.spec.edit import flow
     from ledger.spec.kinds import LIBRARY_PARTS
     from ledger.spec.library import default_library
@@ -82,7 +82,7 @@ def accounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     """Accounts and totals of the plan that was named before; none where it takes too long to compile."""
     # Of a line that ends in an option without a value, click leaves the arguments unread.
     spec = ctx.params.get("spec") or next(iter(ctx.params.get("specs") or ctx.args), None)
-    return _beginning(known_names(spec, ctx.params.get("overrides") or ()), incomplete)
+    return _completions(known_names(spec, ctx.params.get("overrides") or ()), incomplete)
 
 
 def totals(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -101,10 +101,10 @@ def known_names(spec: str | None, overrides: Sequence[str]) -> list[str]:
     try:
         with time_limit(PATIENCE):
             compiled = ledger.compile(spec, overrides)
-            return list(dict.fromkeys([*(one.account for one in compiled.accounts), *compiled.totals]))
+            return list(dict.fromkeys([*(leaf.account for leaf in compiled.accounts), *compiled.totals]))
     except (SpecError, OSError, OutOfTimeError):
         return []
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]

@@ -33,9 +33,9 @@ def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides
     A condition of --fail-on is about the change: NEW less OLD, or in per cent of OLD; `fits` and `headroom`: NEW fits
     no more, or no longer leaves its headroom free.
     """
-    found = trees(specs)
-    if found:
-        ctx.exit(print_set(*found, specs[1:] if is_range(specs[0]) else (), (form, gates, overrides)))
+    two_trees = trees(specs)
+    if two_trees:
+        ctx.exit(print_set(*two_trees, specs[1:] if is_range(specs[0]) else (), (form, gates, overrides)))
     if len(specs) != 2:
         raise click.UsageError("OLD and NEW are two plans or two folders; or a range as main..HEAD, and paths")
     import ledger

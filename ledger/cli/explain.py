@@ -137,5 +137,5 @@ def input_row(record: dict[str, Any]) -> tuple[str, str, str, str]:
     from ledger.cli.tables import amount
 
     value = record["value"]
-    shown = str(value) if isinstance(value, str | bool) else amount(value, record["unit"])
-    return record["input"], shown, record["where"], record["source"]
+    text = str(value) if isinstance(value, str | bool) else amount(value, record["unit"])
+    return record["input"], text, record["where"], record["source"]

@@ -30,16 +30,16 @@ def command(patterns: tuple[str, ...]) -> None:
     path = work_tree() / ATTRIBUTES
     text = attributes(path)
     for key, value in ((DRIVER, f"{program()} git-text"), HUNKS):
-        known = ask_git(["config", "--local", "--default", "", "--get", key], path.parent).decode().rstrip("\n")
-        if known != value:
+        configured = ask_git(["config", "--local", "--default", "", "--get", key], path.parent).decode().rstrip("\n")
+        if configured != value:
             ask_git(["config", "--local", key, value], path.parent)
-        click.echo(f"{'left' if known == value else 'set'}: git config {key} {shlex.quote(value)}")
-    wanted = [f"{pattern} diff=ledger" for pattern in patterns or ("*.yaml",)]
-    missing = [line for line in wanted if line not in text.splitlines()]
+        click.echo(f"{'left' if configured == value else 'set'}: git config {key} {shlex.quote(value)}")
+    lines = [f"{pattern} diff=ledger" for pattern in patterns or ("*.yaml",)]
+    missing = [line for line in lines if line not in text.splitlines()]
     if missing:
-        ended = text if not text or text.endswith("\n") else f"{text}\n"
-        replace_file(path, (ended + "".join(f"{line}\n" for line in missing)).encode())
-    for line in wanted:
+        text_before = text if not text or text.endswith("\n") else f"{text}\n"
+        replace_file(path, (text_before + "".join(f"{line}\n" for line in missing)).encode())
+    for line in lines:
         click.echo(f"{'added' if line in missing else 'left'}: {ATTRIBUTES}: {line}")
 
 
@@ -56,7 +56,7 @@ def work_tree() -> Path:
 
 
 def attributes(path: Path) -> str:
-    """What stands in the file of attributes; raises SpecError where it is no text file of the repository's own."""
+    """The text of the file of attributes; raises SpecError where it is no text file of the repository's own."""
     from ledger.spec.problems import Location, Problem, SpecError
     from ledger.spec.sources import from_file
 
@@ -66,5 +66,5 @@ def attributes(path: Path) -> str:
 
 
 def program() -> str:
-    """How git calls this program: by its name where a shell finds it, else by its interpreter."""
+    """The command by which git calls this program: its name where a shell finds it, else its interpreter."""
     return "ledger" if shutil.which("ledger") else f"{shlex.quote(sys.executable)} -m ledger"

@@ -32,7 +32,7 @@ def command(file: Path) -> None:
     click.echo(annotated_text(file), nl=False)
 
 
-# --- A plan as git shows it: what it comes to in comments, then its text as it is written ---
+# --- a plan as git shows it: its totals in comments, then its text ---
 
 SHOWN = (
     *("memory.reserved", "time.step", "time.calendar", "cost.run", "mfu"),
@@ -41,7 +41,7 @@ SHOWN = (
 
 
 def annotated_text(path: Path) -> str:
-    """The text of a file; of a plan, below what it comes to. Raises OSError where there is no file."""
+    """The text of a file; of a plan, below its totals. Raises OSError where there is no file."""
     content = read_bounded(path, LARGEST_TEXT)
     text = content.decode(errors="replace")
     if not is_plan(content, str(path)):
@@ -50,7 +50,7 @@ def annotated_text(path: Path) -> str:
 
 
 def plan_lines(path: Path, text: str) -> Iterator[str]:
-    """What a plan comes to, or why it does not compile."""
+    """The totals of a plan in lines, or why it does not compile."""
     problems: tuple[str, ...] = ()
     for folder in plan_folders(path):
         try:
@@ -85,5 +85,5 @@ def plan_folders(path: Path) -> Iterable[Path]:
         tracked = ask_git(["ls-files", "-z"], top).decode(errors="replace").split("\0")
     except SpecError:
         return
-    names = [PurePosixPath(one) for one in tracked if one]
-    yield from dict.fromkeys(top / one.parent for one in names if path.name.endswith(one.name))
+    files = [PurePosixPath(name) for name in tracked if name]
+    yield from dict.fromkeys(top / file.parent for file in files if path.name.endswith(file.name))

@@ -47,19 +47,19 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
     from ledger.spec.reader import read
 
     if as_plan and is_config(Path(config)):
-        made = config_plan(config, devices, accelerator)
+        spec = config_plan(config, devices, accelerator)
     elif accelerator:
         raise click.UsageError("--accelerator is for `--plan` of a config.json; a plan is edited, or changed by --set")
     elif devices and not as_plan:
         raise click.UsageError("--devices is for `--plan`: a model has none")
     else:
-        made = import_file(config, as_plan=as_plan, devices=devices or 0)
-    left_out = _left_out(config) if is_config(Path(config)) else ()
-    tell(replace(note, message=f"note: {note.message}") for note in chain(left_out, made.notes))
+        spec = import_file(config, as_plan=as_plan, devices=devices or 0)
+    unbuilt = _unbuilt_settings(config) if is_config(Path(config)) else ()
+    tell(replace(note, message=f"note: {note.message}") for note in chain(unbuilt, spec.notes))
     if as_json:
-        print_json(read(made.text, config).plain())
+        print_json(read(spec.text, config).plain())
     else:
-        click.echo(made.text, nl=False)
+        click.echo(spec.text, nl=False)
 
 
 def config_plan(config: str, devices: int | None, accelerator: str | None) -> ImportedSpec:
@@ -74,8 +74,8 @@ def config_plan(config: str, devices: int | None, accelerator: str | None) -> Im
     return first_plan(start, config, partial(searched, whole=False))
 
 
-def _left_out(config: str) -> tuple[Problem, ...]:
-    """What a config.json states that transformers does not build."""
+def _unbuilt_settings(config: str) -> tuple[Problem, ...]:
+    """Notes on settings of a config.json that transformers does not build."""
     from ledger.spec.imports.huggingface.config import config_model
 
     model = config_model(config)
@@ -86,7 +86,7 @@ def _left_out(config: str) -> tuple[Problem, ...]:
     return tuple(unbuilt_notes(model, config))
 
 
-# --- Which tool a file is of, and the spec that it becomes ---
+# --- the tool that a file is of, and the spec that it becomes ---
 
 
 def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> ImportedSpec:
@@ -100,15 +100,15 @@ def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) ->
         if as_plan:
             message = "a config.json says nothing of a run"
             raise SpecError([Problem(Location(str(file)), message, "a first plan for its model is searched for")])
-        return _with_rules(ImportedSpec(import_config(file)), str(file), as_plan=False)
+        return _with_rule_notes(ImportedSpec(import_config(file)), str(file), as_plan=False)
     text = from_file(file).text
     if file.suffix != ".toml":
-        made = import_script(text, str(file), as_plan=as_plan, devices=devices)
+        spec = import_script(text, str(file), as_plan=as_plan, devices=devices)
     else:
-        name, made = import_job(text, str(file), devices)
+        name, spec = import_job(text, str(file), devices)
         if not as_plan:
-            return ImportedSpec(_library_text(name))
-    return _with_rules(made, str(file), as_plan=as_plan)
+            return ImportedSpec(default_library().path("model", name).read_text(encoding="utf-8"))
+    return _with_rule_notes(spec, str(file), as_plan=as_plan)
 
 
 def is_config(file: Path) -> bool:
@@ -116,19 +116,15 @@ def is_config(file: Path) -> bool:
     return file.is_dir() or file.suffix == ".json"
 
 
-def _with_rules(made: ImportedSpec, file: str, *, as_plan: bool) -> ImportedSpec:
-    """The same, with what the rules will say against a spec that was made of a file."""
+def _with_rule_notes(spec: ImportedSpec, file: str, *, as_plan: bool) -> ImportedSpec:
+    """The spec, with a note for each problem that the rules find in it."""
     try:
-        load_plan(made.text) if as_plan else read_model(made.text, file)
+        load_plan(spec.text) if as_plan else read_model(spec.text, file)
     except SpecError as error:
-        what = "plan" if as_plan else "model"
+        part = "plan" if as_plan else "model"
         notes = (
-            Problem(Location(file), f"the {what} does not hold as it is: {problem.message}", problem.help)
+            Problem(Location(file), f"the {part} does not hold as it is: {problem.message}", problem.help)
             for problem in error.problems
         )
-        return ImportedSpec(made.text, (*made.notes, *notes))
-    return made
-
-
-def _library_text(name: str) -> str:
-    return default_library().path("model", name).read_text(encoding="utf-8")
+        return ImportedSpec(spec.text, (*spec.notes, *notes))
+    return spec

@@ -52,7 +52,7 @@ def modeline(path: Path) -> str:
 
 
 def schema_file(folder: Path) -> Path:
-    """Where plans of a folder have their schema: in a checkout that of the package, else in a folder beside them."""
+    """The schema file of the plans in a folder: in a checkout that of the package, else in a folder beside them."""
     checkout = SCHEMA.parents[3]
     if folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file():
         return SCHEMA

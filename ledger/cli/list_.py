@@ -34,34 +34,35 @@ def command(kind: str | None, *, as_json: bool) -> None:
     if not kinds:
         raise click.UsageError(f"no kind {kind!r}; there are {', '.join(FOLDERS)}")
     library = default_library()
-    entries = [entry for each in kinds for entry in library.entries(each)]
-    told = [_told(entry, library, alone=kinds == [STACK]) for entry in entries]
+    entries = [entry for listed_kind in kinds for entry in library.entries(listed_kind)]
+    listed = [_entry_columns(entry, library, details=kinds == [STACK]) for entry in entries]
     if as_json:
-        print_json(told)
+        print_json(listed)
         return
     hidden = {"kind", "title", "source"} if kinds == [STACK] else set()
-    columns = [name for name in told[0] if name not in hidden] if told else ["kind", "name", "title"]
-    print_table(columns, [[one[name] for name in columns] for one in told])
+    columns = [name for name in listed[0] if name not in hidden] if listed else ["kind", "name", "title"]
+    print_table(columns, [[entry_row[name] for name in columns] for entry_row in listed])
 
 
-def _told(entry: LibraryEntry, library: Library, *, alone: bool) -> dict[str, str]:
-    """What is said of a spec, column by column."""
-    said = {"kind": entry.kind, "name": entry.name, "title": entry.title}
-    if not alone:
-        return said
+def _entry_columns(entry: LibraryEntry, library: Library, *, details: bool) -> dict[str, str]:
+    """The columns of a spec; with `details`, those of a stack."""
+    columns = {"kind": entry.kind, "name": entry.name, "title": entry.title}
+    if not details:
+        return columns
     from ledger.spec.load import load_stack
 
     stack = load_stack(entry.name, library=library)
     facts = {name: getattr(stack, name) for name in OF_A_STACK}
-    return {**said, **facts, "scored on": ", ".join(stack.scored_on) or "nothing", "assumes": _assumed(stack)}
-
-
-def _assumed(stack: Stack) -> str:
-    """What changes figures most, and where stacks differ."""
-    return ", ".join(_assumptions(stack))
+    return {
+        **columns,
+        **facts,
+        "scored on": ", ".join(stack.scored_on) or "nothing",
+        "assumes": ", ".join(_assumptions(stack)),
+    }
 
 
 def _assumptions(stack: Stack) -> Iterator[str]:
+    """The assumptions that change figures most, and in which stacks differ."""
     yield "torch.compile" if stack.compiled else "eager"
     yield f"attention {stack.kernels.attention}"
     yield f"loss {stack.kernels.loss}"
@@ -73,13 +74,13 @@ def _assumptions(stack: Stack) -> Iterator[str]:
             yield f"{word} {stated[path]}"
     if stack.defaults.formats:
         wide = stack.defaults.formats.get("bf16", "")
-        yield f"bf16 as {_format(wide)}"
+        yield f"bf16 as {_format_text(wide)}"
     yield f"recompute {stack.checkpoint}"
 
 
-def _format(given: Any) -> str:
+def _format_text(precision: Any) -> str:
     """A precision, by name or as one that is changed."""
-    if not isinstance(given, Mapping):
-        return str(given)
-    changed = ", ".join(f"{key} {value}" for key, value in given.items() if key != "base")
-    return f"{given['base']} with {changed}"
+    if not isinstance(precision, Mapping):
+        return str(precision)
+    changed = ", ".join(f"{key} {value}" for key, value in precision.items() if key != "base")
+    return f"{precision['base']} with {changed}"

@@ -1,4 +1,4 @@
-"""What several verbs take: the spec, overrides, and machine-readable output."""
+"""Arguments and options that verbs share: the spec, overrides, and machine-readable output."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def format_options(formats: Sequence[str], default: str) -> Callable[[Function],
 
 def gates_option(examples: str) -> Callable[[Function], Function]:
     """--fail-on CONDITION, any number of times."""
-    told = f"Exit with 1 on such a change: {examples}, fits, headroom."
-    return click.option("--fail-on", "gates", multiple=True, metavar="CONDITION", help=told)
+    help_text = f"Exit with 1 on such a change: {examples}, fits, headroom."
+    return click.option("--fail-on", "gates", multiple=True, metavar="CONDITION", help=help_text)
 
 
-def total_option(name: str, told: str) -> Callable[[Function], Function]:
+def total_option(name: str, help_text: str) -> Callable[[Function], Function]:
     """An option that takes the name of a total."""
-    return click.option(name, default="", metavar="TOTAL", shell_complete=completion.totals, help=told)
+    return click.option(name, default="", metavar="TOTAL", shell_complete=completion.totals, help=help_text)
 
 
-def conditions_option(told: str) -> Callable[[Function], Function]:
+def conditions_option(help_text: str) -> Callable[[Function], Function]:
     """--subject-to CONDITION, any number of times."""
-    return click.option("--subject-to", "conditions", multiple=True, metavar="CONDITION", help=told)
+    return click.option("--subject-to", "conditions", multiple=True, metavar="CONDITION", help=help_text)
 
 
-# --- How problems reach the user: as text with the source line, or as JSON ---
+# --- problems as text with the source line, or as JSON ---
 
 
 def tell(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> None:
@@ -112,7 +112,7 @@ def no_such_name(problem: Problem) -> click.UsageError:
     return click.UsageError(f"{problem.message}; {problem.help}")
 
 
-# --- How often garbage is looked for while plans are compiled ---
+# --- garbage collection while plans are compiled ---
 
 UNTOUCHED = 200_000  # new objects before garbage is looked for: books are made of many, and stay
 
@@ -120,15 +120,15 @@ UNTOUCHED = 200_000  # new objects before garbage is looked for: books are made 
 @contextmanager
 def rarely() -> Iterator[None]:
     """Objects that hold each other are searched for rarely meanwhile, a tenth of a report's time otherwise."""
-    before = gc.get_threshold()
+    thresholds = gc.get_threshold()
     gc.set_threshold(UNTOUCHED)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*thresholds)
 
 
-# --- Packages that a verb needs beside those that the program is installed with ---
+# --- packages that are not installed with the program ---
 
 FOR_STEPS = ("torch", "transformers")  # what runs a training step; the extra `evidence` has them
 
@@ -137,9 +137,9 @@ def installed(why: str, needed: Sequence[str] = FOR_STEPS) -> None:
     """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        wanted = "-e '.[evidence]'" if needed is FOR_STEPS else " ".join(missing)
+        packages = "-e '.[evidence]'" if needed is FOR_STEPS else " ".join(missing)
         place = " in ledger's folder" if needed is FOR_STEPS else ""
         raise click.UsageError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
-            f"`pip install {wanted}`{place} installs what is needed"
+            f"`pip install {packages}`{place} installs what is needed"
         )

@@ -18,7 +18,7 @@ COMMAND = re.compile(r"##(?=[a-z]*\[)")
 
 
 class PlainStream:
-    """A stream that takes out of a text what is no text; on a terminal this program's own colours stay."""
+    """A stream that removes control sequences from a text; on a terminal this program's own colours stay."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -40,22 +40,16 @@ class PlainStream:
 
     def _plain(self, text: str) -> str:
         colours = self.unguarded.isatty()
-        readable = SEQUENCE.sub(lambda found: found[0] if colours and OURS.fullmatch(found[0]) else "", text)
-        kept = {"\x1b", "\r"} if colours else set()
-        readable = CONTROL.sub(lambda found: found[0] if found[0] in kept else "", readable)
+        readable = SEQUENCE.sub(lambda match: match[0] if colours and OURS.fullmatch(match[0]) else "", text)
+        controls_kept = {"\x1b", "\r"} if colours else set()
+        readable = CONTROL.sub(lambda match: match[0] if match[0] in controls_kept else "", readable)
         readable = COMMAND.sub("## ", readable)
-        first, rest = ("", readable) if self.begins else _parted(readable)
-        readable = first + LINE_COMMAND.sub(r"\1: ", rest)
+        end = 0 if self.begins else readable.find("\n") + 1 or len(readable)  # of the line that has begun
+        readable = readable[:end] + LINE_COMMAND.sub(r"\1: ", readable[end:])
         if readable:
             _, ended, last = readable.rpartition("\n")
             self.begins = (bool(ended) or self.begins) and not last.strip()
         return readable
-
-
-def _parted(text: str) -> tuple[str, str]:
-    """What still belongs to the line that has begun, and what comes after it."""
-    end = text.find("\n") + 1 or len(text)
-    return text[:end], text[end:]
 
 
 def guard_output() -> None:

@@ -56,7 +56,7 @@ class Searches(click.types.BoolParamType):
     """Whether other layouts are searched, as a switch; in the environment also as `check --search` takes it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """What the switch or the variable says; click's usage error for what is neither."""
+        """The value of the switch or the variable; click's usage error for what is neither."""
         return value if isinstance(value, bool) else SearchSeconds().convert(value, param, ctx) > 0
 
 
@@ -71,7 +71,7 @@ search_option = click.option(
 
 def search_seconds_option(function: Function) -> Function:
     """--search SECONDS | all | none, and --no-search, which is `none`: `seconds` of the command."""
-    told = (
+    help_text = (
         f"For how long other layouts are looked at, for one that leaves the headroom free; `{ALL}`: all of them, as"
         f" `ledger report` does, `{NONE}`: not at all."
     )
@@ -84,7 +84,7 @@ def search_seconds_option(function: Function) -> Function:
         show_default=True,
         envvar=ENVIRONMENT,
         metavar=f"SECONDS|{ALL}|{NONE}",
-        help=told,
+        help=help_text,
     )(off(function))
 
 
@@ -116,13 +116,13 @@ def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts"
 
 
 def told_now_and_then(doing: str, what: str) -> Progress:
-    """A line on standard error for every so many seconds that have gone by."""
-    told = monotonic()
+    """A function that prints a line on standard error every TOLD_EVERY seconds."""
+    printed_at = monotonic()
 
     def show(done: int, count: int, legal: int) -> None:
-        nonlocal told
-        if monotonic() - told >= TOLD_EVERY and done < count:
-            told = monotonic()
+        nonlocal printed_at
+        if monotonic() - printed_at >= TOLD_EVERY and done < count:
+            printed_at = monotonic()
             click.echo(f"{doing}: {done} of {count} parts, {legal} {what}", err=True)
 
     return show
@@ -131,11 +131,11 @@ def told_now_and_then(doing: str, what: str) -> Progress:
 def searched(
     plan: Plan, *, whole: bool = True, seconds: float = 0.0, totals: Mapping[str, Number] | None = None
 ) -> Recommendations | None:
-    """What the layouts of a plan recommend, on all cores, with a bar; None where it has none.
+    """Recommendations of a search of the plan's layouts, on all cores, with a bar; None where it has no layouts.
 
-    `whole`: as far as a report looks; else among those most like the plan, for some `seconds` (0: half a minute).
-    `totals`: the plan's own, where they are known. A search that fails says why in what is returned. Loading the search
-    takes a part of its seconds.
+    `whole`: as far as a report looks; else among layouts most like the plan, for some `seconds` (0: half a minute).
+    `totals`: the plan's own, where they are known. A search that fails says why in its result. Loading the search takes
+    a part of its seconds.
     """
     began = monotonic()
     from ledger.search.extent import QUICK, Extent
@@ -144,8 +144,8 @@ def searched(
 
     if not (may_recommend(plan) if whole else may_edit(plan)):
         return None
-    left = max(LEAST, (seconds or QUICK) - (monotonic() - began))
-    extent = None if whole else Extent(whole=False, seconds=left)
+    seconds_left = max(LEAST, (seconds or QUICK) - (monotonic() - began))
+    extent = None if whole else Extent(whole=False, seconds=seconds_left)
     run = None
     if extent is None or extent.seconds >= PASS_FROM:
         from ledger.search.workers import in_processes  # loads arrays, which a search of a second does without

@@ -107,18 +107,18 @@ def plan_paths(
     from ledger.books import compile_plan
     from ledger.report.seals.opening import sealed, with_books
 
-    with sealed(plan) as (same, seal):
-        made = panel_beside(same) if "html" in formats and not setting else None
+    with sealed(plan) as (sealed_plan, seal):
+        page_panel = panel_beside(sealed_plan) if "html" in formats and not setting else None
         from ledger.report.write import (
             assemble_report,  # beside the panel: what makes a page loads slowly
             write_report,
         )
 
-        compiled = compile_plan(same)
+        compiled = compile_plan(sealed_plan)
         click.echo(compiled.verdict.headline, err=True)
-        wanted = search and bool({*SEARCHED} & {*formats})
-        found = searched(plan, whole=True) if wanted else None
-        report = assemble_report(compiled, formats, found, with_books(seal, compiled, found), made)
+        searches = search and bool({*SEARCHED} & {*formats})
+        layouts = searched(plan, whole=True) if searches else None
+        report = assemble_report(compiled, formats, layouts, with_books(seal, compiled, layouts), page_panel)
         return write_report(report, out, formats, setting=setting)
 
 
@@ -128,7 +128,7 @@ def paper_ahead() -> Callable[..., Callable[[], bytes]]:
 
 
 def _typeset(*paper: Any) -> bytes:
-    """What `ledger.report.pdf.paper` gives, as a PDF."""
+    """The PDF of what `ledger.report.pdf.paper` gives."""
     from ledger.report.pdf import render_pdf
 
     return render_pdf(*paper)
@@ -146,7 +146,7 @@ def panel_beside(plan: Plan) -> Callable[[], LiveView | LoadView]:
 
 
 def _panel(plan: Plan) -> LiveView | LoadView:
-    """What `ledger.report.views.live.panel` gives."""
+    """The panel of a plan, from `ledger.report.views.live`."""
     from ledger.report.views.live import panel
 
     return panel(plan)
@@ -178,15 +178,16 @@ def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tup
     from ledger.course.answer import answers
     from ledger.course.report import write_lecture
 
-    given = tuple(answers(lecture))
-    missed = [answer.question.name for answer in given if not answer.holds]
+    all_answers = tuple(answers(lecture))
+    missed = [answer.question.name for answer in all_answers if not answer.holds]
     click.echo(
-        f"{len(given)} questions, {f'unexpected: {chr(44).join(missed)}' if missed else 'all as expected'}", err=True
+        f"{len(all_answers)} questions, {f'unexpected: {chr(44).join(missed)}' if missed else 'all as expected'}",
+        err=True,
     )
-    return write_lecture(lecture, given, out, formats)
+    return write_lecture(lecture, all_answers, out, formats)
 
 
-# --- Work in a process of its own, beside what this one does meanwhile ---
+# --- work in a process of its own ---
 
 Result = TypeVar("Result")
 
@@ -199,7 +200,7 @@ def can_fork() -> bool:
 
 
 def beside(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Begins `work` in a forked process where a second core is free for it; what is returned waits for its result.
+    """Begins `work` in a forked process where a second core is free; the returned function waits for its result.
 
     The result can be pickled. A process that fails says nothing: its work is done here, and fails here as it would
     have.
@@ -207,81 +208,81 @@ def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     if not can_fork():
         return work
     forking = get_context("fork")
-    ours, theirs = forking.Pipe(duplex=False)
-    process = forking.Process(target=_send, args=(theirs, work), daemon=True)
+    parent_end, child_end = forking.Pipe(duplex=False)
+    process = forking.Process(target=_send_result, args=(child_end, work), daemon=True)
     with interrupt_held(forking):
         process.start()
-    theirs.close()
-    return _Awaited(ours, process, work)
+    child_end.close()
+    return _PendingResult(parent_end, process, work)
 
 
-class _Begun(Generic[Result]):
-    """A process that was begun, and its `work`, which is done here where it ends without; forgotten, it is ended."""
+class _BackgroundProcess(Generic[Result]):
+    """A process that runs `work`, which is done here where the process fails; it is ended with the last reference."""
 
-    def __init__(self, ours: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
-        self._ours, self._process, self._work = ours, process, work
-        self._forgotten = finalize(self, _end, ours, process)
+    def __init__(self, parent_end: Connection, process: ForkProcess, work: Callable[..., Result]) -> None:
+        self._pipe, self._process, self._work = parent_end, process, work
+        self._forgotten = finalize(self, _end_process, parent_end, process)
 
 
-class _Awaited(_Begun[Result]):
+class _PendingResult(_BackgroundProcess[Result]):
     """Waits for what a process sends."""
 
     def __call__(self) -> Result:
         try:
-            return cast(Result, self._ours.recv())
+            return cast(Result, self._pipe.recv())
         except (EOFError, OSError):
             return self._work()
         finally:
             self._forgotten.detach()
-            self._ours.close()
+            self._pipe.close()
             self._process.join()
 
 
-def _end(ours: Connection, process: ForkProcess) -> None:
-    """Ends a process whose result nobody waits for; it would wait for ever to be rid of it."""
-    ours.close()
+def _end_process(pipe: Connection, process: ForkProcess) -> None:
+    """Ends a process whose result nobody waits for, which would else wait for ever to send it."""
+    pipe.close()
     process.terminate()
     process.join()
 
 
-def _send(there: Connection, work: Callable[[], Any]) -> None:
+def _send_result(pipe: Connection, work: Callable[[], Any]) -> None:
     """In the process: the result, or nothing where there is none."""
     end_with_parent()
-    with suppress(BaseException), there:
-        there.send(work())
+    with suppress(BaseException), pipe:
+        pipe.send(work())
 
 
 def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callable[..., Callable[[], Result]]:
-    """As `beside`, of work whose arguments come later: the process calls `prepare` at once, then waits for them."""
+    """Begins a process for work whose arguments come later: it calls `prepare` at once, then waits for them."""
     if not can_fork():
         return partial(partial, work)
     forking = get_context("fork")
-    ours, theirs = forking.Pipe()
-    process = forking.Process(target=_answer, args=(theirs, ours, work, prepare), daemon=True)
+    parent_end, child_end = forking.Pipe()
+    process = forking.Process(target=_answer_once, args=(child_end, parent_end, work, prepare), daemon=True)
     with interrupt_held(forking):
         process.start()
-    theirs.close()
+    child_end.close()
 
-    return _Ready(ours, process, work)
+    return _WaitingProcess(parent_end, process, work)
 
 
-class _Ready(_Begun[Result]):
+class _WaitingProcess(_BackgroundProcess[Result]):
     """Sends its arguments to a process that waits for them."""
 
     def __call__(self, *given: Any) -> Callable[[], Result]:
         work = partial(self._work, *given)
         try:
-            self._ours.send(given)
+            self._pipe.send(given)
         except OSError:
             return work
         self._forgotten.detach()
-        return _Awaited(self._ours, self._process, work)
+        return _PendingResult(self._pipe, self._process, work)
 
 
-def _answer(there: Connection, other: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:
+def _answer_once(pipe: Connection, ours: Connection, work: Callable[..., Any], prepare: Callable[[], object]) -> None:
     """In the process: one result for one set of arguments, or nothing where there is none."""
     end_with_parent()
-    other.close()
-    with suppress(BaseException), there:
+    ours.close()
+    with suppress(BaseException), pipe:
         prepare()
-        there.send(work(*there.recv()))
+        pipe.send(work(*pipe.recv()))

@@ -37,71 +37,69 @@ def command(ctx: click.Context, file: Path, *, as_json: bool) -> None:
     from ledger.report.seals.reproduction import published_reproduction, reproduce
 
     typesets(("html",))
-    again = reproduce(file)
+    reproduction = reproduce(file)
     if as_json:
-        print_json(published_reproduction(again, str(file)))
+        print_json(published_reproduction(reproduction, str(file)))
     else:
-        _print(again)
-    if not again.same:
+        _print_reproduction(reproduction)
+    if not reproduction.same:
         ctx.exit(DIFFERENT)
 
 
-def _print(again: Reproduction) -> None:
+def _print_reproduction(reproduction: Reproduction) -> None:
     from ledger.cli.tables import print_table
     from ledger.report.views.origin import revision_text
 
-    click.echo(f"{again.seal.plan}, {revision_text(again.seal)}")
-    for line in _lines(again):
+    click.echo(f"{reproduction.seal.plan}, {revision_text(reproduction.seal)}")
+    for line in _sentences(reproduction):
         click.echo(line)
-    for title, changed in (("", again.totals), ("With the installed library:", again.with_library)):
+    for title, changed in (("", reproduction.totals), ("With the installed library:", reproduction.with_library)):
         if changed:
             click.echo(f"\n{title}" if title else "")
-            print_table(["total", "report", "now", "relative"], list(_rows(changed)))
+            print_table(["total", "report", "now", "relative"], list(_change_rows(changed)))
 
 
-def _lines(again: Reproduction) -> Iterator[str]:
+def _sentences(reproduction: Reproduction) -> Iterator[str]:
     from ledger.report.seals.reproduction import DIFFERS, SAME, UNCOMPARED, WORDS
 
-    count = len(again.seal.totals)
-    if again.same:
+    count = len(reproduction.seal.totals)
+    if reproduction.same:
         page = {
             SAME: "and every word",
             WORDS: "and every word; how the pages look was not compared, since other bytes are set here",
-        }.get(again.page, "the page was printed by another compiler: not compared")
+        }.get(reproduction.page, "the page was printed by another compiler: not compared")
         yield f"same: {count} totals, accounts, {page}"
-    if again.totals:
-        yield f"differs: {len(again.totals)} of {count} totals"
-    if again.layouts:
-        yield f"differs: recommended layouts ({', '.join(again.layouts)})"
-    if not again.totals and again.books == DIFFERS:
+    if reproduction.totals:
+        yield f"differs: {len(reproduction.totals)} of {count} totals"
+    if reproduction.layouts:
+        yield f"differs: recommended layouts ({', '.join(reproduction.layouts)})"
+    if not reproduction.totals and reproduction.books == DIFFERS:
         yield "differs: accounts or the verdict; no total does"
-    if again.page == DIFFERS:
-        yield f"differs: the {again.kind} does not say what is printed from its seal; no total does"
-    if again.page == UNCOMPARED and not again.same:
+    if reproduction.page == DIFFERS:
+        yield f"differs: the {reproduction.kind} does not say what is printed from its seal; no total does"
+    if reproduction.page == UNCOMPARED and not reproduction.same:
         yield "the page was not compared"
-    yield from _compilers(again.seal.compiler, again.installed)
-    if again.files:
-        yield f"library files that are others here: {', '.join(again.files)}"
-    if again.refused:
-        yield f"the installed library does not take the plan: {again.refused}"
-
-
-def _compilers(sealed: Compiler, installed: Compiler) -> Iterator[str]:
+    sealed, installed = reproduction.seal.compiler, reproduction.installed
     if sealed.program != installed.program:
-        yield f"compiler: {_compiler(sealed)} made the report, {_compiler(installed)} is installed"
+        yield f"compiler: {_compiler_text(sealed)} made the report, {_compiler_text(installed)} is installed"
+    if reproduction.files:
+        yield f"library files that are others here: {', '.join(reproduction.files)}"
+    if reproduction.refused:
+        yield f"the installed library does not take the plan: {reproduction.refused}"
 
 
-def _compiler(one: Compiler) -> str:
+def _compiler_text(compiler: Compiler) -> str:
     from ledger.spec.version import short_digest
 
-    return f"ledger {one.version} ({short_digest(one.program)})"
+    return f"ledger {compiler.version} ({short_digest(compiler.program)})"
 
 
-def _rows(changed: Iterable[TotalChange]) -> Iterator[list[str]]:
+def _change_rows(changed: Iterable[TotalChange]) -> Iterator[list[str]]:
     from ledger import numbers
     from ledger.units import unit_of
 
-    for one in changed:
-        texts = ["–" if value is None else numbers.written(value, unit_of(one.key)) for value in (one.sealed, one.now)]
-        relative = Fraction(one.now) / Fraction(one.sealed) - 1 if one.sealed and one.now is not None else None
-        yield [one.key, *texts, "" if relative is None or abs(relative) > BEYOND else numbers.shift(relative)]
+    for change in changed:
+        sealed, now = change.sealed, change.now
+        texts = ["–" if value is None else numbers.written(value, unit_of(change.key)) for value in (sealed, now)]
+        relative = Fraction(now) / Fraction(sealed) - 1 if sealed and now is not None else None
+        yield [change.key, *texts, "" if relative is None or abs(relative) > BEYOND else numbers.shift(relative)]

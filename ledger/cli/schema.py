@@ -33,12 +33,12 @@ def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") ->
     `kind` is that of the part that the schema is about, which its key says.
     """
     if isinstance(schema, list):
-        return [offering(one, names, kind) for one in schema]
+        return [offering(part, names, kind) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "string" and "pattern" not in schema and names.get(kind):
-        said = {key: schema[key] for key in ("description",) if key in schema}  # of the key, where editors look for it
-        return {"anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in said}], **said}
+        text = {key: schema[key] for key in ("description",) if key in schema}  # of the key, where editors look for it
+        return {"anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in text}], **text}
     inner = {key: offering(value, names, kind if key == "anyOf" else "") for key, value in schema.items()}
     for group in ("properties", "$defs"):
         for key, value in schema.get(group, {}).items():
@@ -50,7 +50,7 @@ def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") ->
 
 def _names_a_part(schema: Any) -> bool:
     """Whether a property takes a part by name or written out."""
-    return isinstance(schema, dict) and any("$ref" in one for one in schema.get("anyOf", ()))
+    return isinstance(schema, dict) and any("$ref" in alternative for alternative in schema.get("anyOf", ()))
 
 
 def verb_schemas() -> dict[str, str]:
@@ -66,13 +66,13 @@ def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
     replace_files({folder / f"{kind}{SUFFIX}": text.encode() for kind, text in kinds.items()})
 
 
-def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
-    """What there is a schema of, as shells complete it."""
+def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """Completion of the kinds that have a schema."""
     return [CompletionItem(kind) for kind in (*spec_schemas(), *verb_schemas()) if kind.startswith(incomplete)]
 
 
 @click.command(name="schema")
-@click.argument("kind", required=False, shell_complete=_kinds)
+@click.argument("kind", required=False, shell_complete=_complete_kinds)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -84,13 +84,13 @@ def command(kind: str | None, out: Path | None) -> None:
     KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
     are listed. Each is complete in itself, and lists the library's names as they are now.
     """
-    known = spec_schemas() | verb_schemas()
-    if kind is not None and kind not in known:
-        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
+    schemas = spec_schemas() | verb_schemas()
+    if kind is not None and kind not in schemas:
+        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(schemas)}")
     if out is not None:
-        write_schemas(out, {kind: known[kind]} if kind else spec_schemas())
+        write_schemas(out, {kind: schemas[kind]} if kind else spec_schemas())
     elif kind is not None:
-        click.echo(known[kind], nl=False)
+        click.echo(schemas[kind], nl=False)
     else:
-        for name in known:
+        for name in schemas:
             click.echo(name)

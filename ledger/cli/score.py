@@ -88,8 +88,8 @@ def command(
     from ledger.report.files import require_writable
 
     measured = find_runs(runs)
-    for told in measured.unread:
-        click.echo(f"warning: {told}", err=True)
+    for note in measured.unread:
+        click.echo(f"warning: {note}", err=True)
     if wanted is not None:
         click.echo(measured.plan_of(wanted), nl=False)
         return
@@ -101,14 +101,14 @@ def command(
     if as_json and not form:
         print_json(published(score))
     elif not form:
-        _print(score, measured, rows=rows, over=over)
+        _print_score(score, measured, rows=rows, over=over)
     if why := unscored(score):
         click.echo(why, err=True)
         ctx.exit(NOTHING_SCORED)
 
 
-def _print(score: Score, measured: RunTable | RunFile, *, rows: bool, over: float | None) -> None:
-    """The rows that are asked for, every source, and what they come to."""
+def _print_score(score: Score, measured: RunTable | RunFile, *, rows: bool, over: float | None) -> None:
+    """Prints the rows that are asked for, every source, and the errors over all of them."""
     if over and not rows:
         worst = [row for row in score.rows if row.worst_error >= over / 100]
         worst.sort(key=lambda row: -row.worst_error)
@@ -130,9 +130,11 @@ def unscored(score: Score) -> str:
     if not score.rows:
         return "no row is scored: there is none"
     reasons = Counter(row.skipped or row.unpriced or "nothing was measured" for row in score.rows)
-    (reason, count), *others = reasons.most_common()
+    (reason, count), *more_reasons = reasons.most_common()
     further = (
-        f", and {len(others)} further reason{'s' if len(others) > 1 else ''}; --rows prints each" if others else ""
+        f", and {len(more_reasons)} further reason{'s' if len(more_reasons) > 1 else ''}; --rows prints each"
+        if more_reasons
+        else ""
     )
     return f"no row is scored: {count} of {len(score.rows)}: {reason}{further}"
 
@@ -155,7 +157,7 @@ def _write_page(score: Score, path: Path, folder: Path) -> Path:
     return page
 
 
-# --- What `ledger score` is given ---
+# --- the runs that are scored ---
 
 MOST_NAMED = 8  # columns that are not read
 EVERY = 50  # rows between two signs of progress
@@ -177,12 +179,12 @@ class RunTable:
 
         Raises SpecError where a change leaves no row that can be compiled, with what is wrong in the first plan.
         """
-        score = Score(tuple(_with_progress(_predicted(self.rows, overrides), len(self.rows))))
+        score = Score(tuple(_with_progress(_predict(self.rows, overrides), len(self.rows))))
         if overrides and all(row.skipped for row in score.rows):
-            self._raise_for(overrides)
+            self._raise_first_problem(overrides)
         return score
 
-    def _raise_for(self, overrides: tuple[str, ...]) -> None:
+    def _raise_first_problem(self, overrides: tuple[str, ...]) -> None:
         for row in self.rows:
             try:
                 text = row_plan_text(row, default_library())
@@ -194,33 +196,34 @@ class RunTable:
     @property
     def unread(self) -> Iterator[str]:
         """Columns that are not read, in words: each that is written like one that is, then the others together."""
-        known = (*FACT_COLUMNS, *(one.name for one in fields(ServingFacts)), GRADE)
+        columns_read = (*FACT_COLUMNS, *(fact_field.name for fact_field in fields(ServingFacts)), GRADE)
         sources, library = {row.text("source_id") or row.text("source") for row in self.rows}, default_library()
-        told_apart = {name for source in sources for name in columns_told_apart(source, library)}
-        others = []
+        spelled_otherwise = {name for source in sources for name in columns_told_apart(source, library)}
+        unread_columns = []
         for name in self.rows[0].cells:
-            near = get_close_matches(name, known, n=1, cutoff=ALIKE)
-            if near and name not in known:
+            near = get_close_matches(name, columns_read, n=1, cutoff=ALIKE)
+            if near and name not in columns_read:
                 yield f"column `{name}` is not read; did you mean `{near[0]}`?"
-            elif name not in (*known, *told_apart) and not is_path(name):
-                others.append(f"`{name}`")
-        if others:
-            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-            yield f"columns that are not read: {', '.join(others[:MOST_NAMED])}{more}"
+            elif name not in (*columns_read, *spelled_otherwise) and not is_path(name):
+                unread_columns.append(f"`{name}`")
+        if unread_columns:
+            more = f" and {len(unread_columns) - MOST_NAMED} more" if len(unread_columns) > MOST_NAMED else ""
+            yield f"columns that are not read: {', '.join(unread_columns[:MOST_NAMED])}{more}"
 
-    def plan_of(self, wanted: str) -> str:
+    def plan_of(self, row_id: str) -> str:
         """The plan of one row as a spec; raises SpecError for an unknown id, and for a row that has no plan."""
         sources = {row.text("id"): row.text("source_id") or row.text("source") for row in self.rows}
-        _known(wanted, sources, self.path)
-        return row_plan_text(next(row for row in self.rows if row.text("id") == wanted), default_library())
+        _require_id(row_id, sources, self.path)
+        return row_plan_text(next(row for row in self.rows if row.text("id") == row_id), default_library())
 
     def errors_otherwise(self, rows: Sequence[ScoreRow]) -> dict[str, str]:
         """By row, the error of memory under each way to read what the row does not say."""
-        wanted, library = {row.id for row in rows}, default_library()
-        chosen = [row for row in self.rows if row.text("id") in wanted]
+        ids, library = {row.id for row in rows}, default_library()
+        chosen = [row for row in self.rows if row.text("id") in ids]
         errors = {row.text("id"): memory_errors_otherwise(row, library) for row in chosen}
         return {
-            name: "; ".join(f"with {way} {error:+.1%}" for way, error in ways.items()) for name, ways in errors.items()
+            name: "; ".join(f"with {assumption} {error:+.1%}" for assumption, error in by_assumption.items())
+            for name, by_assumption in errors.items()
         }
 
 
@@ -234,7 +237,7 @@ class RunFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the evidence file."""
         return self.evidence.path
 
     @property
@@ -244,12 +247,12 @@ class RunFile:
 
     def predicted(self, overrides: tuple[str, ...]) -> Score:
         """Every run predicted; raises SpecError for a plan that cannot be read, and for a device that has no prices."""
-        if problem := self._without_prices(overrides):
+        if problem := self._missing_prices(overrides):
             raise SpecError([problem], {str(self.evidence.path): read_document(self.evidence.path).text})
         return Score(tuple(_with_progress(predict_runs(self.evidence, overrides), len(self.runs))))
 
-    def _without_prices(self, overrides: Sequence[str]) -> Problem | None:
-        """What to do about a device that is none of the library's, as one's own is; None where there are prices."""
+    def _missing_prices(self, overrides: Sequence[str]) -> Problem | None:
+        """The problem of a device that the library has no prices of, such as one's own; None where there are prices."""
         plan = self.evidence.node.fields["plan"].fields
         device = plan.get("accelerator")
         if device is None or not isinstance(device.value, str) or device.value.endswith(YAML):
@@ -257,32 +260,32 @@ class RunFile:
         stated = any(override.startswith("accelerator") for override in overrides)
         if stated or default_library().spelt("accelerator", device.value):
             return None
-        own = f"{device.value}.yaml"
-        calibrate = f"`ledger calibrate {self.evidence.path} --out {own}` makes its spec"
+        spec_name = f"{device.value}.yaml"
+        calibrate = f"`ledger calibrate {self.evidence.path} --out {spec_name}` makes its spec"
         message = f"no accelerator of the library is named `{device.value}`"
-        return Problem(device.where, message, f"{calibrate}; then add `--set accelerator={own}`")
+        return Problem(device.where, message, f"{calibrate}; then add `--set accelerator={spec_name}`")
 
-    def plan_of(self, wanted: str) -> str:
+    def plan_of(self, run_id: str) -> str:
         """The plan of one run as a spec; raises SpecError for an unknown id."""
         runs = {run.id: run for run in self.runs}
-        _known(wanted, dict.fromkeys(runs, self.evidence.path.stem), self.evidence.path)
-        return run_plan_text(runs[wanted])
+        _require_id(run_id, dict.fromkeys(runs, self.evidence.path.stem), self.evidence.path)
+        return run_plan_text(runs[run_id])
 
     def errors_otherwise(self, _: Sequence[ScoreRow]) -> dict[str, str]:
-        """Nothing: the plans of evidence files leave nothing open."""
+        """An empty mapping: the plans of evidence files leave nothing open."""
         return {}
 
 
 def find_runs(name: str) -> RunTable | RunFile:
     """The runs of a path, or of that name in the library; raises SpecError with everything that is wrong with them."""
-    path = _find(name)
+    path = _find_file(name)
     if path.suffix.lower() == ".csv":
         rows = read_runs(path)
         if not rows:
             raise SpecError([Problem(Location(str(path)), "the table has a header and no rows", "a row is a run")])
         return RunTable(path, rows)
-    if "evidence" in read_document(path).node.fields and (found := RunFile(read_evidence(path))).runs:
-        return found
+    if "evidence" in read_document(path).node.fields and (run_file := RunFile(read_evidence(path))).runs:
+        return run_file
     message = f"holds no whole runs: it needs a `plan` and records of `what: {STEP}` or `what: {FIT}`"
     raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
 
@@ -294,7 +297,7 @@ def read_runs(path: Path) -> tuple[TableRow, ...]:
     return read_table(path, SERVING_COLUMNS if serves else NEEDED_COLUMNS)
 
 
-def _find(name: str) -> Path:
+def _find_file(name: str) -> Path:
     """The file of that path, or of that name in the library; raises SpecError with near misses."""
     library = default_library()
     if Path(name).exists():
@@ -308,48 +311,48 @@ def _find(name: str) -> Path:
     raise SpecError([Problem(Location(name), "there is no such file, nor evidence of that name", help_text)])
 
 
-def _known(wanted: str, sources: Mapping[str, str], path: Path) -> None:
+def _require_id(row_id: str, sources: Mapping[str, str], path: Path) -> None:
     """Raises SpecError for an id that no run has, with those written most like it, else with one of each source."""
-    if wanted in sources:
+    if row_id in sources:
         return
-    help_text = nearest(wanted, list(sources))
+    help_text = nearest(row_id, list(sources))
     if not help_text.startswith("did you mean") and len(sources) > IDS_LISTED:
         firsts = {source: name for name, source in reversed(list(sources.items()))}
-        some = ", ".join(f"`{one}`" for one in list(firsts.values())[: -IDS_LISTED - 1 : -1])
-        help_text = f"ids are such as {some}; --rows prints all {len(sources)}"
-    raise SpecError([Problem(Location(str(path)), f"no row has the id `{wanted}`", help_text)])
+        examples = ", ".join(f"`{example}`" for example in list(firsts.values())[: -IDS_LISTED - 1 : -1])
+        help_text = f"ids are such as {examples}; --rows prints all {len(sources)}"
+    raise SpecError([Problem(Location(str(path)), f"no row has the id `{row_id}`", help_text)])
 
 
 def _with_progress(rows: Iterable[ScoreRow], total: int) -> Iterator[ScoreRow]:
-    told = monotonic()
+    printed_at = monotonic()
     for count, row in enumerate(rows, 1):
         yield row
         if sys.stderr.isatty():
             if count % EVERY == 0 or count == total:
                 click.echo(f"\r{count} of {total} rows", err=True, nl=count == total)
-        elif monotonic() - told > TOLD_EVERY:
-            told = monotonic()
+        elif monotonic() - printed_at > TOLD_EVERY:
+            printed_at = monotonic()
             click.echo(f"{count} of {total} rows", err=True)
 
 
-def _predicted(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> Iterator[ScoreRow]:
+def _predict(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> Iterator[ScoreRow]:
     """The rows predicted in order, long tables in as many processes as there are processors."""
     if len(rows) < MANY:
-        yield from _portion(rows, overrides)
+        yield from _predict_portion(rows, overrides)
         return
     portions = [rows[start : start + PORTION] for start in range(0, len(rows), PORTION)]
     with process_pool(min(os.cpu_count() or 1, len(portions)), begin=partial(gc.set_threshold, UNTOUCHED)) as pool:
         with interrupt_held():
-            portioned = pool.map(_portion, portions, repeat(overrides))
-        for found in portioned:
-            yield from found
+            portioned = pool.map(_predict_portion, portions, repeat(overrides))
+        for predicted_rows in portioned:
+            yield from predicted_rows
 
 
-def _portion(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> tuple[ScoreRow, ...]:
+def _predict_portion(rows: Sequence[TableRow], overrides: tuple[str, ...]) -> tuple[ScoreRow, ...]:
     return tuple(predict_rows(rows, default_library(), overrides))
 
 
-# --- A score on the terminal ---
+# --- a score on the terminal ---
 
 MISSING = "-"
 REASONS_NAMED = 3  # reasons that are named one by one
@@ -383,21 +386,21 @@ def print_rows(rows: Sequence[ScoreRow], open_errors: Mapping[str, str]) -> None
         **{cell: column for name in SERVED for cell, column in _served_columns(name, rows).items()},
         "assumed": [_notes(row, open_errors) for row in rows],
     }
-    kept = {name: cells for name, cells in columns.items() if any(cell not in ("", MISSING) for cell in cells)}
+    printed = {name: cells for name, cells in columns.items() if any(cell not in ("", MISSING) for cell in cells)}
     if rows:
-        numbers = [name for name in kept if name not in ("run", "fit", "assumed")]
-        print_table(tuple(kept), list(zip(*kept.values(), strict=True)), right=numbers)
+        numbers = [name for name in printed if name not in ("run", "fit", "assumed")]
+        print_table(tuple(printed), list(zip(*printed.values(), strict=True)), right=numbers)
         click.echo()
 
 
 def _served_columns(name: str, rows: Sequence[ScoreRow]) -> Mapping[str, list[str]]:
     """Columns of one figure of rows that serve: predicted, measured, and the error."""
-    written = _rate if name == TOKENS_PER_SECOND else _seconds
+    write = _rate if name == TOKENS_PER_SECOND else _seconds
     served = [row.served for row in rows]
     return {
-        TITLES[name]: [written(one.predicted.get(name) if one else None) for one in served],
-        f"measured {TITLES[name]}": [written(one.measured.get(name) if one else None) for one in served],
-        f"{TITLES[name]} error": [_percent(one.errors.get(name) if one else None) for one in served],
+        TITLES[name]: [write(row.predicted.get(name) if row else None) for row in served],
+        f"measured {TITLES[name]}": [write(row.measured.get(name) if row else None) for row in served],
+        f"{TITLES[name]} error": [_percent(row.errors.get(name) if row else None) for row in served],
     }
 
 
@@ -412,113 +415,104 @@ def _notes(row: ScoreRow, open_errors: Mapping[str, str]) -> str:
 
 def print_sources(score: Score) -> None:
     """A line for each source with its errors of step time and of peak memory."""
-    columns = ("source", "rows", "skipped", *(f"{kind} {figure}" for kind in ("time", "mem") for figure in FIGURES))
-    cells = [
-        (name, str(source.rows), str(source.skipped), *_figures(source.time), *_figures(source.mem))
-        for name, source in score.sources.items()
-    ]
-    print_table(columns, cells, right=columns[1:])
+    _print_sources(score, ("time", "mem"), {name: (source.time, source.mem) for name, source in score.sources.items()})
 
 
 def print_served_sources(score: Score) -> None:
     """A line for each source with its errors of first tokens, of time per token and of throughput."""
-    columns = ("source", "rows", "skipped", *(f"{TITLES[name]} {figure}" for name in SERVED for figure in FIGURES))
-    cells = [
-        (
-            name,
-            str(source.rows),
-            str(source.skipped),
-            *(one for kind in SERVED for one in _figures(source.served[kind])),
-        )
-        for name, source in score.sources.items()
-    ]
-    print_table(columns, cells, right=columns[1:])
+    errors = {name: [source.served[figure] for figure in SERVED] for name, source in score.sources.items()}
+    _print_sources(score, [TITLES[figure] for figure in SERVED], errors)
 
 
-def _figures(errors: ErrorSummary) -> tuple[str, ...]:
+def _print_sources(score: Score, titles: Sequence[str], errors: Mapping[str, Sequence[ErrorSummary]]) -> None:
+    columns = ("source", "rows", "skipped", *(f"{title} {figure}" for title in titles for figure in FIGURES))
+    rows = []
+    for name, source in score.sources.items():
+        figures = [figure for summary in errors[name] for figure in _error_figures(summary)]
+        rows.append((name, str(source.rows), str(source.skipped), *figures))
+    print_table(columns, rows, right=columns[1:])
+
+
+def _error_figures(errors: ErrorSummary) -> tuple[str, ...]:
     sizes = [MISSING if size is None else f"{size:.1%}" for size in (errors.median, errors.absolute)]
     return (str(errors.rows), *sizes, _percent(errors.signed), _percent(errors.worst))
 
 
 def sentences(score: Score) -> Iterator[str]:
     """Errors over all sources, then every row that is in no sum with the reason; the last counts skipped rows."""
-    yield from _sums(score)
-    yield from _fits(score)
-    yield from _uncounted(score)
+    yield from _sum_sentences(score)
+    yield from _fit_sentences(score)
+    yield from _uncounted_sentences(score)
     yield from _sources_without_sums(score)
-    yield from _unpriced(score)
-    yield _skipped(score)
+    for reason, count in Counter(row.unpriced for row in score.rows if row.unpriced).most_common():
+        yield f"{_row_count(count)} with a peak and no step: {reason}"
+    yield _skipped_sentence(score)
 
 
-def _sums(score: Score) -> Iterator[str]:
+def _sum_sentences(score: Score) -> Iterator[str]:
     several = len(score.sources) > 1
     weights, middle = (", each source weighing the same", "mean of medians") if several else ("", "median")
     served = ((score.overall.served[name], TITLES[name]) for name in SERVED)
     for errors, title in ((score.overall.time, "step time"), (score.overall.mem, "peak memory"), *served):
         if errors.rows:
             yield (
-                f"{title}: {_rows(errors.rows)}{weights}, mean absolute error {errors.absolute:.1%}, "
+                f"{title}: {_row_count(errors.rows)}{weights}, mean absolute error {errors.absolute:.1%}, "
                 f"{middle} {errors.median:.1%}, mean signed error {errors.signed:+.1%}"
             )
 
 
-def _fits(score: Score) -> Iterator[str]:
-    """How many runs fit as they were seen to, where some do not."""
+def _fit_sentences(score: Score) -> Iterator[str]:
+    """A sentence on how many runs fit as they were seen to, where some do not."""
     seen = sum(row.seen_fits is not None and row.fits is not None for row in score.rows)
     not_fit, fit = score.overall.said_not_to_fit, score.overall.said_to_fit
     if not_fit or any(row.seen_fits is False for row in score.rows):
         wrong = [f"{not_fit} that ran said not to fit"] if not_fit else []
         wrong += [f"{fit} that ran out of memory said to fit"] if fit else []
-        yield f"fit: {seen - not_fit - fit} of {_rows(seen)} as seen" + (f"; {', '.join(wrong)}" if wrong else "")
+        yield f"fit: {seen - not_fit - fit} of {_row_count(seen)} as seen" + (f"; {', '.join(wrong)}" if wrong else "")
 
 
-def _uncounted(score: Score) -> Iterator[str]:
-    """Rows that are predicted and compared, whose description is not complete or is of another kind of run."""
+def _uncounted_sentences(score: Score) -> Iterator[str]:
+    """A sentence for rows that are compared, but whose description is incomplete or of another kind of run."""
     for reason, errors in score.uncounted.items():
         yield (
-            f"in no sum: {_rows(errors.rows)} {reason}, predicted all the same, mean absolute error "
+            f"in no sum: {_row_count(errors.rows)} {reason}, predicted all the same, mean absolute error "
             f"{errors.absolute:.1%}, mean signed error {errors.signed:+.1%}; --rows prints each"
         )
 
 
 def _sources_without_sums(score: Score) -> Iterator[str]:
-    """Sources of which nothing is in a sum, and why."""
+    """A sentence for each source of which no row is in a sum, with the reasons."""
     for name, source in score.sources.items():
-        counted = source.time.rows + source.mem.rows + sum(one.rows for one in source.served.values())
+        counted = source.time.rows + source.mem.rows + sum(errors.rows for errors in source.served.values())
         if not counted:
-            reasons = Counter(_reason(row) for row in score.rows if row.source_id == name)
-            yield f"{name}: nothing of its {_rows(source.rows)} is in a sum: {_counted(reasons)}"
+            reasons = Counter(
+                _short_reason(row.skipped or row.uncounted or row.unpriced or "without a measurement that counts")
+                for row in score.rows
+                if row.source_id == name
+            )
+            yield f"{name}: nothing of its {_row_count(source.rows)} is in a sum: {_counted_reasons(reasons)}"
 
 
-def _reason(row: ScoreRow) -> str:
-    return _short(row.skipped or row.uncounted or row.unpriced or "without a measurement that counts")
-
-
-def _short(reason: str) -> str:
+def _short_reason(reason: str) -> str:
     """A reason without its details, by which rows are counted."""
     return UNPUBLISHED if reason.startswith(UNPUBLISHED) else reason.partition(";")[0]
 
 
-def _unpriced(score: Score) -> Iterator[str]:
-    for reason, count in Counter(row.unpriced for row in score.rows if row.unpriced).most_common():
-        yield f"{_rows(count)} with a peak and no step: {reason}"
+def _skipped_sentence(score: Score) -> str:
+    text = f"{score.overall.skipped} of {_row_count(len(score.rows))} skipped"
+    reasons = Counter(_short_reason(row.skipped) for row in score.rows if row.skipped)
+    return f"{text}: {_counted_reasons(reasons)}; --rows or --json has the reason of each" if reasons else text
 
 
-def _skipped(score: Score) -> str:
-    said = f"{score.overall.skipped} of {_rows(len(score.rows))} skipped"
-    reasons = Counter(_short(row.skipped) for row in score.rows if row.skipped)
-    return f"{said}: {_counted(reasons)}; --rows or --json has the reason of each" if reasons else said
-
-
-def _counted(reasons: Counter[str]) -> str:
+def _counted_reasons(reasons: Counter[str]) -> str:
     """The most frequent reasons, each with its count, and how many rows have others."""
     ordered = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
     named = [f"{count} {reason}" for reason, count in ordered[:REASONS_NAMED]]
-    others = sum(count for _, count in ordered[REASONS_NAMED:])
-    return ", ".join(named) + (f", {others} for other reasons" if others else "")
+    other_rows = sum(count for _, count in ordered[REASONS_NAMED:])
+    return ", ".join(named) + (f", {other_rows} for other reasons" if other_rows else "")
 
 
-def _rows(count: int) -> str:
+def _row_count(count: int) -> str:
     return f"{count} row" if count == 1 else f"{count} rows"
 
 
@@ -527,8 +521,8 @@ def _seconds(value: float | None) -> str:
 
 
 def _band(row: ScoreRow) -> str:
-    known = row.step_low is not None and row.step_high is not None
-    return f"{_seconds(row.step_low)} to {_seconds(row.step_high)}" if known else MISSING
+    has_band = row.step_low is not None and row.step_high is not None
+    return f"{_seconds(row.step_low)} to {_seconds(row.step_high)}" if has_band else MISSING
 
 
 def _bytes(value: float | None) -> str:

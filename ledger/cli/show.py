@@ -39,11 +39,11 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     if not leaves and not keys:
         raise no_such_name(names.unknown(compiled, account or ""))
     if as_json:
-        shown = show_record(compiled, spec)
+        record = show_record(compiled, spec)
         if account:
-            shown["totals"] = {key: shown["totals"][key] for key in keys}
-            shown["accounts"] = [leaf for leaf in shown["accounts"] if names.under(leaf["account"], account)]
-        print_json(shown)
+            record["totals"] = {key: record["totals"][key] for key in keys}
+            record["accounts"] = [leaf for leaf in record["accounts"] if names.under(leaf["account"], account)]
+        print_json(record)
         return
     if not account:
         click.echo(f"{compiled.plan.title}\n{compiled.verdict.headline}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from fractions import Fraction
@@ -83,7 +84,7 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     with ExitStack() as stack:
         show = progress_bar(stack, "trying", "combinations")
         run = in_processes(cores()) if cores() > 1 else in_this_process
-        found = solve(
+        solution = solve(
             plan,
             asked["paths"],
             asked["conditions"],
@@ -91,16 +92,16 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
             note=lambda done, of: show(done, of, of),
             run=run if asked["search"] else None,
         )
-    for warning in found.warnings:
+    for warning in solution.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_json(record(found))
+        print_json(record(solution))
     else:
-        print_solution(found)
-    ctx.exit(0 if found.values is not None else UNSATISFIABLE)
+        print_solution(solution)
+    ctx.exit(0 if solution.values is not None else UNSATISFIABLE)
 
 
-# --- What `ledger solve` prints ---
+# --- a solution on the terminal ---
 
 NONE = "–"
 LEFT_OUT = "left out"
@@ -108,115 +109,102 @@ SHOWN = 30  # rows of the table of what was tried
 REASONS = 12  # why values are refused, that are printed
 
 
-def print_solution(found: Solution) -> None:
+def print_solution(solution: Solution) -> None:
     """The values, the closed form they come from, every condition at them and one step beyond, and what was tried."""
-    given, at = (spoken(found, value) for value in (found.given, found.nearest))
-    if found.values is None:
-        click.echo(f"no {found.path} meets the conditions; the nearest miss is {at}")
-    elif len(found.paths) > 1:
-        click.echo(f"{at} ({found.goal}; given: {given})")
+    value_in_plan, nearest = (spoken(solution, value) for value in (solution.given, solution.nearest))
+    if solution.values is None:
+        click.echo(f"no {solution.path} meets the conditions; the nearest miss is {nearest}")
+    elif len(solution.paths) > 1:
+        click.echo(f"{nearest} ({solution.goal}; given: {value_in_plan})")
     else:
-        click.echo(f"{found.path} = {at} ({found.goal}; given: {given})")
-    for name, text in _lines(found):
+        click.echo(f"{solution.path} = {nearest} ({solution.goal}; given: {value_in_plan})")
+    for name, text in _sentences(solution):
         click.echo(f"{name}: {text}")
     click.echo()
-    _print_bounds(found)
-    if found.tried:
+    _print_bounds(solution)
+    if solution.tried:
         click.echo()
-        _print_tried(found)
+        _print_tried(solution)
 
 
-def _lines(found: Solution) -> Iterator[tuple[str, str]]:
-    lines = [("legal values", found.legal), ("closed form", found.closed_form)]
-    yield from ((name, text) for name, text in (*lines, *(("note", note) for note in found.notes)) if text)
-    if found.counts:
-        counts = found.counts
+def _sentences(solution: Solution) -> Iterator[tuple[str, str]]:
+    lines = [("legal values", solution.legal), ("closed form", solution.closed_form)]
+    yield from ((name, text) for name, text in (*lines, *(("note", note) for note in solution.notes)) if text)
+    if solution.counts:
+        counts = solution.counts
         yield (
             "tried",
             f"{counts['combinations']}, of which {counts['legal']} legal; {counts['meeting']} meet the conditions",
         )
-    if set(found.changes) - {found.path}:
-        yield "as overrides", join([word for text in assignments(found.changes) for word in ("--set", text)])
+    if set(solution.changes) - {solution.path}:
+        yield "as overrides", join([word for text in assignments(solution.changes) for word in ("--set", text)])
 
 
-def _print_bounds(found: Solution) -> None:
-    several = len(found.paths) > 1
-    beyond = found.next_name or ("runner-up" if found.tried else "beyond")
-    named = {"given": found.given, "here": found.nearest, beyond: found.beyond}
-    missing = found.beyond is None and not _is_met_beyond(found)
+def _print_bounds(solution: Solution) -> None:
+    several = len(solution.paths) > 1
+    beyond = solution.next_name or ("runner-up" if solution.tried else "beyond")
+    value_by_name = {"given": solution.given, "here": solution.nearest, beyond: solution.beyond}
+    # A next value may be that of leaving the key out, which is None too.
+    is_last = solution.beyond is None and all(bound.beyond is None for bound in solution.bounds)
     values = {
-        name: name if several else f"{name}: {NONE if name == beyond and missing else spoken(found, value)}"
-        for name, value in named.items()
+        name: name if several else f"{name}: {NONE if name == beyond and is_last else spoken(solution, value)}"
+        for name, value in value_by_name.items()
     }
     heads = ("condition", *values.values(), "limit", "")
-    print_table(heads, [cells(found, bound) for bound in found.bounds], right=heads[1:5])
+    print_table(heads, [cells(solution, bound) for bound in solution.bounds], right=heads[1:5])
 
 
-def _is_met_beyond(found: Solution) -> bool:
-    """Whether there is a next value, which may be that of leaving the key out."""
-    return any(bound.beyond is not None for bound in found.bounds)
-
-
-def cells(found: Solution, bound: Bound) -> tuple[str, ...]:
+def cells(solution: Solution, bound: Bound) -> tuple[str, ...]:
     """A condition in a line."""
     values = (bound.given, bound.at, bound.beyond, bound.limit)
-    shown = (NONE if value is None else amount(value, unit_of(bound.key)) for value in values)
-    return bound.text, *shown, ("binds" if found.values is not None else "fails") if bound.binds else ""
+    texts = (NONE if value is None else amount(value, unit_of(bound.key)) for value in values)
+    return bound.text, *texts, ("binds" if solution.values is not None else "fails") if bound.binds else ""
 
 
-def _print_tried(found: Solution) -> None:
+def _print_tried(solution: Solution) -> None:
     """Every value that was tried, the best first; then those that rules refuse, by what they say."""
-    legal = [row for row in found.tried if row.totals is not None]
+    legal = [row for row in solution.tried if row.totals is not None]
     keys = [key for key in (legal[0].totals or {}) if key != "memory.capacity"]
-    details = [*dict.fromkeys(one for row in legal for one in row.details)]
-    heads = (*found.paths, *keys, *details, "", "why")
-    print_table(heads, [tried_cells(row, found.paths, keys, details) for row in legal[:SHOWN]], right=keys)
+    details = [*dict.fromkeys(detail for row in legal for detail in row.details)]
+    heads = (*solution.paths, *keys, *details, "", "why")
+    print_table(heads, [tried_cells(row, solution.paths, keys, details) for row in legal[:SHOWN]], right=keys)
     if more := legal[SHOWN:]:
-        click.echo(f"and {len(more)} more: {_counted(more)} (all of them with --json)")
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(row.verdict for row in more).items())
+        click.echo(f"and {len(more)} more: {verdicts} (all of them with --json)")
     refused: dict[str, list[Tried]] = {}
-    for row in found.tried:
+    for row in solution.tried:
         if row.totals is None:
             refused.setdefault(row.why, []).append(row)
-    _print_refused(refused)
-
-
-def _print_refused(refused: Mapping[str, list[Tried]]) -> None:
-    """What was refused or skipped, by the reason."""
     for why, rows in [*refused.items()][:REASONS]:
-        click.echo(f"{rows[0].verdict}: {_listed(rows)}: {why}")
+        click.echo(f"{rows[0].verdict}: {_values_text(rows)}: {why}")
     if len(refused) > REASONS:
         click.echo(f"and {len(refused) - REASONS} more reasons (all of them with --json)")
 
 
-def _listed(rows: list[Tried]) -> str:
+def _values_text(rows: list[Tried]) -> str:
     """The values of the first of several rows; of the names of parts all, with the least that each comes to."""
     if rows[0].values.keys() & NAMED:
         least = (row.details.get("least", "") for row in rows)
         names = (", ".join(map(str, row.values.values())) for row in rows)
         return ", ".join(f"{name} ({amount})" if amount else name for name, amount in zip(names, least, strict=True))
     values = [written(value, unit(path)) for path, value in rows[0].values.items()]
-    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return f"{', '.join(values)}{others}"
-
-
-def _counted(rows: list[Tried]) -> str:
-    verdicts = [row.verdict for row in rows]
-    return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{', '.join(values)}{more}"
 
 
 def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str], details: list[str]) -> tuple[str, ...]:
     """Values that were tried in a line, with their totals and details, or why rules refuse them."""
     values = (written(row.values[path], unit(path)) if path in row.values else NONE for path in paths)
-    known = row.totals or {}
-    totals = (amount(known[key], unit_of(key)) if key in known else NONE for key in keys)
-    return *values, *totals, *(row.details.get(one, NONE) for one in details), row.verdict, row.why
+    row_totals = row.totals or {}
+    totals = (amount(row_totals[key], unit_of(key)) if key in row_totals else NONE for key in keys)
+    return *values, *totals, *(row.details.get(detail, NONE) for detail in details), row.verdict, row.why
 
 
-def spoken(found: Solution, value: Any) -> str:
+def spoken(solution: Solution, value: Any) -> str:
     """A value of the one input, or values of several."""
-    if len(found.paths) < 2:
-        return written(value, found.unit)
-    return ", ".join(f"{path} = {written(one, unit(path))}" for path, one in value.items())
+    if len(solution.paths) < 2:
+        return written(value, solution.unit)
+    return ", ".join(f"{path} = {written(single, unit(path))}" for path, single in value.items())
 
 
 def written(value: Any, base: str) -> str:
@@ -224,7 +212,7 @@ def written(value: Any, base: str) -> str:
     if value is None:
         return LEFT_OUT
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {written(one, base)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {written(entry, base)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, bool | str):
@@ -234,23 +222,23 @@ def written(value: Any, base: str) -> str:
     return write(value if isinstance(value, int) else float(f"{float(value):.9g}"), base)
 
 
-def record(found: Solution) -> dict[str, Any]:
+def record(solution: Solution) -> dict[str, Any]:
     """The published form of a solution, `ledger-solve/1`, as ledger/cli/schemas/solve.schema.json describes it."""
     return {
         "schema": "ledger-solve/1",
-        "for": found.path if len(found.paths) == 1 else list(found.paths),
-        "unit": found.unit,
-        "value": published(found.value),
-        "values": published(found.values),
-        "nearest": published(found.nearest),
-        "given": published(found.given),
-        "beyond": published(found.beyond),
-        "goal": found.goal,
-        "legal": found.legal,
-        "closed_form": found.closed_form,
-        "notes": list(found.notes),
-        "changes": published(found.changes),
-        "counts": dict(found.counts),
+        "for": solution.path if len(solution.paths) == 1 else list(solution.paths),
+        "unit": solution.unit,
+        "value": published(solution.value),
+        "values": published(solution.values),
+        "nearest": published(solution.nearest),
+        "given": published(solution.given),
+        "beyond": published(solution.beyond),
+        "goal": solution.goal,
+        "legal": solution.legal,
+        "closed_form": solution.closed_form,
+        "notes": list(solution.notes),
+        "changes": published(solution.changes),
+        "counts": dict(solution.counts),
         "conditions": [
             {
                 "condition": bound.text,
@@ -261,7 +249,7 @@ def record(found: Solution) -> dict[str, Any]:
                 "beyond": json_number_or_none(bound.beyond),
                 "binds": bound.binds,
             }
-            for bound in found.bounds
+            for bound in solution.bounds
         ],
         "tried": [
             {
@@ -272,7 +260,7 @@ def record(found: Solution) -> dict[str, Any]:
                 "why": row.why,
                 "details": dict(row.details),
             }
-            for row in found.tried
+            for row in solution.tried
         ],
     }
 
@@ -280,5 +268,5 @@ def record(found: Solution) -> dict[str, Any]:
 def published(value: Any) -> Any:
     """A value as JSON has it: fractions as numbers, of mappings each entry; null is no value, or a key left out."""
     if isinstance(value, Mapping):
-        return {key: published(one) for key, one in value.items()}
+        return {key: published(entry) for key, entry in value.items()}
     return json_number_or_none(value) if isinstance(value, Fraction) else json.loads(json.dumps(value))

@@ -58,7 +58,7 @@ PAGES = (".html", ".htm")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of this machine.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Run on a Dask cluster, as in tcp://10.0.0.1:8786.")
 @click.pass_context
-def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | None, **given: Any) -> None:
+def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | None, **options: Any) -> None:
     """Price every legal layout of SPEC, and print the best of those that fit.
 
     Without --over the space is every choice of parallelism.*, recompute and run.micro_batch that the rules of a plan
@@ -69,16 +69,16 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     Exit code 1: no layout meets the conditions; what comes nearest is printed. 130: interrupted; what was found is
     printed, and with --out the same command goes on.
     """
-    typed = _typed(ctx)
-    _check_together({**given, "json": as_json, "apply": wanted}, typed)
-    asked = _asked(spec, wanted, given)
-    out, html = _files(given["out"], given["html"])
+    typed = _typed_options(ctx)
+    _check_together({**options, "json": as_json, "apply": wanted}, typed)
+    asked = _read_options(spec, wanted, options)
+    out, html = _output_paths(options["out"], options["html"])
     from ledger.search.extent import WorkerError
     from ledger.search.sweep import prepare, sweep
     from ledger.search.tasks import UnknownTotalError
 
     with ExitStack() as stack:
-        run = _run(stack, given["workers"], given["scheduler"])
+        run = _choose_workers(stack, options["workers"], options["scheduler"])
         search = prepare(asked)
         for warning in search.warnings:
             click.echo(f"warning: {warning}", err=True)
@@ -93,11 +93,11 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
 
         write_page(swept, html)
         click.echo(html, err=True)
-    _tell(swept, as_json=as_json, wanted=wanted, front="front" in typed)
+    _print_result(swept, as_json=as_json, row=wanted, front="front" in typed)
     ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
 
 
-def _typed(ctx: click.Context) -> set[str]:
+def _typed_options(ctx: click.Context) -> set[str]:
     """The options that were typed."""
     named = {"as_json": "json", "wanted": "apply"}
     return {
@@ -107,53 +107,48 @@ def _typed(ctx: click.Context) -> set[str]:
     }
 
 
-def _check_together(given: dict[str, Any], typed: set[str]) -> None:
+def _check_together(options: dict[str, Any], typed: set[str]) -> None:
     """Raises SpecError for options that exclude each other, and for those that say nothing."""
     from ledger.books.what_if.conditions import fault
 
     for name in typed:
-        if isinstance(given.get(name), str) and not given[name].strip():
+        if isinstance(options.get(name), str) and not options[name].strip():
             raise fault(f"--{name} ''", len(name) + 4, f"`--{name}` says nothing", "leave it out, or give it a value")
-    for one, other, why in (
+    for first, second, why in (
         ("maximize", "minimize", "exclude each other"),
         ("workers", "scheduler", "exclude each other: those are processes here, a scheduler has workers of its own"),
         ("apply", "json", "exclude each other: a plan is printed or a record, one of them at a time"),
     ):
-        if {one, other} <= typed and given[one] and given[other]:
-            shown = [f"--{name}" if given[name] is True else f"--{name} {given[name]}" for name in (one, other)]
-            raise fault(" ".join(shown), 1, f"`--{one}` and `--{other}` {why}", "leave one of them out")
+        if {first, second} <= typed and options[first] and options[second]:
+            flags = [f"--{name}" if options[name] is True else f"--{name} {options[name]}" for name in (first, second)]
+            raise fault(" ".join(flags), 1, f"`--{first}` and `--{second}` {why}", "leave one of them out")
 
 
-def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
+def _read_options(spec: str, row: int | None, options: dict[str, Any]) -> Asked:
     from ledger.search.sweep import Asked
     from ledger.spec.sources import open_source
 
     return Asked(
         spec=f"{open_source(spec).text}\n" if spec == "-" else spec,
-        overrides=given["overrides"],
-        over=given["over"],
-        objective=given["maximize"] or given["minimize"],
-        largest=bool(given["maximize"]),
-        conditions=given["conditions"],
-        front=given["front"],
-        top=max(given["top"], wanted or 0),
-        headroom=given["headroom"],
+        overrides=options["overrides"],
+        over=options["over"],
+        objective=options["maximize"] or options["minimize"],
+        largest=bool(options["maximize"]),
+        conditions=options["conditions"],
+        front=options["front"],
+        top=max(options["top"], row or 0),
+        headroom=options["headroom"],
         name=spec,
     )
 
 
-def _files(out: str | None, html: str | None) -> tuple[Path | None, Path | None]:
+def _output_paths(out: str | None, html: str | None) -> tuple[Path | None, Path | None]:
     """The files to write; SpecError where one could not be written in the end."""
     from ledger.books.what_if.conditions import fault
     from ledger.search.outputs import form_of, require_file
 
     if html and Path(html).suffix.lower() not in PAGES:
-        raise fault(
-            f"--html {html}",
-            len("--html ") + 1,
-            "a page ends in .html",
-            f"name it `{Path(html).stem}.html`",
-        )
+        raise fault(f"--html {html}", len("--html ") + 1, "a page ends in .html", f"name it `{Path(html).stem}.html`")
     if out:
         form_of(Path(out))
     for flag, path in (("--out ", out), ("--html ", html)):
@@ -162,8 +157,8 @@ def _files(out: str | None, html: str | None) -> tuple[Path | None, Path | None]
     return Path(out) if out else None, Path(html) if html else None
 
 
-def _run(stack: ExitStack, workers: int, scheduler: str) -> Run:
-    """Where the pieces are priced."""
+def _choose_workers(stack: ExitStack, workers: int, scheduler: str) -> Run:
+    """The place where tasks are run: a Dask cluster, processes of this machine, or this process."""
     from ledger.search.workers import connected, in_processes, in_this_process, on_cluster, require_dask
 
     if scheduler:
@@ -174,7 +169,7 @@ def _run(stack: ExitStack, workers: int, scheduler: str) -> Run:
     return in_processes(workers) if workers > 1 else in_this_process
 
 
-def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> None:
+def _print_result(swept: Swept, *, as_json: bool, row: int | None, front: bool) -> None:
     from ledger.cli.tables import print_json
 
     if as_json:
@@ -185,56 +180,56 @@ def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> No
     if not swept.complete and not swept.found.legal:
         click.echo("interrupted before any layout was priced", err=True)
         return
-    click.echo(summary(swept), err=wanted is not None)
+    click.echo(summary(swept), err=row is not None)
     for note in swept.notes:
-        click.echo(f"note: {note}", err=wanted is not None)
+        click.echo(f"note: {note}", err=row is not None)
     if not len(swept.found.best):
-        print_nearest(swept, err=wanted is not None)
-    elif wanted:
-        click.echo(_applied(swept.search, swept, wanted), nl=False)
+        print_nearest(swept, err=row is not None)
+    elif row:
+        click.echo(_applied_text(swept.search, swept, row), nl=False)
     else:
         print_top(swept)
         print_front(swept, whole=front)
 
 
-def _applied(search: Search, swept: Swept, wanted: int) -> str:
+def _applied_text(search: Search, swept: Swept, row: int) -> str:
     """The text of the spec with the changes of a row."""
     from ledger.books.what_if.conditions import fault
     from ledger.spec.edit import applied_text
 
     best = swept.found.best
-    if wanted > len(best):
+    if row > len(best):
         there_are = "one layout meets" if len(best) == 1 else f"{len(best)} layouts meet"
         help_text = f"the last row is {len(best)}"
-        raise fault(f"--apply {wanted}", len("--apply ") + 1, f"{there_are} everything", help_text)
-    return applied_text(search.asked.spec, search.changes(best, wanted - 1))
+        raise fault(f"--apply {row}", len("--apply ") + 1, f"{there_are} everything", help_text)
+    return applied_text(search.asked.spec, search.changes(best, row - 1))
 
 
-# --- A sweep on the terminal: a line of counts, the best layouts beside the plan, and the front ---
+# --- a sweep on the terminal ---
 
 MISSING = "-"
 CHANGES, AGAINST = "changes", "against the plan"
 
 
 def summary(swept: Swept) -> str:
-    """How many combinations there are, are legal, fit and meet the conditions, and how fast that was."""
-    search, found = swept.search, swept.found
+    """A sentence with the counts of combinations: all, legal, fitting, meeting the conditions; and the speed."""
+    search, result = swept.search, swept.found
     free = kept_free(search.plan, search.asked.headroom)
     words = kept_free_words(search.plan, search.asked.headroom)
     room = f" with {amount(free, 'B')} free" + ("" if words[:1].isdigit() else f" ({words})") if free else ""
     counts = [
-        f"{_count(search.combinations)} combinations",
-        f"{_count(found.legal)} legal",
-        f"{_count(found.fitting)} fit{room}",
+        f"{_count_text(search.combinations)} combinations",
+        f"{_count_text(result.legal)} legal",
+        f"{_count_text(result.fitting)} fit{room}",
     ]
     if search.question.conditions:
-        counts.append(f"{_count(found.meeting)} meet the conditions")
-    rate = plain(found.legal / swept.seconds).replace(THIN, " ") if swept.seconds else MISSING
+        counts.append(f"{_count_text(result.meeting)} meet the conditions")
+    rate = plain(result.legal / swept.seconds).replace(THIN, " ") if swept.seconds else MISSING
     partial = "" if swept.complete else "interrupted, so only a part: "
     return f"{partial}{', '.join(counts)}; {swept.seconds:.1f} s, {rate} a second"
 
 
-def _count(number: int) -> str:
+def _count_text(number: int) -> str:
     return integer(number).replace(THIN, " ")
 
 
@@ -259,28 +254,30 @@ def print_rows(search: Search, rows: Rows, *, first: bool) -> None:
     """Layouts with what they change and their totals; the plan itself where it is to stand `first`."""
     keys = search.question.keys
     objective = search.question.objective
-    own = {key: float(value) for key, value in search.own.items() if key in keys}
+    plan_totals = {key: float(value) for key, value in search.own.items() if key in keys}
     lines = []
     if first:
-        lines.append(("", "(the plan)", *_cells(own, keys), MISSING))
+        lines.append(("", "(the plan)", *_cells(plan_totals, keys), MISSING))
     for place in range(len(rows)):
-        found = totals(search, rows, place)
-        by = found[objective] / own[objective] - 1 if own.get(objective) and objective in found else None
-        against = MISSING if by is None else change(by).replace(THIN, " ")
-        lines.append((str(place + 1), short_changes(search, rows, place), *_cells(found, keys), against))
+        row = totals(search, rows, place)
+        relative = (
+            row[objective] / plan_totals[objective] - 1 if plan_totals.get(objective) and objective in row else None
+        )
+        against = MISSING if relative is None else change(relative).replace(THIN, " ")
+        lines.append((str(place + 1), short_changes(search, rows, place), *_cells(row, keys), against))
     heads = ("", CHANGES, *keys, AGAINST)
     print_table(heads, lines, right=("", *keys, AGAINST))
 
 
-def _cells(found: dict[str, float] | dict[str, float | int], keys: tuple[str, ...]) -> list[str]:
-    return [amount(found[key], unit_of(key)) if key in found else MISSING for key in keys]
+def _cells(row_totals: dict[str, float] | dict[str, float | int], keys: tuple[str, ...]) -> list[str]:
+    return [amount(row_totals[key], unit_of(key)) if key in row_totals else MISSING for key in keys]
 
 
 def print_nearest(swept: Swept, *, err: bool) -> None:
-    """The layout that misses what is asked by least, and by how much."""
+    """Prints the layout that misses the conditions least, and by how much."""
     nearest = swept.found.nearest
-    what = "meets the conditions" if swept.found.fitting else "fits"
-    click.echo(f"no layout {what}", err=err)
+    aim = "meets the conditions" if swept.found.fitting else "fits"
+    click.echo(f"no layout {aim}", err=err)
     if len(nearest):
         click.echo(f"the nearest miss: {short_changes(swept.search, nearest, 0)}", err=err)
         for line in misses(swept.search, nearest):

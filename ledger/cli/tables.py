@@ -47,8 +47,9 @@ def print_table(columns: Sequence[str], rows: Rows, right: Sequence[str] = ()) -
     head, *lines = aligned((columns, *rows), ends, terminal_width())
     for line in head:
         click.echo(click.style(line, bold=True) if shows_colours() else line)
-    for line in (each for row in lines for each in row):
-        click.echo(line)
+    for row in lines:
+        for line in row:
+            click.echo(line)
 
 
 def terminal_width() -> int:
@@ -56,7 +57,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-# --- Colours on a terminal; none in pipes, and none where NO_COLOR is set (https://no-color.org) ---
+# --- colours on a terminal; none in pipes, and none where NO_COLOR is set (https://no-color.org) ---
 
 GOOD, CAREFUL, BAD = "green", "yellow", "red"
 

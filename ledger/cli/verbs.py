@@ -78,9 +78,9 @@ class Verbs(click.Group):
         if module not in sys.modules:
             spec = find_spec(module)
             if spec and spec.origin and spec.origin.endswith(".py"):
-                found = DOCSTRING.search(Path(spec.origin).read_text(encoding="utf-8"))
-                if found:
-                    return click.Command(name, help=found[1])
+                match = DOCSTRING.search(Path(spec.origin).read_text(encoding="utf-8"))
+                if match:
+                    return click.Command(name, help=match[1])
         command: click.Command = import_module(module).command
         return command
 
@@ -93,7 +93,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named first; of what is none, the verbs that may have been meant."""
+        """The command that is named first; a usage error with the verbs that may have been meant, where it is none."""
         name = args[0]
         if name in self.table or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -127,7 +127,7 @@ class Verbs(click.Group):
             sys.exit(OWN_MISTAKE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; what the user caused is told on stderr without a traceback."""
+        """Runs the command; errors that the user caused are printed on stderr without a traceback."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -137,9 +137,9 @@ class Verbs(click.Group):
             tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
         except UnicodeEncodeError as error:  # a name that no file can have
-            about = error.object[max(error.start - SHOWN, 0) : error.end + SHOWN]
-            shown = about.encode("ascii", "backslashreplace").decode()
-            click.echo(f"error: `{shown}` is not text that a file could be called by", err=True)
+            excerpt = error.object[max(error.start - SHOWN, 0) : error.end + SHOWN]
+            printable = excerpt.encode("ascii", "backslashreplace").decode()
+            click.echo(f"error: `{printable}` is not text that a file could be called by", err=True)
             ctx.exit(BAD_INPUT)
         except OSError as error:
             ctx.exit(refused(error))
@@ -150,7 +150,7 @@ class Verbs(click.Group):
 
 
 def refused(error: OSError) -> int:
-    """Says what the system refused; the exit code. A stream that takes nothing more takes nothing from here on."""
+    """Prints what the system refused, and returns the exit code; a closed or full stream is dropped from here on."""
     if isinstance(error, BrokenPipeError):
         drop(sys.stdout)
         return BROKEN_PIPE
@@ -165,7 +165,7 @@ def refused(error: OSError) -> int:
     return BAD_INPUT
 
 
-# --- What reaches the user of an error that nobody foresaw ---
+# --- errors that nobody foresaw ---
 
 OWN_MISTAKE = 70  # EX_SOFTWARE of sysexits.h: an internal error
 TRACEBACK = "LEDGER_TRACEBACK"  # an environment variable: where it is set, developers see the traceback instead
@@ -184,11 +184,11 @@ def own_mistake(error: Exception) -> str:
     )
 
 
-# --- Standard output that takes every character, and loses none in silence ---
+# --- standard output that takes every character, and loses none in silence ---
 
 
 def prepare_output() -> None:
-    """What an encoding has no character for is printed as its number, and what cannot be written is an error.
+    """Makes standard output print characters outside its encoding as numbers, and raise where it cannot be written.
 
     UTF-8 has none for bytes of file names and arguments that are not UTF-8 themselves.
     Without a buffer (PYTHONUNBUFFERED), Python drops what a full disk does not take, and says nothing.
@@ -203,11 +203,11 @@ def prepare_output() -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """What is still buffered goes nowhere, where it would raise again when Python closes the stream."""
+    """Discards what is still buffered, which would raise again when Python closes the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-# --- Ctrl-C ends a verb in time: whatever still runs after the grace is ended from outside ---
+# --- Ctrl-C ends a verb in time ---
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 GRACE = 1.5  # seconds for what was begun to be taken back
@@ -215,7 +215,7 @@ GRACE = 1.5  # seconds for what was begun to be taken back
 
 @contextmanager
 def ended_in_time() -> Iterator[None]:
-    """Where Ctrl-C does not end the block within the grace, the process and all that it started end.
+    """Ends the process and all that it started where Ctrl-C does not end the block within the grace.
 
     A wait for a thread or a process, or a long call of a library, would answer only afterwards. Does nothing in a
     thread, to which the system tells no signals.
@@ -225,23 +225,23 @@ def ended_in_time() -> Iterator[None]:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    over = threading.Event()
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watching = threading.Thread(target=_end_late, args=(reader, over), daemon=True)
-    watching.start()
+    block_ended = threading.Event()
+    earlier_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=_end_late, args=(reader, block_ended), daemon=True)
+    watcher.start()
     try:
         yield
     finally:
-        over.set()
-        signal.set_wakeup_fd(before)
+        block_ended.set()
+        signal.set_wakeup_fd(earlier_fd)
         os.close(writer)
-        watching.join(GRACE)  # one that outlives the interpreter is ended by force, which takes memory there may not be
+        watcher.join(GRACE)  # one that outlives the interpreter is ended by force, which takes memory there may not be
 
 
-def _end_late(reader: int, over: threading.Event) -> None:
+def _end_late(reader: int, block_ended: threading.Event) -> None:
     """Reads the numbers of signals until the block is over; ends everything where it is not over after Ctrl-C."""
-    while told := os.read(reader, 1):
-        if told[0] == signal.SIGINT and not over.wait(GRACE):
+    while signals := os.read(reader, 1):
+        if signals[0] == signal.SIGINT and not block_ended.wait(GRACE):
             _end_all()
     os.close(reader)
 

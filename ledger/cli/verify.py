@@ -41,14 +41,14 @@ def command(ctx: click.Context, /, spec: str, **options: Any) -> None:
     installed("PyTorch is the judge here")
     from ledger.spec.suite import is_suite
 
-    agrees = _suite(asked) if is_suite(spec) else _plan(asked)
+    agrees = _verify_suite(asked) if is_suite(spec) else _verify_plan(asked)
     if not agrees:
         ctx.exit(DISAGREES)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed."""
+    """The options of the command as they were typed."""
 
     spec: str
     layers: int | None
@@ -66,7 +66,7 @@ class Asked:
         return join(["ledger", "verify", self.spec, *changes, *depth])
 
 
-def _plan(asked: Asked) -> bool:
+def _verify_plan(asked: Asked) -> bool:
     """One plan: its verdicts, and whether they agree."""
     if asked.quick:
         raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
@@ -76,16 +76,16 @@ def _plan(asked: Asked) -> bool:
     from ledger.spec.load import load_plan
 
     plan = load_plan(asked.spec, asked.overrides)
-    found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
+    verification = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
     if asked.as_json:
-        print_json(published(found, asked.spec))
+        print_json(published(verification, asked.spec))
     else:
-        show(found)
-    _keep(found, asked)
-    return found.agrees
+        show(verification)
+    _write_record(verification, asked)
+    return verification.agrees
 
 
-def _suite(asked: Asked) -> bool:
+def _verify_suite(asked: Asked) -> bool:
     """Every case of a suite: a line each, and whether all agree."""
     if asked.overrides:
         raise click.UsageError("--set changes a plan, and a suite holds many; write `set:` beside the case it is about")
@@ -96,33 +96,33 @@ def _suite(asked: Asked) -> bool:
 
     agree, objects = True, []
     depth = Depth(asked.layers, asked.full)
-    for found in verify_suite(load_suite(asked.spec), depth, quick=asked.quick, progress=progress):
-        if not isinstance(found, Verification):
-            click.echo(f"{found.name}: {found.problem}", err=True)
+    for verification in verify_suite(load_suite(asked.spec), depth, quick=asked.quick, progress=progress):
+        if not isinstance(verification, Verification):
+            click.echo(f"{verification.name}: {verification.problem}", err=True)
             agree = False
             continue
-        agree = agree and found.agrees
-        objects.append(published(found, found.name))
+        agree = agree and verification.agrees
+        objects.append(published(verification, verification.name))
         if not asked.as_json:
-            summarize(found)
-        _keep(found, asked)
+            summarize(verification)
+        _write_record(verification, asked)
     if asked.as_json:
         print_json({"schema": VERIFY_SCHEMA, "suite": objects})
     return agree
 
 
-def _keep(found: Verification, asked: Asked) -> None:
+def _write_record(verification: Verification, asked: Asked) -> None:
     """Writes the record that was asked for."""
     if asked.record:
         from ledger.evidence import verification as records
 
-        click.echo(records.write(found, records.folder()), err=True)
+        click.echo(records.write(verification, records.folder()), err=True)
 
 
-def summarize(found: Verification) -> None:
+def summarize(verification: Verification) -> None:
     """One line for a plan, and one for each figure that disagrees."""
-    click.echo(f"{found.name}: {found.sentence}")
-    for verdict in found.verdicts:
+    click.echo(f"{verification.name}: {verification.sentence}")
+    for verdict in verification.verdicts:
         if not verdict.agrees:
             click.echo(f"  {'  '.join(row(verdict))}")
 
@@ -132,15 +132,15 @@ def progress(what: str) -> None:
     click.echo(what, err=True)
 
 
-def show(found: Verification) -> None:
+def show(verification: Verification) -> None:
     """Prints the verdicts for people."""
     from ledger.cli.tables import print_table
 
-    click.echo(f"{found.title}\n{found.sentence}\n{found.layers}")
-    for note in found.judged_as:
+    click.echo(f"{verification.title}\n{verification.sentence}\n{verification.layers}")
+    for note in verification.judged_as:
         click.echo(f"judged with {note}")
     click.echo()
-    print_table(COLUMNS, [row(verdict) for verdict in found.verdicts], right=COLUMNS[1:4])
+    print_table(COLUMNS, [row(verdict) for verdict in verification.verdicts], right=COLUMNS[1:4])
 
 
 def row(verdict: ComparedFigure) -> tuple[str, ...]:
@@ -148,8 +148,8 @@ def row(verdict: ComparedFigure) -> tuple[str, ...]:
     if verdict.found is None or verdict.predicted is None:
         return verdict.account, "", "", "", "", verdict.status, verdict.skipped
     difference = f"{verdict.difference:+,}" if verdict.difference else "0"
-    told = [f"{cause.amount:+,} {verdict.unit} {cause.name}" for cause in verdict.causes]
-    left = [f"{-verdict.unexplained:+,} {verdict.unit} left"] if verdict.unexplained and verdict.causes else []
+    causes = [f"{cause.amount:+,} {verdict.unit} {cause.name}" for cause in verdict.causes]
+    unexplained = [f"{-verdict.unexplained:+,} {verdict.unit} left"] if verdict.unexplained and verdict.causes else []
     where = [f"at {verdict.where}"] if verdict.where.startswith(("forward/", "backward/")) else []
     return (
         verdict.account,
@@ -158,5 +158,5 @@ def row(verdict: ComparedFigure) -> tuple[str, ...]:
         difference,
         verdict.tolerance.title,
         verdict.status,
-        "; ".join([*where, *told, *left]),
+        "; ".join([*where, *causes, *unexplained]),
     )

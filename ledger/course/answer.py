@@ -1,4 +1,4 @@
-"""Answers to the questions of a lecture: expressions over what each names, for each of its cases."""
+"""Answers to the questions of a lecture: their expressions evaluated for each case, and compared with expectations."""
 
 from __future__ import annotations
 
@@ -43,82 +43,75 @@ def answers(lecture: Lecture) -> Iterator[Answer]:
 def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
     """One question with its answer, compared with what is expected of it; raises SpecError with a place."""
     try:
-        found = _found(question, books or CompiledPlans())
+        result = _answer_question(question, books or CompiledPlans())
     except (ExpressionError, EinsumError, MoveError) as error:
         raise SpecError([Problem(question.where, f"`{question.name}`: {error.message}", error.help)]) from error
-    by_name = {figure.name: figure for figure in found.figures}
+    by_name = {figure.name: figure for figure in result.figures}
     outcomes = tuple(compared(expected, by_name.get(expected.figure)) for expected in question.expected)
-    return Answer(question, found, outcomes)
+    return Answer(question, result, outcomes)
 
 
-# --- the whole answer -----------------------------------------------------------------------------
+# --- answers over all cases of a question ---
 
 
-def _found(question: Question, books: CompiledPlans) -> Found:
+def _answer_question(question: Question, books: CompiledPlans) -> Found:
     if question.table:
-        tabled = _compiled(question, books)
-        return moments(tabled) if question.table == "moments" else checks(tabled, question.only)
+        abouts = question.cases.by_name if question.cases else {"plan": question.about}
+        plans = {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
+        return moments(plans) if question.table == "moments" else checks(plans, question.only)
     if question.cases is None:
         case = case_of(question.about, books)
         first = case.found[0] if case.found else Found(())
         return replace(first, figures=tuple(case.figures.values()))
     makers = {name: partial(case_of, about, books) for name, about in question.cases.by_name.items()}
     cases = dict(zip(makers, made_of_all(makers.values()), strict=True))
-    figures = [*_named(cases, question.cases.against), *_over(question.cases, cases)]
+    figures = [*_case_figures(cases, question.cases.against), *_figures_over_cases(question.cases, cases)]
     curve = _curve(question, cases) if question.curve else None
     return Found(tuple(figures), _grid(question.cases, cases), curve)
 
 
-def _compiled(question: Question, books: CompiledPlans) -> Mapping[str, Compiled]:
-    abouts = question.cases.by_name if question.cases else {"plan": question.about}
-    return {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
-
-
-def _named(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
-    """Figures of cases as `case.figure`, and `case.figure.ratio` to the case that it is held against."""
+def _case_figures(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
+    """Figures of cases as `case.figure`, and `case.figure.ratio`: over the figure of the case `against`."""
     for name, case in cases.items():
         for figure in case.figures.values():
             yield replace(figure, name=f"{name}.{figure.name}", title="")
             first = cases[against].figures.get(figure.name) if against and name != against else None
             if first and not isinstance(first.value, str) and first.value and not isinstance(figure.value, str):
-                yield Figure(f"{name}.{figure.name}.ratio", "", _over_first(figure.value, first.value), "x")
+                yield Figure(f"{name}.{figure.name}.ratio", "", Fraction(figure.value) / Fraction(first.value), "x")
 
 
-def _over_first(value: Value, first: Value) -> Fraction | float:
-    return Fraction(value) / Fraction(first)
-
-
-def _over(asked: Cases, cases: Mapping[str, Case]) -> Iterator[Figure]:
+def _figures_over_cases(question_cases: Cases, cases: Mapping[str, Case]) -> Iterator[Figure]:
     """The best case with its figures, and figures over those of all cases."""
-    if asked.best:
-        able = {name: case for name, case in cases.items() if asked.best in case.figures}
-        if not able:
-            raise ExpressionError(f"no case has a figure `{asked.best}`", "name one of `figures`")
-        choose: Callable[..., str] = max if asked.most else min
-        best = choose(able, key=lambda name: quantity(able[name].figures[asked.best]))
-        title = able[best].figures[asked.best].title
-        yield Figure("best", f"{'most' if asked.most else 'least'} {title}", best.replace("_", " "))
-        yield from able[best].figures.values()
+    if question_cases.best:
+        with_figure = {name: case for name, case in cases.items() if question_cases.best in case.figures}
+        if not with_figure:
+            raise ExpressionError(f"no case has a figure `{question_cases.best}`", "name one of `figures`")
+        choose: Callable[..., str] = max if question_cases.most else min
+        best = choose(with_figure, key=lambda name: quantity(with_figure[name].figures[question_cases.best]))
+        title = with_figure[best].figures[question_cases.best].title
+        yield Figure("best", f"{'most' if question_cases.most else 'least'} {title}", best.replace("_", " "))
+        yield from with_figure[best].figures.values()
 
     def lookup(name: str) -> Quantity:
         case, _, figure = name.partition(".")
-        return cases[case].lookup(figure) if figure else quantity(made[name])
+        return cases[case].lookup(figure) if figure else quantity(figures[name])
 
-    made: dict[str, Figure] = {}
-    known = [f"{case}.{figure}" for case, one in cases.items() for figure in one.figures]
-    names = Names(lookup, {}, lambda name: ExpressionError(f"no case has `{name}`", nearest(name, known)))
-    for name, sought in asked.then.items():
-        made[name] = replace(figure_of(name, sought, names), formula="", title=sought.title or name.replace("_", " "))
-    yield from made.values()
+    figures: dict[str, Figure] = {}
+    names_of_figures = [f"{name}.{figure}" for name, case in cases.items() for figure in case.figures]
+    names = Names(lookup, {}, lambda name: ExpressionError(f"no case has `{name}`", nearest(name, names_of_figures)))
+    for name, sought in question_cases.then.items():
+        figure = figure_of(name, sought, names)
+        figures[name] = replace(figure, formula="", title=sought.title or name.replace("_", " "))
+    yield from figures.values()
 
 
 def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
-    """Cases as rows; those that are held against one as columns, each amount with its change."""
-    shown = {name: figure for case in [*cases.values()][::-1] for name, figure in case.figures.items() if figure.title}
-    shown = {name: shown[name] for case in cases.values() for name in case.figures if name in shown}
+    """A table with a row for each case; or a column for each, with changes against one of them."""
+    titled = {name: figure for case in [*cases.values()][::-1] for name, figure in case.figures.items() if figure.title}
+    titled = {name: titled[name] for case in cases.values() for name in case.figures if name in titled}
     if not asked.against:
-        columns = (("case", ""), *((figure.title, _column(figure)) for figure in shown.values()))
-        rows = [(name, *(_amount(case.figures.get(key)) for key in shown)) for name, case in cases.items()]
+        columns = (("case", ""), *((figure.title, _column(figure)) for figure in titled.values()))
+        rows = [(name, *(_amount(case.figures.get(key)) for key in titled)) for name, case in cases.items()]
         return Grid("Case by case", columns, tuple(rows))
     columns = (("figure", ""), *((name.replace("_", " "), "mixed") for name in cases))
     base = cases[asked.against].figures
@@ -130,7 +123,7 @@ def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
                 for name, case in cases.items()
             ),
         )
-        for key, figure in shown.items()
+        for key, figure in titled.items()
     ]
     return Grid("What it saves and what it costs", columns, tuple(changed))
 
@@ -162,16 +155,15 @@ def _curve(question: Question, cases: Mapping[str, Case]) -> Plot:
     return Plot(title, (across.title, across.unit), (up.title, up.unit), tuple(points))
 
 
-# --- What one case of a question gives: the quantities that its expressions may name, and its figures ---
+# --- one case: the quantities that its expressions may name, and its figures ---
 
 ALONE = re.compile(r"(?<![\w.'/])[a-z]\w*_\w+(?![\w.'/])")  # a name with several words, of no plan
-
 NUMBER = re.compile(r"(?<![\w.'])\d")  # at the start of a number, of no name
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one case gives: its compiled plan, what is found of its records, its figures by name."""
+    """One case: its compiled plan, the results for its records, its figures by name."""
 
     about: About
     compiled: Compiled | None
@@ -184,8 +176,8 @@ class Case:
             return quantity(self.figures[name])
         if name in self.about.values:
             return number(self.about.values[name])
-        for found in self.found:
-            for figure in found.figures:
+        for result in self.found:
+            for figure in result.figures:
                 if figure.name == name:
                     return quantity(figure)
         if name.startswith("accelerator.") and self.about.accelerator:
@@ -196,15 +188,12 @@ class Case:
 
     @property
     def names(self) -> Names:
-        """What its expressions may name."""
+        """The quantities and functions that its expressions may name."""
         if self.compiled is None:
-            known = [
-                *self.figures,
-                *self.about.values,
-                *(figure.name for found in self.found for figure in found.figures),
-            ]
+            of_records = (figure.name for result in self.found for figure in result.figures)
+            listed = [*self.figures, *self.about.values, *of_records]
             return Names(
-                self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, known))
+                self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, listed))
             )
         plan = PlanQuantities(self.compiled)
         functions: dict[str, Sum] = {
@@ -220,60 +209,56 @@ def quantity(figure: Figure) -> Quantity:
 
 
 def case_of(about: About, books: CompiledPlans) -> Case:
-    """A case with its figures: those that are asked for, else all that is found of its records."""
-    compiled, found = None, [SUBJECTS[kind].found(record) for kind, record in about.records.items()]
+    """A case with its figures: those that are asked for, else all of its records."""
+    compiled, results = None, [SUBJECTS[kind].found(record) for kind, record in about.records.items()]
     plan = about.plan
     if plan is not None and about.find:
         plan, figure = plan_with_input(plan, about.find)
-        found.append(Found((figure,)))
+        results.append(Found((figure,)))
     if plan is not None:
         compiled = books(plan)
-    case = Case(about, compiled, tuple(found))
+    case = Case(about, compiled, tuple(results))
+    of_records = {figure.name: figure for result in reversed(results) for figure in reversed(result.figures)}
     for name, sought in about.figures.items():
-        known = (figure for one in found for figure in one.figures if figure.name == sought.expression.text)
-        figure = next(known, None) or figure_of(name, sought, case.names)
+        figure = of_records.get(sought.expression.text) or figure_of(name, sought, case.names)
         case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
     if not about.figures:
-        case.figures.update({figure.name: figure for one in found for figure in one.figures})
+        case.figures.update({figure.name: figure for result in results for figure in result.figures})
     return case
 
 
 def figure_of(name: str, sought: Sought, names: Names) -> Figure:
-    """A figure of an expression; what goes wrong with it is told where it stands."""
+    """A figure of an expression; raises SpecError at the place of an expression that has no value."""
     text = sought.expression.text.strip()
     try:
-        found = evaluate(text, names)
-        _in_its_unit(name, found, sought)
+        result = evaluate(text, names)
+        _require_unit(name, result, sought)
     except ExpressionError as error:
         if sought.expression.where is None:
             raise
         raise SpecError([Problem(sought.expression.where, error.message, error.help)]) from error
-    value: Value = found.value
+    value: Value = result.value
     if isinstance(value, Fraction) and value.denominator == 1:
         value = int(value)
     is_name = text.replace(".", "").replace("_", "").isalnum()
     formula = "" if is_name else ALONE.sub(lambda name: name[0].replace("_", " "), text.partition(" if ")[0])
     title = words(text) if is_name and "." in text else name.replace("_", " ")
     title = title if sought.title is None else sought.title
-    return Figure(name, title, value, sought.unit or _unit(text, found), formula)
+    unit = "%" if spelt(text) == "%" else result.unit  # a total that is a share stays one
+    return Figure(name, title, value, sought.unit or unit, formula)
 
 
-def _in_its_unit(name: str, found: Quantity, sought: Sought) -> None:
-    """A stated unit other than what follows needs a number in the expression that may hold the rest (3600 s/h)."""
+def _require_unit(name: str, result: Quantity, sought: Sought) -> None:
+    """Raises where a stated unit does not follow, and no number in the expression may convert to it (3600 s/h)."""
     has_number = NUMBER.search(sought.expression.text)
-    if sought.unit in ("", "1") or found.unit == "1" or has_number or alike(found, measured(0, sought.unit)):
+    if sought.unit in ("", "1") or result.unit == "1" or has_number or alike(result, measured(0, sought.unit)):
         return
     raise ExpressionError(
-        f"`{name}` comes out in {found.unit}, not in {sought.unit}", "leave `unit` out where it follows"
+        f"`{name}` comes out in {result.unit}, not in {sought.unit}", "leave `unit` out where it follows"
     )
 
 
-def _unit(text: str, found: Quantity) -> str:
-    """The unit of a quantity; a total that is a share stays one."""
-    return spelt(text) if spelt(text) == "%" else found.unit
-
-
-# --- What questions take from compiled plans ---
+# --- compiled plans, and totals in words ---
 
 ALIVE = {"optimizer": "optimizer states"}
 Row = tuple[Value | Amount, ...]
@@ -326,7 +311,7 @@ def words(key: str) -> str:
 
 
 def plan_with_input(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
-    """The plan with what is solved for, and its value."""
+    """The plan with the solved value of an input, and a figure of that value."""
     objective = {"maximize": ask.maximize, "minimize": ask.minimize, "keep": ask.keep}
     best, solution = solved_plan(plan, ask.path, ask.subject_to, **objective)
     value: Value = solution.value if isinstance(solution.value, int | float | str | bool) else str(solution.value)
@@ -334,7 +319,7 @@ def plan_with_input(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
     return best, Figure("found", title, value, solution.unit or "1")
 
 
-# --- tables -------------------------------------------------------------------------------------
+# --- tables ---
 
 
 def moments(plans: Mapping[str, Compiled]) -> Found:
@@ -357,32 +342,32 @@ def moments(plans: Mapping[str, Compiled]) -> Found:
         phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in rows if moment.parts[part] > least))
         figures.append(Figure(f"alive.{part}", f"{ALIVE.get(part, part)} are alive in", ", ".join(phases)))
     columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))
-    cells: tuple[Row, ...] = tuple(
+    table_rows: tuple[Row, ...] = tuple(
         (moment.title, *(moment.parts[part] for part in present), moment.total) for moment in rows
     )
-    return Found(tuple(figures), Grid("What is alive when", columns, cells))
+    return Found(tuple(figures), Grid("What is alive when", columns, table_rows))
 
 
 def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
     """Lines of checklists whose names begin with one of `only`, as `plan/line` where there are several plans."""
     columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
-    shown = [
+    lines = [
         (name, check)
         for name, compiled in plans.items()
         for check in compiled.verdict.checks
         if check.name.startswith(tuple(only) or "")
     ]
-    alone = len(plans) == 1
-    figures = (Figure(check.name if alone else f"{name}/{check.name}", "", check.status) for name, check in shown)
-    rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in shown]
-    return Found(tuple(figures), Grid("Lines of the checklist", columns[alone:], tuple(row[alone:] for row in rows)))
+    single = len(plans) == 1
+    figures = (Figure(check.name if single else f"{name}/{check.name}", "", check.status) for name, check in lines)
+    rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in lines]
+    return Found(tuple(figures), Grid("Lines of the checklist", columns[single:], tuple(row[single:] for row in rows)))
 
 
-# --- Whether the answers to a lecture's questions are what the lecture expects ---
+# --- checks of a lecture's expectations ---
 
 
 def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
-    """What is wrong with a lecture, or else with the plan that `compiler` compiles."""
+    """The outcome of checking a lecture, or else the plan that `compiler` compiles."""
     try:
         return checked_lecture(spec) if is_lecture(spec) else check_plan(spec, compiler)
     except SpecError as error:
@@ -394,14 +379,16 @@ def missed_at(outcome: Outcome, answer: Answer) -> Problem:
     expected, figure = outcome.expected, answer.figure(outcome.expected.figure)
     asked = f"`{answer.question.name}`: expected {expected.figure} {expected.text}"
     if figure is None:
-        known = [each.name for each in answer.found.figures]
-        return Problem(expected.where, f"{asked}, and it has no such figure", nearest(expected.figure, known))
+        names = [candidate.name for candidate in answer.found.figures]
+        return Problem(expected.where, f"{asked}, and it has no such figure", nearest(expected.figure, names))
     value = figure.value if isinstance(figure.value, str | bool) else said(figure.value, figure.unit)
     return Problem(expected.where, f"{asked}, found {str(value).lower() if isinstance(value, bool) else value}")
 
 
 def checked_lecture(spec: str) -> CheckOutcome:
     """A lecture's answers beside what is expected of them; raises SpecError."""
-    given = tuple(answers(load_lecture(spec)))
-    missed = tuple(missed_at(one, answer) for answer in given for one in answer.outcomes if not one.holds)
-    return CheckOutcome(spec, failures=missed, headline=f"{len(given)} questions")
+    answered = tuple(answers(load_lecture(spec)))
+    missed = tuple(
+        missed_at(outcome, answer) for answer in answered for outcome in answer.outcomes if not outcome.holds
+    )
+    return CheckOutcome(spec, failures=missed, headline=f"{len(answered)} questions")

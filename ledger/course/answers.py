@@ -1,11 +1,10 @@
-"""What an answer is made of: figures with units and closed forms, tables, a curve, the bits of a format."""
+"""The parts of an answer (figures with units and closed forms, tables, curves, bits), and what is expected of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from ledger.model.dtypes import Bits
 from ledger.spec.expressions import ExpressionError
@@ -15,16 +14,12 @@ from ledger.spec.quantities import QuantityError, parse_any, parted
 from ledger.spec.quantity_expressions import Names, Quantity, Value, alike, evaluate, measured
 from ledger.spec.reader import Node
 
-if TYPE_CHECKING:
-    pass
-
-
 CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false.
+    """The expected value of a figure: a number in its base unit within `tolerance`, a word, or true or false.
 
     `unit` is the base unit that is written beside the number, `1` of a number alone; `where` the place of all this.
     """
@@ -45,11 +40,11 @@ def expected(question: Node) -> Iterator[Expected]:
     """The values that a question states, and what its formulas give; raises SpecError."""
     for figure, node in _entries(question, "expect").items():
         yield stated(figure, node)
-    known = {name: number(str(node.value)) for name, node in _entries(question, "with").items()}
+    numbers = {name: number(str(node.value)) for name, node in _entries(question, "with").items()}
     for figure, node in _entries(question, "is").items():
         text = str(node.value)
         try:
-            value = Fraction(evaluate(text, Names(known.__getitem__, unknown=_unnamed(known))).number)
+            value = Fraction(evaluate(text, Names(numbers.__getitem__, unknown=_unknown_name(numbers))).number)
         except ExpressionError as error:
             raise SpecError([Problem(node.where, error.message, error.help)]) from error
         yield Expected(figure, value, text, node.where, abs(value) * CLOSE)
@@ -63,8 +58,8 @@ def number(text: str) -> Quantity:
         return Quantity(text)
 
 
-def _unnamed(known: Mapping[str, Quantity]) -> Callable[[str], ExpressionError]:
-    return lambda name: ExpressionError(f"`{name}` is no number of `with`", nearest(name, list(known)))
+def _unknown_name(numbers: Mapping[str, Quantity]) -> Callable[[str], ExpressionError]:
+    return lambda name: ExpressionError(f"`{name}` is no number of `with`", nearest(name, list(numbers)))
 
 
 def stated(figure: str, node: Node) -> Expected:
@@ -83,7 +78,7 @@ def stated(figure: str, node: Node) -> Expected:
 
 
 def last_digit(text: str) -> Fraction:
-    """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
+    """The size of one step in the last decimal of a written quantity, in its base unit; 0 without decimals."""
     digits, unit = parted(text)
     mantissa, _, power = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
@@ -131,7 +126,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Found:
-    """What the compiler says to one question."""
+    """The compiler's answer to one question."""
 
     figures: tuple[Figure, ...]
     grid: Grid | None = None
@@ -152,8 +147,8 @@ def compared(expected: Expected, found: Figure | None) -> Outcome:
     """Words and truth values must be equal, numbers within the tolerance and in a unit that is theirs."""
     if found is None:
         return Outcome(expected, None, holds=False)
-    wanted, value = expected.value, found.value
-    if isinstance(wanted, str | bool) or isinstance(value, str | bool):
-        return Outcome(expected, value, type(wanted) is type(value) and wanted == value)
+    expected_value, value = expected.value, found.value
+    if isinstance(expected_value, str | bool) or isinstance(value, str | bool):
+        return Outcome(expected, value, type(expected_value) is type(value) and expected_value == value)
     is_alike = expected.unit == "1" or alike(measured(0, expected.unit), measured(0, found.unit))
-    return Outcome(expected, value, is_alike and abs(Fraction(value) - wanted) <= expected.tolerance)
+    return Outcome(expected, value, is_alike and abs(Fraction(value) - expected_value) <= expected.tolerance)

@@ -1,4 +1,4 @@
-"""What a question of a lecture may be about: a frozen record for each kind, everything it names being read."""
+"""Records of what a question may be about: one frozen dataclass for each kind, with the form in which it is written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MEMORY = "Memory of a device, to be compared with."
 ROLE = Choice("activation", "data", "weight")
 SIZE = Integer(1)
 
-# --- operations ---------------------------------------------------------------------------------
+# --- operations ---
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
                 place, f" has {' and '.join(keys) or 'no operation'}", "one of einsum, rearrange, reduce, over"
             )
             continue
-        here = place.inner(keys[0], node.fields[keys[0]])
+        place_of_pattern = place.inner(keys[0], node.fields[keys[0]])
         if step.activation and values.get("dtype", "bf16") not in FLOATS:
             dtype = Written(node.fields["activation"], (*place.path, "activation"))
             yield fault_at(dtype, f" is not computed in {values['dtype']}", f"a dtype of {', '.join(FLOATS)}")
@@ -129,7 +129,7 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
             for name in names:
                 root(name, sizes)
         except EinsumError as error:
-            yield fault_at(here, f": {error.message}", error.help)
+            yield fault_at(place_of_pattern, f": {error.message}", error.help)
     for name in sizes:
         if name not in used:
             where = Written(sized.fields[name], (*written.path, "sizes", name))
@@ -156,7 +156,7 @@ def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]
     return einsum.names
 
 
-# --- tensors and number formats -----------------------------------------------------------------
+# --- tensors and number formats ---
 
 MOVE_TYPES = {
     "permute": (ListOf(String(), 1), "All dims in another order."),
@@ -193,33 +193,35 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
     """The first move that the tensor does not allow, and an element that it does not have."""
     x = strides.fresh(values["shape"], values["dtype"])
     for index, move in enumerate(values.get("moves", ())):
-        ((name, given),) = move.items()
+        ((name, arguments),) = move.items()
         node = written.node.fields["moves"].items[index]
         try:
-            x = strides.MOVES[name](x, given)
+            x = strides.MOVES[name](x, arguments)
         except strides.MoveError as error:
             yield fault_at(
                 Written(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help
             )
             return
     sizes = dict(zip(x.dims, x.sizes, strict=True))
-    for name, at in values.get("element", {}).items():
-        if at >= sizes.get(name, 0):
+    for name, index in values.get("element", {}).items():
+        if index >= sizes.get(name, 0):
             node = written.node.fields["element"].fields[name]
-            wrong = f" is {at}, and there are {sizes[name]}" if name in sizes else " is no dim of the tensor in the end"
+            wrong = (
+                f" is {index}, and there are {sizes[name]}" if name in sizes else " is no dim of the tensor in the end"
+            )
             yield fault_at(Written(node, (*written.path, "element", name)), wrong, f"it has {', '.join(x.dims)}")
 
 
 @dataclass(frozen=True)
 class DtypeAsk:
-    """A number format."""
+    """A number format, by its name."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="A number format.")
 
     name: Annotated[str, FORMAT, "Its name."]
 
 
-# --- state --------------------------------------------------------------------------------------
+# --- state ---
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ class StateAsk:
 
 @dataclass(frozen=True)
 class OptimizerAsk:
-    """What an optimizer keeps for one matrix, per element."""
+    """The states of an optimizer for one matrix, per element."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="What an optimizer keeps for a matrix.")
 
@@ -251,7 +253,7 @@ class OptimizerAsk:
     columns: Annotated[int, COUNT, "Columns of the matrix."]
 
 
-# --- plans --------------------------------------------------------------------------------------
+# --- plans ---
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from ledger.spec.structures import Values
 
 @dataclass(frozen=True)
 class About:
-    """What figures are taken from: a plan, with an input that is solved for, a device, records of subjects, numbers.
+    """The source of figures: a plan, with an input that is solved for, a device, records of subjects, numbers.
 
-    Without `figures` all that is found of its record is shown.
+    Without `figures`, all figures of its records are shown.
     """
 
     plan: Plan | None
@@ -37,7 +37,7 @@ class About:
 
 @dataclass(frozen=True)
 class Cases:
-    """What a question is about more than once, by name, and what becomes of the figures of all of them.
+    """The cases of a question, by name; `against` is the case that the others are compared with.
 
     `best` is the figure that chooses one, the largest where `most`; `then` are figures over those of all cases.
     """
@@ -51,7 +51,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class Question:
-    """A question and what is known of its answer.
+    """A question, the sources of its figures, and the expected answer.
 
     `formulas` are what one would write by hand, by figure; `printed` is what the notes print where that differs, `why`
     how it comes to differ. `table`: moments, or checks whose lines begin with one of `only`; `curve`: two figures.
@@ -101,7 +101,7 @@ def is_lecture(path: str) -> bool:
     if path == "-":
         return False
     try:
-        return "lecture" in read_again(_opened(path, default_library()).text, path).fields
+        return "lecture" in read_again(_open(path, default_library()).text, path).fields
     except SpecError:
         return False
 
@@ -109,119 +109,116 @@ def is_lecture(path: str) -> bool:
 def load_lecture(path: str | Path) -> Lecture:
     """The lecture of a file, `REV:path`, or the name of one of the library; raises SpecError."""
     library = default_library()
-    source = _opened(str(path), library)
-    node, given = _document(source)
+    source = _open(str(path), library)
+    node, values = _read_document(source)
     sources = [source]
-    if "questions" not in given:
-        chapters = node.fields["chapters"].items if "chapters" in given else ()
-        sources = [library.find("lecture", str(one.value), one.where, source) for one in chapters]
+    if "questions" not in values:
+        chapters = node.fields["chapters"].items if "chapters" in values else ()
+        sources = [library.find("lecture", str(chapter.value), chapter.where, source) for chapter in chapters]
     return Lecture(
         name=source.name,
-        title=given["lecture"],
-        about=given.get("about", ""),
-        source=given["source"],
-        chapters=tuple(_chapter(one) for one in sources),
-        text="\n".join(dict.fromkeys(one.text for one in (source, *sources))),
+        title=values["lecture"],
+        about=values.get("about", ""),
+        source=values["source"],
+        chapters=tuple(map(_chapter, sources)),
+        text="\n".join(dict.fromkeys(part.text for part in (source, *sources))),
     )
 
 
-def _opened(path: str, library: Library) -> Source:
+def _open(path: str, library: Library) -> Source:
     if path in library.names("lecture") and not exists(path):
         return read_once(library.path("lecture", path)).source
     return open_source(path)
 
 
-def _document(source: Source) -> tuple[Node, Values]:
+def _read_document(source: Source) -> tuple[Node, Values]:
     """A file whose fields are sound, and their values."""
     try:
         node = read_again(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
     faults: Faults = []
-    given: Values = LECTURE.read(Written(node), faults)
+    values: Values = LECTURE.read(Written(node), faults)
     if faults:
         raise SpecError((fault.problem for fault in faults), {source.file: source.text})
-    return node, given
+    return node, values
 
 
 def _chapter(source: Source) -> Chapter:
-    node, given = _document(source)
+    node, stated = _read_document(source)
     reader = Reader(Path(source.folder))
-    entries = zip(_items(node, "questions"), given.get("questions", ()), strict=True)
+    nodes = node.fields["questions"].items if "questions" in node.fields else ()
+    entries = zip(nodes, stated.get("questions", ()), strict=True)
     try:
-        questions = tuple(_question(entry, values, reader, given["source"]) for entry, values in entries)
+        questions = tuple(_question(entry, values, reader, stated["source"]) for entry, values in entries)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text, **error.sources}) from error
-    return Chapter(source.name, given["lecture"], given.get("about", ""), questions)
+    return Chapter(source.name, stated["lecture"], stated.get("about", ""), questions)
 
 
-def _question(node: Node, given: Values, reader: Reader, source: str) -> Question:
-    general = _general(node, given)
+def _question(node: Node, stated: Values, reader: Reader, source: str) -> Question:
+    general = _general_form(node, stated)
     about = _about(reader, {}, general)
     return Question(
-        name=given["id"],
-        asks=given["asks"],
+        name=stated["id"],
+        asks=stated["asks"],
         about=about,
         cases=_cases(node, general, reader),
         table=general.get("table", ""),
         only=general.get("only", ()),
         curve=general.get("curve", ()),
         expected=tuple(expected(node)),
-        formulas=given.get("is", {}),
-        values=given.get("with", {}),
-        printed=given.get("printed", ""),
-        why=given.get("why", ""),
-        show=given.get("show", ()),
-        source=given.get("source", source),
+        formulas=stated.get("is", {}),
+        values=stated.get("with", {}),
+        printed=stated.get("printed", ""),
+        why=stated.get("why", ""),
+        show=stated.get("show", ()),
+        source=stated.get("source", source),
         where=node.where,
     )
 
 
-def _general(node: Node, given: Values) -> Values:
+def _general_form(node: Node, stated: Values) -> Values:
     """A question in its general form; one that asks for nothing, or for two things at once, is a problem."""
-    forms = [name for name in FORMS if name in given]
-    about = [*forms, *(name for name in (*SUBJECTS, "plan") if name in given)]
-    counted = {"figures", "table", "cases"} & {*given}
-    if (not about and not counted) or (len(about) > 1 and (forms or not counted)):
-        message = f"`{given['id']}` asks for {' and '.join(about) or 'nothing'}"
+    forms = [name for name in FORMS if name in stated]
+    about = [*forms, *(name for name in (*SUBJECTS, "plan") if name in stated)]
+    asks = {"figures", "table", "cases"} & {*stated}
+    if (not about and not asks) or (len(about) > 1 and (forms or not asks)):
+        message = f"`{stated['id']}` asks for {' and '.join(about) or 'nothing'}"
         raise SpecError([Problem(node.where, message, f"one of {', '.join((*SUBJECTS, *FORMS, 'plan'))}")])
-    if about == ["plan"] and not counted:
-        message = f"`{given['id']}` asks nothing of its plan"
+    if about == ["plan"] and not asks:
+        message = f"`{stated['id']}` asks nothing of its plan"
         raise SpecError([Problem(node.where, message, "name totals: `figures: {days: napkin.days}`")])
-    made = given[forms[0]] if forms else {}
-    return {**given, **made, "with": {**given.get("with", {}), **made.get("with", {})}}
+    of_form = stated[forms[0]] if forms else {}
+    return {**stated, **of_form, "with": {**stated.get("with", {}), **of_form.get("with", {})}}
 
 
-def _cases(node: Node, given: Values, reader: Reader) -> Cases | None:
-    if "cases" not in given:
+def _cases(node: Node, stated: Values, reader: Reader) -> Cases | None:
+    if "cases" not in stated:
         return None
-    names, best = tuple(given["cases"]), given.get("most") or given.get("least") or ""
-    if (against := given.get("against", "")) and against not in names:
+    names, best = tuple(stated["cases"]), stated.get("most") or stated.get("least") or ""
+    if (against := stated.get("against", "")) and against not in names:
         raise SpecError(
             [Problem(node.fields["against"].where, f"there is no case `{against}`", f"one of {', '.join(names)}")]
         )
-    makers = (partial(_about, reader, given, case) for case in given["cases"].values())
-    made = dict(zip(names, made_of_all(makers), strict=True))
-    return Cases(made, against, best, "most" in given, given.get("then", {}))
+    makers = (partial(_about, reader, stated, case) for case in stated["cases"].values())
+    abouts = dict(zip(names, made_of_all(makers), strict=True))
+    return Cases(abouts, against, best, "most" in stated, stated.get("then", {}))
 
 
-def _about(reader: Reader, whole: Values, given: Values) -> About:
-    """What a question, or one of its cases, is about; a case has what the `whole` question states beside its own."""
-    stated = {row.attribute: whole[row.attribute] for row in ABOUT if row.attribute in whole} | given
-    changes = (*whole.get("set", ()), *given.get("set", ()))
+def _about(reader: Reader, of_question: Values, of_case: Values) -> About:
+    """The sources of figures of a question, or of a case, which has the fields of its question beside its own."""
+    stated = {row.attribute: of_question[row.attribute] for row in ABOUT if row.attribute in of_question} | of_case
+    changes = (*of_question.get("set", ()), *of_case.get("set", ()))
     records = {name: reader.loaded(stated[name]) for name in SUBJECTS if name in stated}
     return About(
         plan=reader.plan(stated["plan"], changes) if "plan" in stated else None,
         find=stated.get("find"),
         accelerator=reader.loaded(stated.get("accelerator")),
         records=records,
-        values={**whole.get("with", {}), **given.get("with", {})},
+        values={**of_question.get("with", {}), **of_case.get("with", {})},
         figures=stated.get("figures", {}),
     )
-
-
-def _items(node: Node, key: str) -> tuple[Node, ...]:
-    return node.fields[key].items if key in node.fields else ()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a lecture may hold: chapters, or questions about plans and parts, whose figures are expressions."""
+"""The form of a lecture: chapters, or questions about plans and parts, whose figures are expressions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ledger.course import subjects
-from ledger.course import subjects as operations
-from ledger.course import subjects as serving
-from ledger.course import subjects as states
 from ledger.course.answers import Found
 from ledger.course.asks import (
     A_PLAN,
@@ -47,7 +44,7 @@ KEPT = "memory.static.weights + memory.static.master + memory.static.gradients +
 
 
 def sought(figures: Asked) -> dict[str, Sought]:
-    """What a form asks for, by name, from rows of expression, unit and title."""
+    """The figures of a form, by name, from rows of expression, unit and title."""
     return {name: Sought(Expression(text), unit, title) for name, (text, unit, title) in figures.items()}
 
 
@@ -121,38 +118,43 @@ BOUGHT: Asked = {
 }
 
 
-def _ridge(of: Values) -> Values:
-    return {"accelerator": of["accelerator"], "with": {"dtype": of["dtype"]}, "figures": sought(RIDGE)}
+def _ridge(fields: Values) -> Values:
+    return {"accelerator": fields["accelerator"], "with": {"dtype": fields["dtype"]}, "figures": sought(RIDGE)}
 
 
-def _storage(of: Values) -> Values:
-    return {**of, "with": {"bandwidth": f"{of.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)}
+def _storage(fields: Values) -> Values:
+    return {**fields, "with": {"bandwidth": f"{fields.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)}
 
 
-def _largest(of: Values) -> Values:
-    state = Stated(StateAsk, {"precision": of["precision"], "optimizer": of["optimizer"]})
-    about = {"state": state, "accelerator": of["accelerator"], "with": {"devices": str(of["devices"])}}
+def _largest(fields: Values) -> Values:
+    state = Stated(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
+    about = {"state": state, "accelerator": fields["accelerator"], "with": {"devices": str(fields["devices"])}}
     return {**about, "figures": sought(LARGEST)}
 
 
-def _segments(of: Values) -> Values:
+def _segments(fields: Values) -> Values:
     best = Find("recompute.segment", ("memory.peak >= 1 B",), minimize="memory.peak")
     cases = {
         "none": {"set": ("recompute=none",)},
         "each": {"set": ("recompute={segment: 1}",)},
         "best": {"set": ("recompute={segment: 1}",), "find": best},
     }
-    return {**of, "figures": sought(SEGMENT), "cases": cases, "then": sought(SEGMENTS)}
+    return {**fields, "figures": sought(SEGMENT), "cases": cases, "then": sought(SEGMENTS)}
 
 
-def _levels(of: Values) -> Values:
-    cases = {name: {"set": (*more, f"assumptions.headroom={name}")} for name, more in of.pop("levels").items()}
-    return {**of, "cases": cases, "figures": sought(LEVEL)}
+def _levels(fields: Values) -> Values:
+    cases = {
+        name: {"set": (*changes, f"assumptions.headroom={name}")} for name, changes in fields.pop("levels").items()
+    }
+    return {**fields, "cases": cases, "figures": sought(LEVEL)}
 
 
-def _budget(of: Values) -> Values:
-    known = {"dollars": f"{of['dollars']} USD", **{key: str(of[key]) for key in ("mfu", "tokens_per_parameter")}}
-    state = Stated(StateAsk, {"precision": of["precision"], "optimizer": of["optimizer"]})
+def _budget(fields: Values) -> Values:
+    numbers = {
+        "dollars": f"{fields['dollars']} USD",
+        **{key: str(fields[key]) for key in ("mfu", "tokens_per_parameter")},
+    }
+    state = Stated(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
     cases: dict[str, Values] = {
         offer["accelerator"].name: {
             "accelerator": offer["accelerator"],
@@ -160,10 +162,10 @@ def _budget(of: Values) -> Values:
             "with": {"price": f"{offer['price']} USD", "date": offer["date"]},
             "figures": sought(OFFER),
         }
-        for offer in of["offers"]
+        for offer in fields["offers"]
     }
-    cases |= {Path(one["plan"].name).stem: {**one, "figures": sought(BOUGHT)} for one in of.get("plans", ())}
-    return {"cases": cases, "with": known, "most": "flops"}
+    cases |= {Path(plan["plan"].name).stem: {**plan, "figures": sought(BOUGHT)} for plan in fields.get("plans", ())}
+    return {"cases": cases, "with": numbers, "most": "flops"}
 
 
 FIELDS: Mapping[str, Row] = {
@@ -198,7 +200,7 @@ PLANS = Row("plans", ListOf(form("plan set")), "Plans to be compared with.", "pl
 LEVEL_ROWS = tuple(Row(name, TEXTS, "Overrides of the plan that is to leave so much free.", name) for name in POLICIES)
 LEVELS = needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")
 
-# Each with what it is about, and with its fields.
+# By name: the meaning of each form, and its fields.
 FORMS: Mapping[str, tuple[str, Fields]] = {
     "ridge": ("Rate over bandwidth of a device.", form("accelerator dtype", _ridge)),
     "solve": (
@@ -220,19 +222,19 @@ FORMS: Mapping[str, tuple[str, Fields]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What a question may be about beside plans: its record, and what is found of it."""
+    """A subject of questions other than a plan: the type of its record, and the function that answers it."""
 
     asked: AskOf
     found: Callable[[Any], Found]
 
 
 SUBJECTS: Mapping[str, Subject] = {
-    "operation": Subject(AskOf(OperationAsk, step_faults), operations.operation),
+    "operation": Subject(AskOf(OperationAsk, step_faults), subjects.operation),
     "tensor": Subject(AskOf(TensorAsk, move_faults), subjects.tensor),
     "dtype": Subject(AskOf(DtypeAsk), subjects.dtype),
-    "state": Subject(AskOf(StateAsk), states.state),
-    "optimizer": Subject(AskOf(OptimizerAsk), states.optimizer),
-    "inference": Subject(AskOf(InferenceAsk), serving.inference),
+    "state": Subject(AskOf(StateAsk), subjects.state),
+    "optimizer": Subject(AskOf(OptimizerAsk), subjects.optimizer),
+    "inference": Subject(AskOf(InferenceAsk), subjects.inference),
 }
 
 

@@ -31,11 +31,11 @@ SCHEMA = "ledger-lecture/1"
 
 def write_lecture(lecture: Lecture, answers: Iterable[Answer], out: Path, formats: Iterable[str]) -> list[Path]:
     """The lecture in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another."""
-    given = tuple(answers)
-    view = page(lecture, given)
-    made = {out / f"{lecture.name}.{name}": FORMATS[name](view, given) for name in formats}
-    replace_files(made)
-    return list(made)
+    all_answers = tuple(answers)
+    view = page(lecture, all_answers)
+    files = {out / f"{lecture.name}.{name}": FORMATS[name](view, all_answers) for name in formats}
+    replace_files(files)
+    return list(files)
 
 
 def render(view: LecturePage, *, screen: bool = True) -> str:
@@ -104,7 +104,7 @@ FORMATS: Mapping[str, Callable[[LecturePage, Iterable[Answer]], bytes]] = {
 }
 
 
-# --- A lecture ready to print ---
+# --- a lecture ready to print ---
 
 WHOLE_TO = 10**27  # more digits than that are not printed
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
@@ -154,22 +154,24 @@ class LecturePage:
 
 def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
     """The answers in the order of the lecture."""
-    given = {id(answer.question): answer for answer in answers}
-    mine = [given[id(question)] for chapter in lecture.chapters for question in chapter.questions]
+    by_question = {id(answer.question): answer for answer in answers}
+    in_order = [by_question[id(question)] for chapter in lecture.chapters for question in chapter.questions]
     return LecturePage(
         lecture,
-        summary(mine),
-        corrections(mine),
-        tuple(part(chapter, [given[id(question)] for question in chapter.questions]) for chapter in lecture.chapters),
+        summary(in_order),
+        corrections(in_order),
+        tuple(
+            part(chapter, [by_question[id(question)] for question in chapter.questions]) for chapter in lecture.chapters
+        ),
     )
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """How many questions, how many expectations hold, and how often the notes print something else."""
+    """A sentence on the number of questions, the expectations that hold, and where the notes print something else."""
     outcomes = [outcome for answer in answers for outcome in answer.outcomes]
-    held = sum(outcome.holds for outcome in outcomes)
+    holding = sum(outcome.holds for outcome in outcomes)
     printed = sum(bool(answer.question.printed) for answer in answers)
-    agree = f"all {held}" if held == len(outcomes) else f"{held} of {len(outcomes)}"
+    agree = f"all {holding}" if holding == len(outcomes) else f"{holding} of {len(outcomes)}"
     return (
         f"{len(answers)} questions; {agree} expected values come out; "
         f"in {printed} {'place' if printed == 1 else 'places'} the notes print something else, or in other words."
@@ -177,7 +179,7 @@ def summary(answers: Sequence[Answer]) -> str:
 
 
 def corrections(answers: Sequence[Answer]) -> Table:
-    """What the notes print where that differs, beside what is right."""
+    """A table of what the notes print where that differs, beside what is right."""
     rows = tuple(
         (
             Cell(answer.question.asks),
@@ -194,14 +196,16 @@ def corrections(answers: Sequence[Answer]) -> Table:
 
 def right(answer: Answer) -> str:
     """The answer in a line: its first figures, or those of its table's last rows."""
-    shown = lines(answer)
-    if shown:
-        return "; ".join(f"{line.value}" if len(shown) == 1 else f"{line.title}: {line.value}" for line in shown[:3])
+    shown_lines = lines(answer)
+    if shown_lines:
+        return "; ".join(
+            f"{line.value}" if len(shown_lines) == 1 else f"{line.title}: {line.value}" for line in shown_lines[:3]
+        )
     if answer.found.grid is None:
         return ""
     last = answer.found.grid.columns[-1][1]
-    cells = ((row[0], cell(row[-1], last)) for row in answer.found.grid.rows)
-    return "; ".join(f"{name}: {found.text}{f' ({found.note})' if found.note else ''}" for name, found in cells)
+    ends = ((row[0], cell(row[-1], last)) for row in answer.found.grid.rows)
+    return "; ".join(f"{name}: {end.text}{f' ({end.note})' if end.note else ''}" for name, end in ends)
 
 
 def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:
@@ -211,13 +215,13 @@ def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:
 
 def article(answer: Answer) -> Article:
     """One question. Where it chooses its figures, a table is shown only for a curve that it belongs to."""
-    question, found = answer.question, answer.found
-    drawn = found.curve if found.curve and len(found.curve.points) > 1 else None
+    question, result = answer.question, answer.found
+    curve_drawn = result.curve if result.curve and len(result.curve.points) > 1 else None
     return Article(
         question,
         lines(answer),
-        table(found.grid) if found.grid and (drawn or not question.show) else None,
-        chart(drawn) if drawn else bit_chart(found.bits) if found.bits else None,
+        table(result.grid) if result.grid and (curve_drawn or not question.show) else None,
+        chart(curve_drawn) if curve_drawn else bit_chart(result.bits) if result.bits else None,
         tuple(by_hand(question)),
         checked(answer.outcomes),
         answer.holds,
@@ -230,9 +234,9 @@ def lines(answer: Answer) -> tuple[Line, ...]:
     return tuple(line(titled[name]) for name in answer.question.show or titled if name in titled)
 
 
-def line(found: Figure) -> Line:
+def line(figure: Figure) -> Line:
     """One figure; a whole number in every digit, beside its rounded form where it is long."""
-    value, unit = found.value, found.unit
+    value, unit = figure.value, figure.unit
     spelt = ""
     if (
         unit in NAMES
@@ -242,16 +246,16 @@ def line(found: Figure) -> Line:
     ):
         spelt = f"{numbers.integer(value)}{numbers.THIN}{NAMES[unit]}"
     short = spelt and abs(float(value)) < ROUNDED_FROM and unit != "B"
-    plain = found.formula.replace(".", "").replace("_", "").isidentifier() or found.formula.isdigit()
-    formula = formula_cell(found.formula) if found.formula and not plain else None
-    return Line(found.title, formula, spelt if short else written(value, unit), "" if short else spelt)
+    plain = figure.formula.replace(".", "").replace("_", "").isidentifier() or figure.formula.isdigit()
+    formula = formula_cell(figure.formula) if figure.formula and not plain else None
+    return Line(figure.title, formula, spelt if short else written(value, unit), "" if short else spelt)
 
 
 def by_hand(question: Question) -> Iterable[Line]:
     """The formulas that an answer is compared with, and the numbers put in them."""
-    given = ", ".join(f"{name} = {spoken(value)}" for name, value in question.values.items())
+    numbers_put_in = ", ".join(f"{name} = {spoken(value)}" for name, value in question.values.items())
     for name, formula in question.formulas.items():
-        yield Line(name.replace("_", " "), formula_cell(formula), given, "")
+        yield Line(name.replace("_", " "), formula_cell(formula), numbers_put_in, "")
 
 
 def checked(outcomes: Sequence[Outcome]) -> str:
@@ -279,20 +283,20 @@ def cell(value: Value | Amount, unit: str) -> Cell:
     return Cell(text.replace("_", " ") if unit == "" else text, note=note, status=text if unit == "status" else "")
 
 
-def chart(found: Plot) -> Chart:
+def chart(plot: Plot) -> Chart:
     """A curve; points whose names say more than a number are out of reach."""
-    places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
-    across, up = (curve.Axis(*axis) for axis in (found.across, found.up))
-    return draw_chart(found.title, "", lambda width: curve.chart(places, across, up, found.title, width))
+    places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in plot.points]
+    across, up = (curve.Axis(*axis) for axis in (plot.across, plot.up))
+    return draw_chart(plot.title, "", lambda width: curve.chart(places, across, up, plot.title, width))
 
 
-def bit_chart(found: Bits) -> Chart:
+def bit_chart(form: Bits) -> Chart:
     """The bits of a number format."""
-    said = f"Bits of {found.name}: {', '.join(f'{part} {count}' for part, count in found.parts)}"
-    return draw_chart(f"Bits of {found.name}", "", lambda width: bits.chart(found.parts, found.beside, said, width))
+    text = f"Bits of {form.name}: {', '.join(f'{part} {count}' for part, count in form.parts)}"
+    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, form.beside, text, width))
 
 
-# --- Numbers of a lecture as people write them, exact where the notes are ---
+# --- numbers as people write them, exact where the notes are ---
 
 DIGITS = 6
 SPELT_OUT = 1e-3, 1e6  # numbers between these are written without a power of ten
@@ -346,8 +350,8 @@ def spoken(value: str) -> str:
         number = Fraction(value)
     except ValueError:
         return value
-    whole = number.denominator == 1 and abs(number) < ROUNDED_FROM
-    return numbers.integer(number) if whole else range_end(number)
+    is_whole = number.denominator == 1 and abs(number) < ROUNDED_FROM
+    return numbers.integer(number) if is_whole else range_end(number)
 
 
 def difference(change: numbers.Number) -> str:

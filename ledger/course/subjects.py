@@ -44,11 +44,11 @@ TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
 
 def dtype(ask: DtypeAsk) -> Found:
     """Bytes with scales, range, whether 1e-8 survives, and its bits."""
-    row, whole = dtypes.DTYPES[ask.name], ask.name.startswith(("int", "bool"))
+    row, is_integer = dtypes.DTYPES[ask.name], ask.name.startswith(("int", "bool"))
     figures = [
         Figure("bytes", "bytes a value, scales included", row.average if ask.name in CODE_BITS else row.size, "B each")
     ]
-    if whole:
+    if is_integer:
         figures.append(Figure("largest", "largest value", 2**row.mantissa_bits - 1, "plain"))
         figures.append(
             Figure("smallest", "smallest value", 0 if ask.name in UNSIGNED else -(2**row.mantissa_bits), "plain")
@@ -66,15 +66,15 @@ def dtype(ask: DtypeAsk) -> Found:
             Figure("smallest", "smallest positive value", row.smallest_subnormal, "plain"),
         )
     if ask.name not in CODE_BITS:  # whose values are as small as their scale makes them
-        figures.append(Figure("holds_1e_8", "1e-8 survives", not whole and row.holds(TINY)))
+        figures.append(Figure("holds_1e_8", "1e-8 survives", not is_integer and row.holds(TINY)))
     return Found(tuple(figures), bits=bits(ask.name))
 
 
-# --- tensors ------------------------------------------------------------------------------------
+# --- tensors ---
 
 
 def tensor(ask: TensorAsk) -> Found:
-    """Elements times bytes of so many; the place of an element; what each move shares, and what it copies."""
+    """Bytes of so many tensors; the place of an element; what each move shares, and what it copies."""
     dims = tuple(Dim(name, letter(name)) for name in ask.shape)
     amount = ask.copies * Tensor("x", dims, ask.dtype).bytes()
     start = strides.fresh(ask.shape, ask.dtype)
@@ -85,7 +85,7 @@ def tensor(ask: TensorAsk) -> Found:
     states = [*accumulate(ask.moves, moved, initial=start)]
     last = states[-1]
     if ask.moves:
-        copies = sum(_new(*pair) for pair in in_pairs(states))
+        copies = sum(_new_bytes(*pair) for pair in in_pairs(states))
         figures.append(Figure("new_bytes", "bytes of copies", copies, "B"))
         figures.append(Figure("contiguous", "in order in the end", last.contiguous))
         figures.append(Figure("strides", "strides in the end", ", ".join(map(str, last.strides))))
@@ -95,20 +95,20 @@ def tensor(ask: TensorAsk) -> Found:
         figures.append(Figure("offset", "place of the element, in elements", place, "1", form))
         figures.append(Figure("address", "bytes from the start of the storage", place * dtypes.size(last.dtype), "B"))
     figures.append(Figure("flops", "", 0, "FLOP"))
-    return Found(tuple(figures), _format_table(ask, states) if ask.moves else None)
+    return Found(tuple(figures), _move_table(ask, states) if ask.moves else None)
 
 
 def moved(x: strides.Strided, move: Mapping[str, object]) -> strides.Strided:
     """The tensor after one move; raises MoveError."""
-    ((name, given),) = move.items()
-    return strides.MOVES[name](x, given)
+    ((name, argument),) = move.items()
+    return strides.MOVES[name](x, argument)
 
 
-def _new(before: strides.Strided, after: strides.Strided) -> Fraction:
+def _new_bytes(before: strides.Strided, after: strides.Strided) -> Fraction:
     return after.bytes if after.storage != before.storage else Fraction(0)
 
 
-def _format_table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
+def _move_table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
     columns = (
         ("tensor", ""),
         ("sizes", ""),
@@ -117,42 +117,42 @@ def _format_table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
         ("in order", "yes"),
         ("new memory", "B"),
     )
-    names = ["new", *(_said(move) for move in ask.moves)]
+    names = ["new", *(_move_text(move) for move in ask.moves)]
     rows = []
     for name, before, x in zip(names, [None, *states], states, strict=False):
         sizes = ", ".join(f"{dim} {size}" for dim, size in zip(x.dims, x.sizes, strict=True))
-        new = x.bytes if before is None else _new(before, x)
+        new = x.bytes if before is None else _new_bytes(before, x)
         rows.append((name, sizes, ", ".join(map(str, x.strides)), str(x.offset), x.contiguous, new))
     return Grid("What shares memory, and what copies it", columns, tuple(rows))
 
 
-def _said(move: Mapping[str, object]) -> str:
+def _move_text(move: Mapping[str, object]) -> str:
     """A move in a few words: `transpose rows, columns`."""
-    ((name, given),) = move.items()
-    if given is True:
+    ((name, argument),) = move.items()
+    if argument is True:
         return name
-    if isinstance(given, Mapping):
-        return f"{name} {', '.join(f'{key} {value}' for key, value in given.items())}"
-    return f"{name} {given if isinstance(given, str) else ', '.join(map(str, given))}"  # type: ignore[call-overload]
+    if isinstance(argument, Mapping):
+        return f"{name} {', '.join(f'{key} {value}' for key, value in argument.items())}"
+    return f"{name} {argument if isinstance(argument, str) else ', '.join(map(str, argument))}"  # type: ignore[call-overload]
 
 
 def fitting(size: Fraction, memory: int | None) -> Iterator[Figure]:
-    """Whether so many bytes fit a memory, and what is missing."""
+    """Figures on whether so many bytes fit a memory, and the bytes that are missing."""
     if memory is not None:
         yield Figure("memory", "memory of the device", memory, "B")
         yield Figure("fits", "fits", size <= memory)
         yield Figure("missing", "missing", max(Fraction(0), size - memory), "B")
 
 
-# --- Operations in a row: FLOPs, bytes and intensity as the model of operations counts them ---
+# --- operations in a row: FLOPs, bytes and intensity ---
 
 Form = tuple[str, str, str, sympy.Expr]  # name, title, unit, closed form
 
 
 def value(sized: SizedDims, form: sympy.Expr) -> int | Fraction | float:
     """A closed form at the sizes."""
-    found: int | Fraction | float = exact({one: sized.number(one.name) for one in form.free_symbols})(form)
-    return found
+    number: int | Fraction | float = exact({symbol: sized.number(symbol.name) for symbol in form.free_symbols})(form)
+    return number
 
 
 @dataclass(frozen=True)
@@ -167,49 +167,46 @@ class Step:
 def operation(ask: OperationAsk) -> Found:
     """FLOPs forward and backward, the exact count, bytes, and intensity against the ridge."""
     sized = SizedDims(ask.sizes, ask.dtype)
-    steps = tuple(_written(step, f"{index}", sized) for index, step in enumerate(ask.steps))
+    steps = tuple(_step(step, f"{index}", sized) for index, step in enumerate(ask.steps))
     kernels = [kernel for step in steps for kernel in step.kernels]
-    forms = [*_work(kernels), *_traffic(kernels)]
-    found = [Figure(name, title, value(sized, form), unit, text(form)) for name, title, unit, form in forms]
-    if ask.accelerator and found[-1].name == "intensity":
-        found += against(ask.accelerator, ask.dtype, Fraction(found[-1].value))
-    return Found(tuple(found), _operation_table(ask, steps, sized))
+    forms = [*_flops_forms(kernels), *_traffic_forms(kernels)]
+    figures = [Figure(name, title, value(sized, form), unit, text(form)) for name, title, unit, form in forms]
+    if ask.accelerator and figures[-1].name == "intensity":
+        figures += against(ask.accelerator, ask.dtype, Fraction(figures[-1].value))
+    return Found(tuple(figures), _operation_table(ask, steps, sized))
 
 
-# --- what it costs ------------------------------------------------------------------------------
-
-
-def _work(kernels: Sequence[Operation]) -> Iterator[Form]:
+def _flops_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
     """FLOPs of each pass."""
     contractions = [kernel for kernel in kernels if isinstance(kernel, Contraction)]
-    yield "forward", "FLOPs, forward", "FLOP", _spent(kernels)
-    yield "exact", "multiplications and additions, exactly", "FLOP", total(_exactly(kernel) for kernel in kernels)
+    yield "forward", "FLOPs, forward", "FLOP", _total_flops(kernels)
+    yield "exact", "multiplications and additions, exactly", "FLOP", total(_exact_flops(kernel) for kernel in kernels)
     if not contractions:
         return
     backward = [gradient for kernel in contractions for gradient in kernel.gradients()]
     yield "backward", "FLOPs, backward", "FLOP", total(kernel.useful() for kernel in backward)
-    first, *others = contractions[0].inputs
-    data = [replace(contractions[0], inputs=(replace(first, role="data"), *others)), *contractions[1:]]
+    first, *operands = contractions[0].inputs
+    data = [replace(contractions[0], inputs=(replace(first, role="data"), *operands)), *contractions[1:]]
     less = total(gradient.useful() for kernel in data for gradient in kernel.gradients())
     yield "backward_of_data", "FLOPs, backward, where the input is data and needs no gradient", "FLOP", less
 
 
-def _spent(kernels: Sequence[Operation]) -> sympy.Expr:
+def _total_flops(kernels: Sequence[Operation]) -> sympy.Expr:
     return total(kernel.useful() + kernel.vector() for kernel in kernels)
 
 
-def _exactly(kernel: Operation) -> sympy.Expr:
+def _exact_flops(kernel: Operation) -> sympy.Expr:
     """The first term of a sum is added to nothing: one addition less for each element of the result."""
     sums = isinstance(kernel, Contraction | Sum)
     return kernel.useful() + kernel.vector() - (kernel.output.elements() if sums else 0)
 
 
-def _traffic(kernels: Sequence[Operation]) -> Iterator[Form]:
+def _traffic_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
     """Bytes of all kernels, and the intensity that gives where any move."""
     moved = total(kernel.traffic() for kernel in kernels)
     yield "bytes", "bytes read and written", "B", moved
     if moved != 0:
-        yield "intensity", "arithmetic intensity", "FLOP/B", _spent(kernels) / moved
+        yield "intensity", "arithmetic intensity", "FLOP/B", _total_flops(kernels) / moved
 
 
 def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Figure]:
@@ -223,14 +220,14 @@ def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Fi
 
 
 def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims) -> Grid | None:
-    """Of several steps each with its result; of one with three operands or more, every order of it."""
+    """A table of several steps with their results; or of one step with three operands or more, in every order."""
     if len(steps) > 1:
         columns = (("step", ""), ("result", ""), ("FLOPs", "FLOP"), ("bytes", "B"))
         rows = tuple(
             (
                 step.title,
                 " x ".join(f"{name} {sized.number(name)}" for name in step.result),
-                value(sized, _spent(step.kernels)),
+                value(sized, _total_flops(step.kernels)),
                 value(sized, total(kernel.traffic() for kernel in step.kernels)),
             )
             for step in steps
@@ -241,40 +238,36 @@ def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims)
     if einsum is None or len(einsum.operands) < 3:
         return None
     sizes = {name: sized.number(name) for name in einsum.names}
-    ways = sorted(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
-    said = tuple(
+    cheapest_first = sorted(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
+    rows_of_orders = tuple(
         (
-            "; ".join(f"{written(a)}, {written(b)} -> {written(made)}" for _, a, b, made in pairwise(einsum, order)),
+            "; ".join(f"{written(a)}, {written(b)} -> {written(out)}" for _, a, b, out in pairwise(einsum, order)),
             2 * cost(einsum, order, sizes),
         )
-        for order in ways
+        for order in cheapest_first
     )
-    return Grid("Every order of the products", (("order", ""), ("FLOPs", "FLOP")), said)
+    return Grid("Every order of the products", (("order", ""), ("FLOPs", "FLOP")), rows_of_orders)
 
 
-# --- as they are written ------------------------------------------------------------------------
-
-
-def _written(step: AskedStep, name: str, sized: SizedDims) -> Step:
-    rest = rest_of(sized.sizes)
+def _step(step: AskedStep, name: str, sized: SizedDims) -> Step:
     if step.over:
         return _elementwise(step, name, sized)
     if step.einsum and has_windows(step.pattern):
         product = convolution(step.pattern, name, sized, (step.left, step.right))
         return Step(step.name or step.pattern, tuple(dim.name for dim in product.output.dims), (product,))
-    einsum = parse(step.pattern, rest)
+    einsum = parse(step.pattern, rest_of(sized.sizes))
     roles = (step.left, *[step.right] * (len(einsum.operands) - 1))
     kernels = tuple(einsum_kernels(einsum, name, sized, roles, step.by))
     return Step(step.name or step.pattern, einsum.result.names, kernels)
 
 
 def _elementwise(step: AskedStep, name: str, sized: SizedDims) -> Step:
-    x, made = sized.tensor(f"{name}.x", step.over), sized.tensor(f"{name}.result", step.into or step.over)
+    x, result = sized.tensor(f"{name}.x", step.over), sized.tensor(f"{name}.result", step.into or step.over)
     if not step.activation:
         return Step(
             step.name or written(step.over),
             step.into or step.over,
-            (Pointwise(step.name or name, ELEMENTWISE, (x,), (made,), flops=step.flops),),
+            (Pointwise(step.name or name, ELEMENTWISE, (x,), (result,), flops=step.flops),),
         )
     dtype = sized.dtype
     precision = Precision(dtype, WeightFormats.alike(dtype), dtype, None, dtype, dtype, dtype, dtype)
@@ -283,41 +276,43 @@ def _elementwise(step: AskedStep, name: str, sized: SizedDims) -> Step:
     return Step(step.name or step.activation, step.over, tuple(tape.operations))
 
 
-# --- State: bytes a parameter by precision and optimizer, and what an optimizer keeps of one matrix ---
+# --- state: bytes a parameter, and what an optimizer keeps of one matrix ---
 
 TITLES = {"weights": "weights", "gradients": "gradients", "master": "fp32 master weights"}
 
 
 def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fraction]:
     """Bytes a parameter of each copy that training keeps, states by their names in the optimizer's rule."""
-    held = {"weights": dtypes.DTYPES[precision.weights.base].average, "gradients": dtypes.size(precision.gradients)}
+    sizes = {"weights": dtypes.DTYPES[precision.weights.base].average, "gradients": dtypes.size(precision.gradients)}
     if precision.master:
-        held["master"] = dtypes.size(precision.master)
-    return {**held, **optimizers.per_parameter(optimizer, precision)}
+        sizes["master"] = dtypes.size(precision.master)
+    return {**sizes, **optimizers.per_parameter(optimizer, precision)}
 
 
 def state(ask: StateAsk) -> Found:
     """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given."""
-    each, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
-    count, by = ask.parameters, "*N" if ask.parameters > 1 else ""
+    sizes, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
+    count, times = ask.parameters, "*N" if ask.parameters > 1 else ""
     unit = "B" if ask.parameters > 1 else "B each"
     figures = [
-        Figure(name, TITLES.get(name, f"{rule}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{by}")
-        for name, size in each.items()
+        Figure(name, TITLES.get(name, f"{rule}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{times}")
+        for name, size in sizes.items()
     ]
-    states = [size for name, size in each.items() if name not in TITLES]
-    figures.append(Figure("optimizer", "optimizer states together", sum(states) * count, unit, _sum(states, by)))
-    everything = sum(each.values()) * count
-    figures.append(Figure("total", "weights, gradients and states", everything, unit, _sum(list(each.values()), by)))
+    states = [size for name, size in sizes.items() if name not in TITLES]
+    figures.append(Figure("optimizer", "optimizer states together", sum(states) * count, unit, _sum(states, times)))
+    everything = sum(sizes.values()) * count
+    figures.append(
+        Figure("total", "weights, gradients and states", everything, unit, _sum(list(sizes.values()), times))
+    )
     figures.append(Figure("format", "", ask.precision.compute))
-    known = {**each, "optimizer": sum(states, Fraction(0))}
-    wanted = sum((known.get(part, Fraction(0)) for part in ask.parts), Fraction(0)) * count if ask.parts else everything
-    return Found((*figures, *fitting(Fraction(wanted), ask.memory)))
+    parts = {**sizes, "optimizer": sum(states, Fraction(0))}
+    needed = sum((parts.get(part, Fraction(0)) for part in ask.parts), Fraction(0)) * count if ask.parts else everything
+    return Found((*figures, *fitting(Fraction(needed), ask.memory)))
 
 
-def _sum(sizes: list[Fraction], by: str) -> str:
+def _sum(sizes: list[Fraction], factor: str) -> str:
     terms = " + ".join(str(size) for size in sizes) or "0"
-    return f"({terms}){by}" if by and len(sizes) > 1 else f"{terms}{by}"
+    return f"({terms}){factor}" if factor and len(sizes) > 1 else f"{terms}{factor}"
 
 
 def optimizer(ask: OptimizerAsk) -> Found:
@@ -328,15 +323,15 @@ def optimizer(ask: OptimizerAsk) -> Found:
     precision = Precision(
         ask.dtype, WeightFormats.alike(ask.dtype), ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype
     )
-    one = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
-    amount = sympy.Add(*[kept.bytes() for kept in optimizers.states(one, optimizers.WHOLE, precision, value)])
-    whole = Fraction(value(amount))
-    each = Figure("per_parameter", "bytes a parameter", whole / value(weight.elements()), "B each")
+    owned = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
+    amount = sympy.Add(*[entry.bytes() for entry in optimizers.states(owned, optimizers.WHOLE, precision, value)])
+    size = Fraction(value(amount))
+    share = Figure("per_parameter", "bytes a parameter", size / value(weight.elements()), "B each")
     form = text(sympy.expand_mul(amount))
-    return Found((each, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", whole, "B", form)))
+    return Found((share, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", size, "B", form)))
 
 
-# --- Prefill and decoding of a plan at the roof of its data sheet ---
+# --- prefill and decoding at the roof of the data sheet ---
 
 
 @dataclass(frozen=True)
@@ -357,24 +352,24 @@ def inference(ask: InferenceAsk) -> Found:
     """Decoding at each batch size, prefill of the context, the cache; latency against throughput as a curve."""
     plan = as_served(ask.plan, one_prompt(ask.context))
     single, prompt = decode(plan, 1), prefill(plan)
-    whole, ridge = bytes_per_sequence(as_served(ask.plan, one_prompt(ask.context - 1))), _ridge(plan)
+    cache_bytes, ridge = bytes_per_sequence(as_served(ask.plan, one_prompt(ask.context - 1))), _ridge(plan)
     figures = (
-        Figure("kv_cache", f"keys and values of {ask.context} tokens", whole, "B"),
-        Figure("weights", "weights on a device", _held(plan, 1)[0], "B"),
+        Figure("kv_cache", f"keys and values of {ask.context} tokens", cache_bytes, "B"),
+        Figure("weights", "weights on a device", _held_bytes(plan, 1)[0], "B"),
         Figure("ridge", f"what {plan.accelerator.title} needs", ridge, "FLOP/B", "peak/bandwidth"),
         Figure("decode.intensity", "decoding, one sequence", single.intensity, "FLOP/B"),
-        Figure("decode.bound", "decoding is limited by", _bound(single, ridge)),
+        Figure("decode.bound", "decoding is limited by", _bound_by(single, ridge)),
         Figure("decode.time", "a token, one sequence", single.seconds, "s"),
         Figure("prefill.intensity", "prefill of the context", prompt.intensity, "FLOP/B"),
-        Figure("prefill.bound", "prefill is limited by", _bound(prompt, ridge)),
+        Figure("prefill.bound", "prefill is limited by", _bound_by(prompt, ridge)),
         Figure("prefill.time", "prefill of the context", prompt.seconds, "s"),
     )
     rows, points = [], []
     for batch in ask.batches:
-        one, each = decode(plan, batch), sum(_held(plan, batch))
-        fits = each <= plan.accelerator.memory_labelled
-        rows.append((batch, one.intensity, one.seconds, batch / one.seconds, each, fits))
-        points.append((batch / one.seconds, one.seconds, f"{batch}" if fits else f"{batch}, does not fit"))
+        decoding, bytes_held = decode(plan, batch), sum(_held_bytes(plan, batch))
+        fits = bytes_held <= plan.accelerator.memory_labelled
+        rows.append((batch, decoding.intensity, decoding.seconds, batch / decoding.seconds, bytes_held, fits))
+        points.append((batch / decoding.seconds, decoding.seconds, f"{batch}" if fits else f"{batch}, does not fit"))
     columns = (
         ("sequences", "1"),
         ("intensity", "FLOP/B"),
@@ -390,50 +385,52 @@ def inference(ask: InferenceAsk) -> Found:
 
 def decode(plan: Plan, batch: int) -> ForwardPass:
     """One token of each of `batch` sequences over all replicas, whose cache has the tokens of a prompt."""
-    each = Fraction(batch, plan.parallelism.data * plan.parallelism.pipeline)
-    tokens = _prompt(plan)
-    shape = Shape(each, Fraction(1), each, *(2 * (lambda attention: Fraction(kept_tokens(attention, tokens)),)))
-    return _pass(plan, lambda one: one.rows(one.decode, shape))
+    sequences = Fraction(batch, plan.parallelism.data * plan.parallelism.pipeline)
+    tokens = _prompt_tokens(plan)
+    shape = Shape(
+        sequences, Fraction(1), sequences, *(2 * (lambda attention: Fraction(kept_tokens(attention, tokens)),))
+    )
+    return _pass(plan, lambda role: role.rows(role.decode, shape))
 
 
 def prefill(plan: Plan) -> ForwardPass:
     """All tokens of one prompt at once."""
-    shape = prompt_shape(plan.serve, _prompt(plan)) if plan.serve else None
-    return _pass(plan, lambda one: one.rows(one.prefill, shape) if shape else ())
+    shape = prompt_shape(plan.serve, _prompt_tokens(plan)) if plan.serve else None
+    return _pass(plan, lambda role: role.rows(role.prefill, shape) if shape else ())
 
 
-def _prompt(plan: Plan) -> int:
+def _prompt_tokens(plan: Plan) -> int:
     return plan.serve.prompt.longest if plan.serve else 0
 
 
 def _pass(plan: Plan, rows_of: Callable[[ServedRole], Sequence[KernelTime]]) -> ForwardPass:
     """A pass through all stages; FLOPs and bytes of the devices of one stage after the other."""
-    flops = moved = seconds = 0.0
-    for one in served_roles(plan):
-        stages = len(one.role.stages)
-        for row in rows_of(one):
+    flops = bytes_moved = seconds = 0.0
+    for role in served_roles(plan):
+        stages = len(role.role.stages)
+        for row in rows_of(role):
             flops += stages * row.flops * row.times
-            moved += stages * row.bytes * row.times
+            bytes_moved += stages * row.bytes * row.times
             seconds += stages * float(row.roofline) * row.times
-    return ForwardPass(flops, moved, seconds)
+    return ForwardPass(flops, bytes_moved, seconds)
 
 
-def _held(plan: Plan, batch: int) -> tuple[int, int]:
+def _held_bytes(plan: Plan, batch: int) -> tuple[int, int]:
     """Bytes of weights, and of the cache of so many sequences, on the device that has most of both."""
     devices = held(served_roles(plan), batch)
-    each = [(held_bytes(one.weights), held_bytes(one.cache(Fraction(0)))) for one in devices]
-    return max(each, key=sum)
+    bytes_of_devices = [(held_bytes(device.weights), held_bytes(device.cache(Fraction(0)))) for device in devices]
+    return max(bytes_of_devices, key=sum)
 
 
 def _ridge(plan: Plan) -> float:
     return plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
 
 
-def _bound(run: ForwardPass, ridge: float) -> str:
+def _bound_by(run: ForwardPass, ridge: float) -> str:
     return "compute" if run.intensity >= ridge else "memory"
 
 
-# --- Any plan as one that serves ---
+# --- any plan as one that serves ---
 
 
 def as_served(plan: Plan, serve: Serve) -> Plan:

@@ -1,4 +1,4 @@
-"""What the prices of a plan rest on: the files of measurements that they cite, and whose device each is about."""
+"""The files of measurements that the prices of a plan cite, and the device that each is about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cited_file(curve: Curve) -> str:
 
 
 def find_cited(name: str, plan: Plan) -> Path | None:
-    """Where a cited file is: in the library, beside the spec of the prices, or here; None where it is nowhere."""
+    """The path of a cited file: in the library, beside the spec of the prices, or here; None where it is nowhere."""
     if not name:
         return None
     library = default_library()
@@ -37,8 +37,8 @@ def find_cited(name: str, plan: Plan) -> Path | None:
 
 def is_same_file(first: str, second: str, plan: Plan) -> bool:
     """Whether two names are of one file, however they are written."""
-    one, other = find_cited(first, plan), find_cited(second, plan)
-    return first == second or (one is not None and other is not None and one.resolve() == other.resolve())
+    paths = [find_cited(name, plan) for name in (first, second)]
+    return first == second or (None not in paths and len({path.resolve() for path in paths if path}) == 1)
 
 
 def price_list_folder(plan: Plan) -> Path:
@@ -58,20 +58,16 @@ def device_of(path: Path) -> str:
 
 def is_about(device: str, accelerator: Accelerator) -> bool:
     """Whether the device of that name is this one."""
-    return device in _names(accelerator)
-
-
-def _names(accelerator: Accelerator) -> tuple[str, ...]:
-    return (accelerator.name, *accelerator.aliases)
+    return device in (accelerator.name, *accelerator.aliases)
 
 
 def evidence_files(plan: Plan) -> tuple[Path, ...]:
     """Every file of measurements behind the plan's prices: of the library about its device, and what prices cite."""
-    return tuple(dict.fromkeys(path.resolve() for path in _evidence_files(plan)))
+    return tuple(dict.fromkeys(path.resolve() for path in _find_evidence_files(plan)))
 
 
-def _evidence_files(plan: Plan) -> Iterator[Path]:
-    names = _names(plan.accelerator)
+def _find_evidence_files(plan: Plan) -> Iterator[Path]:
+    names = (plan.accelerator.name, *plan.accelerator.aliases)
     for path in default_library().files("evidence"):
         # Most files name another device, and need not be read as YAML.
         text = read_bounded(path, LARGEST_TEXT).decode(errors="replace")

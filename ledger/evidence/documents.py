@@ -6,7 +6,7 @@ A file holds microbenchmarks (`what:` a kernel class), whole runs (`what: step`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ class Document:
     node: Node
 
     def header(self) -> dict[str, Any]:
-        """What stands above the records: plain values by key."""
+        """The fields above the records: plain values by key."""
         return {key: node.plain() for key, node in self.node.fields.items() if key not in (RECORDS, SERIES)}
 
     def records(self) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ class Document:
         return [plain for item in (listed.items if listed else ()) if isinstance(plain := item.plain(), dict)]
 
     def problem(self, error: SpecError) -> SpecError:
-        """The same problems with the text that they point into."""
+        """The problems of an error, with the text that they point into."""
         return SpecError(error.problems, {str(self.path): self.text, **error.sources})
 
 
@@ -90,7 +90,7 @@ class Evidence:
 
     @property
     def hardware(self) -> Record:
-        """What the device said of itself; empty in publications."""
+        """The properties that the device reported; empty in publications."""
         return dict(self.header.get("hardware", {}))
 
     @property
@@ -106,7 +106,7 @@ def citation(path: Path) -> str:
 
 
 def read_document(path: Path) -> Document:
-    """The mapping that a file holds, read once per state of the file; raises SpecError for what is no such text."""
+    """The mapping that a file holds, read once per state of the file; raises SpecError for any other text."""
     return _document(path, *_stamp(path))
 
 
@@ -116,7 +116,7 @@ def read_evidence(path: Path) -> Evidence:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when a file does; zeros where there is none, which reading it then says."""
+    """The modification time and size of a file, which key its cache; zeros where there is none: reading then raises."""
     try:
         state = path.stat()
     except (OSError, ValueError):
@@ -149,33 +149,38 @@ def _checked(document: Document) -> Evidence:
     if problems:
         raise SpecError(problems)
     listed = node.fields[RECORDS].items if RECORDS in node.fields else ()
-    kinds = {kind: [one for one in listed if _kind(one) == kind] for kind in RECORD_KINDS}
+    kinds = {kind: [record for record in listed if _kind(record) == kind] for kind in RECORD_KINDS}
     tables, problems = series_records(node)
-    benchmarks = [PlacedRecord(_plain(one), one.where, one.keys) for one in listed if _kind(one) not in RECORD_KINDS]
+    benchmark_nodes = (record for record in listed if _kind(record) not in RECORD_KINDS)
+    benchmarks = [PlacedRecord(_plain(record), record.where, record.keys) for record in benchmark_nodes]
     benchmarks += tables
-    ran = {kind: [one for one in kinds[kind] if "error" not in one.fields] for kind in (STEP, FIT)}
+    ran_by_kind = {kind: [record for record in kinds[kind] if "error" not in record.fields] for kind in (STEP, FIT)}
     problems += [*benchmark_problems(benchmarks), *verdict_problems(kinds[DERIVATION])]
-    problems += [problem for kind, records in ran.items() for problem in run_problems(records, kind)]
-    problems += [*_without_plan(ran, node), *published_fit_problems(node)]
+    problems += [problem for kind, records in ran_by_kind.items() for problem in run_problems(records, kind)]
+    first_run = next((records[0] for records in ran_by_kind.values() if records), None)
+    if first_run is not None and PLAN not in node.fields:
+        help_text = "write `plan:` above the records, which share it"
+        problems.append(Problem(first_run.where, "a whole run needs a `plan`", help_text))
+    problems += published_fit_problems(node)
     if problems:
         raise SpecError(problems)
     plan = plan_of_runs(node.fields.get(PLAN), document.path.parent)
-    kept = tuple(one.fields for one in benchmarks)
+    timings = tuple(record.fields for record in benchmarks)
     return Evidence(
         document.path,
         document.header(),
-        microbenchmarks=tuple(one for one in kept if "error" not in one),
-        failed=tuple(one for one in kept if "error" in one),
-        runs=tuple(measured_run(one, plan) for one in ran[STEP]),
-        fits=tuple(measured_run(one, plan) for one in ran[FIT]),
+        microbenchmarks=tuple(record for record in timings if "error" not in record),
+        failed=tuple(record for record in timings if "error" in record),
+        runs=tuple(measured_run(record, plan) for record in ran_by_kind[STEP]),
+        fits=tuple(measured_run(record, plan) for record in ran_by_kind[FIT]),
         verdicts=tuple(map(verdict, kinds[DERIVATION])),
         node=node,
     )
 
 
 def _kind(record: Node) -> object:
-    what = record.fields.get("what")
-    return what.value if what is not None else None
+    kind = record.fields.get("what")
+    return kind.value if kind is not None else None
 
 
 def _plain(record: Node) -> Record:
@@ -183,18 +188,8 @@ def _plain(record: Node) -> Record:
     return plain if isinstance(plain, dict) else {}
 
 
-def _without_plan(ran: Mapping[str, list[Node]], node: Node) -> Iterator[Problem]:
-    """Runs of a file that says no plan which they share."""
-    first = next((records[0] for records in ran.values() if records), None)
-    if first is not None and PLAN not in node.fields:
-        yield Problem(first.where, "a whole run needs a `plan`", "write `plan:` above the records, which share it")
-
-
-# --- A document held to what its kind may say ---
-
-
 def faults(node: Node, kind: str) -> Faults:
-    """Everything in a document that its kind does not allow."""
-    found: Faults = []
-    TYPES[kind].read(Written(node), found)
-    return found
+    """The faults of a document: all that its kind does not allow."""
+    problems: Faults = []
+    TYPES[kind].read(Written(node), problems)
+    return problems

@@ -1,4 +1,4 @@
-"""The measurements that are nearest to a plan, and what each price rests on."""
+"""The microbenchmarks and published runs nearest to a plan, and the measurements that its prices rest on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAME_SIZE = 0.1  # a size that differs less is not worth a word
 
 @dataclass(frozen=True)
 class SampledSet:
-    """A set with what each of its records gives a fit."""
+    """A set of measurements, with the sample that each of its records is to a fit."""
 
     set: MeasurementSet
     samples: tuple[TimedSample, ...]
@@ -66,19 +66,21 @@ class Match:
 def nearest_microbenchmarks(compiled: Compiled) -> tuple[NearMeasurement, ...]:
     """Measurements that the plan's prices rest on near its kernels, of the kernels that take most of the step first."""
     plan = compiled.plan
-    if plan.model.bare or not (sampled := _sampled_sets(plan)):
+    files = () if plan.model.bare else citations.evidence_files(plan)
+    sampled = [sampled_set for path in files for sampled_set in _sets_of_file(path, path.stat().st_mtime_ns)]
+    if not sampled:
         return ()
     step = float(compiled.totals["time.step"])
     nearby: dict[tuple[str, str, int], NearMeasurement] = {}
     for kernel, exposed in _distinct_kernels(slowest_role(compiled).kernels):
-        match = min(_matches(kernel, plan, sampled), key=lambda one: one.distance, default=None)
+        match = min(_matches(kernel, plan, sampled), key=lambda near: near.distance, default=None)
         if match is None or match.distance > NEAREST_RATIO:
             continue
         measured = match.sampled.set
         key = (measured.file, f"{measured.kind}", match.index)
         if key in nearby:
             nearby[key] = replace(nearby[key], share=nearby[key].share + exposed / step)
-        elif len(nearby) < MOST_MICROBENCHMARKS and (row := _nearby(match, plan)):
+        elif len(nearby) < MOST_MICROBENCHMARKS and (row := _near_measurement(match, plan)):
             nearby[key] = replace(row, share=exposed / step)
     return tuple(nearby.values())
 
@@ -96,35 +98,30 @@ def _distinct_kernels(kernels: Iterable[KernelTime]) -> list[tuple[KernelTime, f
     return [(firsts[size], exposed[size]) for size in sorted(firsts, key=lambda size: (-exposed[size], -total[size]))]
 
 
-def _sampled_sets(plan: Plan) -> tuple[SampledSet, ...]:
-    """Every set behind the plan's prices, kernels timed with others left out."""
-    stamped = ((path, path.stat().st_mtime_ns) for path in citations.evidence_files(plan))
-    return tuple(one for path, stamp in stamped for one in _sets_of_file(path, stamp))
-
-
 @cache
 def _sets_of_file(path: Path, _stamp: int) -> tuple[SampledSet, ...]:
-    """The sets of a file, read once per state of it; none of one that is no evidence."""
+    """The sets of a file but kernels timed with others, read once per state of it; none of one that is no evidence."""
     try:
         sets = measurement_sets(read_evidence(path))
     except SpecError:
         return ()
-    return tuple(SampledSet(one, samples(one.records)) for one in sets if not one.kind.with_others and one.kind.causal)
+    timed_alone = (measured for measured in sets if not measured.kind.with_others and measured.kind.causal)
+    return tuple(SampledSet(measured, samples(measured.records)) for measured in timed_alone)
 
 
 def _matches(kernel: KernelTime, plan: Plan, sampled: Iterable[SampledSet]) -> Iterator[Match]:
     """Every measurement of the kernel's class, with its distance in what prices the class."""
-    what, ranks, nodes = _price_class(kernel, plan)
+    price_class, ranks, nodes = _price_class(kernel, plan)
     widths = {0, *(group.attention.head_dim for group in plan.model.groups)}
-    for one in sampled:
-        kind = one.set.kind
+    for sampled_set in sampled:
+        kind = sampled_set.set.kind
         shares = pass_shares(kind.what)
-        if what in shares and kind.ranks in (0, ranks) and kind.head_dim in widths:
-            for index, sample in enumerate(one.samples):
-                if one.is_scaleout and one.set.records[index].get("nodes", nodes) != nodes:
+        if price_class in shares and kind.ranks in (0, ranks) and kind.head_dim in widths:
+            for index, sample in enumerate(sampled_set.samples):
+                if sampled_set.is_scaleout and sampled_set.set.records[index].get("nodes", nodes) != nodes:
                     continue  # as many ranks on fewer nodes share more adapters
-                ratios = list(_size_ratios(kernel, sample, shares[what]))
-                yield Match(kernel, one, index, exp(ratios[0]), max(map(abs, ratios)))
+                ratios = list(_size_ratios(kernel, sample, shares[price_class]))
+                yield Match(kernel, sampled_set, index, exp(ratios[0]), max(map(abs, ratios)))
 
 
 def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int, int]:
@@ -133,29 +130,29 @@ def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int, int]
     if isinstance(kind, Transfer):
         mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
         return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), int(mesh.size), int(mesh.domains)
-    what = kind.price_class if isinstance(kind, HostTransfer | HostWork) else kind
-    curve = prices.curve(plan.accelerator, what)
-    return curve.what if curve else what, 0, 0
+    price_class = kind.price_class if isinstance(kind, HostTransfer | HostWork) else kind
+    curve = prices.curve(plan.accelerator, price_class)
+    return curve.what if curve else price_class, 0, 0
 
 
 def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Iterator[float]:
     """Logarithms of the measurement's FLOPs and bytes over the kernel's; `share` of what was timed is the kernel."""
-    several = sample.sizes.get("kernels", 1.0)
+    kernels_timed = sample.sizes.get("kernels", 1.0)
     for name, amount in (("flops", kernel.flops), ("bytes", kernel.payload or kernel.bytes)):
         if name in sample.sizes:
-            yield log(sample.sizes[name] * share / several / max(amount, 1.0))
+            yield log(sample.sizes[name] * share / kernels_timed / max(amount, 1.0))
 
 
-def _nearby(match: Match, plan: Plan) -> NearMeasurement | None:
+def _near_measurement(match: Match, plan: Plan) -> NearMeasurement | None:
     """The measurement beside its price; None where the price list of what was measured has no curve of its class."""
     measured = match.sampled.set
-    own = citations.is_about(measured.device, plan.accelerator)
-    device = plan.accelerator if own else _library_device(measured.device) or plan.accelerator
-    curve = _curve(measured, device)
+    is_own_device = citations.is_about(measured.device, plan.accelerator)
+    device = plan.accelerator if is_own_device else _library_device(measured.device) or plan.accelerator
+    curve = _price_of_set(measured, device)
     if curve is None:
         return None
     scaleout = match.sampled.is_scaleout  # the plan's network prices it, not a curve
-    seen = citations.is_same_file(citations.cited_file(curve), measured.file, plan)
+    is_fitted_on = citations.is_same_file(citations.cited_file(curve), measured.file, plan)
     return NearMeasurement(
         what=str(measured.kind.what),
         name=record_name(measured.records[match.index]),
@@ -164,8 +161,8 @@ def _nearby(match: Match, plan: Plan) -> NearMeasurement | None:
         unit="s",
         origin=measured.citation,
         differs=_differences(match, prices.curve(device, curve.what, ranks=curve.ranks, head_dim=curve.head_dim)),
-        unseen=curve.error if seen and not scaleout else None,
-        device="" if own else measured.device,
+        unseen=curve.error if is_fitted_on and not scaleout else None,
+        device="" if is_own_device else measured.device,
     )
 
 
@@ -196,16 +193,16 @@ def _network_seconds(match: Match, plan: Plan) -> float:
     return float(prices.transfer(plan.accelerator, plan.cluster, kind.collective, mesh, payload).seconds)
 
 
-def _curve(measured: MeasurementSet, accelerator: Accelerator) -> Curve | None:
+def _price_of_set(measured: MeasurementSet, accelerator: Accelerator) -> Curve | None:
     """The price of such measurements, in their own regime where there is one."""
     kind = measured.kind
     key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
-    curves = [one for one in accelerator.calibration if (one.what, one.ranks, one.head_dim) == key]
-    return next((one for one in curves if one.regime == kind.regime), curves[0] if curves else None)
+    curves = [curve for curve in accelerator.calibration if (curve.what, curve.ranks, curve.head_dim) == key]
+    return next((curve for curve in curves if curve.regime == kind.regime), curves[0] if curves else None)
 
 
 def _differences(match: Match, price: Curve | None) -> str:
-    """In what the measurement is unlike the plan's kernel, which has this price."""
+    """The differences of the measurement from the plan's kernel, which has this price, in words."""
     kind = match.sampled.set.kind
     sustained = price is not None and price.regime == "sustained"
     parts = [] if abs(match.times - 1) < SAME_SIZE else [f"{match.times:.2g} times the size"]
@@ -216,7 +213,7 @@ def _differences(match: Match, price: Curve | None) -> str:
     return "; ".join(parts)
 
 
-# --- The published runs nearest to a plan ---
+# --- the published runs nearest to a plan ---
 
 MOST_RUNS = 5  # runs
 WIDEST = 2.0  # doublings of the model's width: a run beyond it is of another kind of model
@@ -251,9 +248,9 @@ def nearest_runs(compiled: Compiled) -> tuple[NearMeasurement, ...]:
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    own = {step.run.id: step for step in own_steps(plan, {run.id for run in published_runs()})}
-    runs = neighbours(plan, (*(step.run for step in own.values()), *published_runs()))
-    predicted = (own[run.id].predicted() if run.id in own else run for run in runs)
+    step_by_run = {step.run.id: step for step in own_steps(plan, {run.id for run in published_runs()})}
+    runs = neighbours(plan, (*(step.run for step in step_by_run.values()), *published_runs()))
+    predicted = (step_by_run[run.id].predicted() if run.id in step_by_run else run for run in runs)
     return tuple(measurement for run in predicted for measurement in _measurements(run, plan))
 
 
@@ -273,7 +270,7 @@ def neighbours(plan: Plan, runs: Iterable[PublishedRun]) -> list[PublishedRun]:
 
 
 def distance(run: PublishedRun, plan: Plan) -> float:
-    """Doublings between a run and the plan, weighed, and what is of another kind."""
+    """Doublings between the sizes of a run and the plan, weighed, and OTHER_KIND for each difference in kind."""
     of_plan = sizes(plan)
     doublings = sum(weight * abs(log2(getattr(run, name) / of_plan[name])) for name, weight in WEIGHTS.items())
     return doublings + OTHER_KIND * sum(1 for _ in differences_in_kind(run, plan))
@@ -295,7 +292,7 @@ def sizes(plan: Plan) -> dict[str, int]:
 
 
 def differences_in_kind(run: PublishedRun, plan: Plan) -> Iterator[str]:
-    """In what kind a run differs, in words."""
+    """Each kind of difference of a run from the plan, in words."""
     if run.dtype != plan.precision.multiplies:
         yield f"{run.dtype} matmuls"
     if run.recompute != plan.recompute.policy:
@@ -309,7 +306,7 @@ def differences_in_kind(run: PublishedRun, plan: Plan) -> Iterator[str]:
 
 
 def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
-    """What the plan does and the run did not: mechanisms of whose cost the run says nothing."""
+    """Mechanisms that the plan uses and the run did not, so that the run says nothing of their cost."""
     mesh = plan.parallelism
     if experts_per_layer(plan) and not run.experts:
         yield "routes tokens to experts"
@@ -326,7 +323,7 @@ def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
 
 
 def _measurements(run: PublishedRun, plan: Plan) -> Iterator[NearMeasurement]:
-    """What was measured of a run, each beside its prediction."""
+    """The measurements of a run, each beside its prediction."""
     of_plan = sizes(plan)
     other_sizes = [
         f"{SIZE_WORDS[name]} {getattr(run, name)}" for name in SIZE_WORDS if getattr(run, name) != of_plan[name]
@@ -340,12 +337,12 @@ def _measurements(run: PublishedRun, plan: Plan) -> Iterator[NearMeasurement]:
         yield NearMeasurement(run.memory_total, name, run.memory, run.measured_memory, "B", run.source, differs)
 
 
-# --- Measurements near a plan, each beside what the books predict of it ---
+# --- a measurement beside its prediction ---
 
 
 @dataclass(frozen=True)
 class NearMeasurement:
-    """One measurement with its prediction, both in `unit`: of `what`, made of `name`, told by `origin`.
+    """One measurement with its prediction, both in `unit`: of `what`, made of `name`, published by `origin`.
 
     `what` is a price class (`matmul.bf16`) or a key of `totals` (`time.step`); `name` says which case in words (a
     shape, a run). `differs` says how the case differs from the plan's own; it is empty where it is the same.
@@ -369,11 +366,11 @@ class NearMeasurement:
 
     @property
     def error(self) -> float:
-        """How far the prediction is off, over what was measured."""
+        """The error of the prediction, relative to the measurement."""
         return self.predicted / self.measured - 1
 
 
-# --- What the seconds of a step rest on ---
+# --- the basis of a step's prices ---
 
 FIGURES, SHEETS = "figures", "sheets"
 
@@ -397,7 +394,7 @@ class Basis:
 
 
 def basis(compiled: Compiled) -> Basis:
-    """What the step of the slowest kind of device rests on; nought of everything where nothing is priced."""
+    """The basis of the step of the slowest kind of device; 0 of everything where nothing is priced."""
     seconds: dict[str, float] = {}
     origins: dict[str, str] = {}  # by the source of a price
     for kernel in slowest_role(compiled).kernels:
@@ -405,7 +402,7 @@ def basis(compiled: Compiled) -> Basis:
             curve = kernel_price(kernel, compiled.plan)
             source = curve.source if curve else ""
             if source not in origins:
-                origins[source] = _origin(curve, compiled.plan)
+                origins[source] = _origin_of_price(curve, compiled.plan)
             seconds[origins[source]] = seconds.get(origins[source], 0.0) + kernel.open
     priced = sum(seconds.values())
     shares = {origin: part / priced for origin, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
@@ -414,7 +411,7 @@ def basis(compiled: Compiled) -> Basis:
 
 
 def slowest_role(compiled: Compiled) -> RoleResult:
-    """The role whose kernels and transfers take longest, hidden ones too."""
+    """The role whose kernels and transfers take longest, overlapped ones included."""
     return max(compiled.roles, key=lambda role: sum(kernel.seconds * kernel.times for kernel in role.kernels))
 
 
@@ -434,7 +431,7 @@ def kernel_price(kernel: KernelTime, plan: Plan) -> Curve | None:
     return prices.curve(device, kind, head_dim=width)
 
 
-def _origin(curve: Curve | None, plan: Plan) -> str:
+def _origin_of_price(curve: Curve | None, plan: Plan) -> str:
     """The device behind a price, empty for the plan's own; or that no measurement of it is at hand."""
     if curve is None:
         return SHEETS

@@ -1,4 +1,4 @@
-"""The published runs that the library carries, each with its measurement and what the compiler predicts of it."""
+"""Published runs that the library carries, each with its measurement and its prediction, and steps measured here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREDICTED = "published-runs-predicted.csv"
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A run as neighbours are sought by: what its plan is, what was measured, and what is predicted.
+    """A run with the sizes by which neighbours are found, its measurements and its predictions.
 
     Seconds a step and bytes; 0 where nothing was published, or nothing is predicted.
     """
@@ -60,7 +60,7 @@ def published_runs() -> tuple[PublishedRun, ...]:
 
 
 def predictions_path() -> Path:
-    """Where the library keeps the predictions."""
+    """The library's file of predictions."""
     return default_library().folder("evidence") / PREDICTED
 
 
@@ -112,7 +112,7 @@ def experts_per_layer(plan: Plan) -> int:
     return max(group.mlp.experts for group in plan.model.groups)
 
 
-# --- own steps ---
+# --- steps of the user's own device ---
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def own_steps(plan: Plan, but: Collection[str]) -> Iterator[OwnStep]:
             for run in evidence.runs:
                 ran = _plan_that_ran(run, plan) if run.id not in but else None
                 if ran is not None:
-                    yield OwnStep(_measured(run, ran, evidence.citation), ran)
+                    yield OwnStep(_with_measurements(run, ran, evidence.citation), ran)
 
 
 def _plan_that_ran(run: MeasuredRun, plan: Plan) -> Plan | None:
@@ -153,7 +153,7 @@ def _plan_that_ran(run: MeasuredRun, plan: Plan) -> Plan | None:
         return None
 
 
-def _measured(run: MeasuredRun, plan: Plan, source: str) -> PublishedRun:
+def _with_measurements(run: MeasuredRun, plan: Plan, source: str) -> PublishedRun:
     return replace(
         run_of_plan(plan, run.id, source, plan.model.title),
         measured_step=run.measured[STEP_TIME],

@@ -32,7 +32,7 @@ EXAMPLES: Mapping[str, str] = {STEP: "{time.step: 1.42 s}", FIT: "{fits: true}"}
 
 
 def _record_type(kind: str) -> Fields:
-    """What a record of a kind may say."""
+    """The fields of a record of a kind."""
     totals = tuple(replace(row, needed=NEEDED) if row.key == NEEDED_TOTAL[kind] else row for row in TOTALS)
     return Fields(
         (
@@ -63,12 +63,12 @@ class MeasuredRun:
 
 
 def run_problems(records: Sequence[Node], kind: str) -> Iterator[Problem]:
-    """What the records of a kind lack, or say that cannot be, each with its place."""
+    """Problems of the records of a kind, each with its place."""
     seen: dict[str, Location] = {}
     for record in records:
-        found: Faults = []
-        RUN_RECORDS[kind].read(Written(record, ("record",)), found)
-        yield from (fault.problem for fault in found)
+        faults: Faults = []
+        RUN_RECORDS[kind].read(Written(record, ("record",)), faults)
+        yield from (fault.problem for fault in faults)
         name = record.fields.get("id")
         if name is not None and isinstance(name.value, str | int | float):
             if str(name.value) in seen:

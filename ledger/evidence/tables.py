@@ -44,12 +44,12 @@ class TableRow:
     cells: Mapping[str, TableCell]
 
     def text(self, column: str) -> str:
-        """What the cell says, in one line that can be printed; empty for what was not published."""
+        """The text of a cell, in one line that can be printed; empty for what was not published."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
     def place(self, column: str = "") -> Location:
-        """Where the cell is, or the row where it has none."""
+        """The place of a cell, or of the row where it has none."""
         cell = self.cells.get(column) or next(iter(self.cells.values()))
         return Location(self.file, cell.line, cell.column)
 
@@ -60,25 +60,25 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[TableRow, ...]:
     Two rows of one `id` are one run that would count twice.
     """
     file, text = str(path), _text(path)
-    _separated(text, file)
+    _require_commas(text, file)
     records = [record for record in _records(text, file) if any(cell.text for cell in record)]
     if not records:
         raise SpecError([Problem(Location(file), "the table is empty", "the first line names the columns")])
-    header, *rest = records
+    header, *body = records
     names = [cell.text for cell in header]
-    rows = tuple(TableRow(file, dict(zip(names, record, strict=False))) for record in rest)
-    faults = islice(chain(_header_faults(header, needed), _ragged(rest, len(names))), MOST_PROBLEMS)
+    rows = tuple(TableRow(file, dict(zip(names, record, strict=False))) for record in body)
+    faults = islice(chain(_header_faults(header, needed), _width_faults(body, len(names))), MOST_PROBLEMS)
     problems = [
         Problem(Location(file, cell.line, cell.column), message, help_text) for cell, message, help_text in faults
     ]
     problems += islice(_unprintable_names(rows), MOST_PROBLEMS)
-    problems += islice(_repeated(rows), MOST_PROBLEMS)
+    problems += islice(_repeated_ids(rows), MOST_PROBLEMS)
     if problems:
         raise SpecError(problems, {file: text})
     return rows
 
 
-def _separated(text: str, file: str) -> None:
+def _require_commas(text: str, file: str) -> None:
     """Raises SpecError where the first line is cut by something else than commas."""
     line = text.lstrip("\r\n").partition("\n")[0]
     for mark, name in OTHERS.items():
@@ -142,12 +142,12 @@ def _header_faults(header: Sequence[TableCell], needed: Sequence[str]) -> Iterat
         names[cell.text] = None
     for name in needed:
         if name not in names:
-            others = [one for one in names if one not in needed]
-            help_text = nearest(name, others) if closest(name, others) else "add it to the first line"
+            unused_names = [present for present in names if present not in needed]
+            help_text = nearest(name, unused_names) if closest(name, unused_names) else "add it to the first line"
             yield header[0], f"the table has no column `{name}`", help_text
 
 
-def _ragged(records: Sequence[Sequence[TableCell]], width: int) -> Iterator[Fault]:
+def _width_faults(records: Sequence[Sequence[TableCell]], width: int) -> Iterator[Fault]:
     for record in records:
         message = f"{len(record)} cells in a row of {width} columns"
         if len(record) > width:
@@ -164,7 +164,7 @@ def _unprintable_names(rows: Sequence[TableRow]) -> Iterator[Problem]:
                 yield Problem(row.place(column), f"a control character or a line break in `{column}`", help_text)
 
 
-def _repeated(rows: Sequence[TableRow]) -> Iterator[Problem]:
+def _repeated_ids(rows: Sequence[TableRow]) -> Iterator[Problem]:
     first: dict[str, TableRow] = {}
     for row in rows:
         name = row.text("id")

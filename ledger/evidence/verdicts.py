@@ -18,7 +18,7 @@ STATUSES = (EQUAL, EXPLAINED, WITHIN, DIFFERS, UNCHECKED)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a figure may be off once named causes are taken away: `relative` to what was found."""
+    """The error that a figure may have once named causes are taken away: `relative` to what was found."""
 
     title: str
     relative: float = 0.0
@@ -39,7 +39,7 @@ class KnownDifference:
 
 
 def total(causes: Iterable[KnownDifference]) -> int:
-    """Bytes of all of them."""
+    """The sum of all amounts."""
     return sum(cause.amount for cause in causes)
 
 
@@ -67,7 +67,7 @@ class ComparedFigure:
 
     @property
     def unexplained(self) -> int:
-        """What is left of the difference once its causes are taken away."""
+        """The difference without its named causes."""
         return self.difference + total(self.causes)
 
     @property
@@ -79,7 +79,7 @@ class ComparedFigure:
 
     @property
     def status(self) -> str:
-        """What the comparison came to, one of STATUSES: equal, explained, within tolerance, different, unchecked."""
+        """The outcome of the comparison, one of STATUSES: equal, explained, within tolerance, different, unchecked."""
         if self.predicted is None or self.found is None:
             return UNCHECKED
         if self.difference == 0:
@@ -104,7 +104,7 @@ def worst(verdicts: Sequence[ComparedFigure]) -> ComparedFigure | None:
     return max((v for v in verdicts if v.status != UNCHECKED), key=lambda v: abs(v.error), default=None)
 
 
-# --- Verdicts as records of an evidence file ---
+# --- verdicts as records of an evidence file ---
 
 DERIVATION = "derivation"
 LARGEST = 10**36  # of a figure: FLOPs of a step
@@ -126,11 +126,11 @@ RECORD = Fields(
 
 
 def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
-    """What the records lack, or say that cannot be, each with its place."""
+    """Problems of the records, each with its place."""
     for record in records:
-        found: Faults = []
-        RECORD.read(Written(record, ("record",)), found)
-        yield from (fault.problem for fault in found)
+        faults: Faults = []
+        RECORD.read(Written(record, ("record",)), faults)
+        yield from (fault.problem for fault in faults)
 
 
 def verdict(record: Node) -> ComparedFigure:

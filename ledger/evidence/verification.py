@@ -1,4 +1,4 @@
-"""Everything one verification found, and the published form of it: `ledger-verify/1`."""
+"""Verifications of plans against PyTorch: the verdicts, their published form `ledger-verify/1`, and their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERIFY_SCHEMA = "ledger-verify/1"
 
 @dataclass(frozen=True)
 class JudgeOrigin:
-    """What found the figures: versions of the libraries, the day, and the command that repeats it.
+    """The origin of a verification: versions of the libraries, the day, and the command that repeats it.
 
     `framework`: packages of the training framework that judged, with their versions; empty where PyTorch did.
     """
@@ -36,14 +36,14 @@ class JudgeOrigin:
 
     @property
     def judge(self) -> str:
-        """What judged, in words."""
+        """The name of the judge: the framework, or PyTorch with its version."""
         return self.framework or f"PyTorch {self.torch}"
 
     @property
     def versions(self) -> str:
         """The packages that judged, with their versions."""
-        own = self.framework or f"transformers {self.transformers}"
-        return f"torch {self.torch}, {own}"
+        judging_packages = self.framework or f"transformers {self.transformers}"
+        return f"torch {self.torch}, {judging_packages}"
 
 
 @dataclass(frozen=True)
@@ -72,25 +72,25 @@ class Verification:
     @property
     def sentence(self) -> str:
         """The outcome in a line."""
-        told = ", ".join(f"{self.counts[status]} {status}" for status in STATUSES if self.counts[status])
+        counts = ", ".join(f"{self.counts[status]} {status}" for status in STATUSES if self.counts[status])
         furthest = worst(self.verdicts)
-        by = f"; furthest: {furthest.account}, {furthest.error:+.1e}" if furthest and furthest.difference else ""
-        return f"{len(self.verdicts)} figures against {self.origin.judge}: {told}{by}"
+        tail = f"; furthest: {furthest.account}, {furthest.error:+.1e}" if furthest and furthest.difference else ""
+        return f"{len(self.verdicts)} figures against {self.origin.judge}: {counts}{tail}"
 
 
-def published(found: Verification, spec: str) -> dict[str, Any]:
+def published(verification: Verification, spec: str) -> dict[str, Any]:
     """The object that `verify --json` prints; `spec` is the plan as the user named it."""
     return {
         "schema": VERIFY_SCHEMA,
         "spec": spec,
-        "plan": found.title,
-        "digest": found.digest,
-        "judge": vars(found.origin),
-        "layers": found.layers,
-        "judged_as": list(found.judged_as),
-        "agrees": found.agrees,
-        "summary": {status.replace(" ", "_"): found.counts[status] for status in STATUSES},
-        "checks": list(checks(found.verdicts)),
+        "plan": verification.title,
+        "digest": verification.digest,
+        "judge": vars(verification.origin),
+        "layers": verification.layers,
+        "judged_as": list(verification.judged_as),
+        "agrees": verification.agrees,
+        "summary": {status.replace(" ", "_"): verification.counts[status] for status in STATUSES},
+        "checks": list(checks(verification.verdicts)),
     }
 
 
@@ -112,7 +112,7 @@ def checks(verdicts: Sequence[ComparedFigure]) -> Iterator[dict[str, Any]]:
         }
 
 
-# --- Verifications on file ---
+# --- verifications on file ---
 
 FOLDER, PATTERN = "derivations", "*.yaml"  # within the library's evidence
 JUDGING_SOURCE = (
@@ -125,40 +125,29 @@ JUDGING_METHOD = (
 
 
 def folder() -> Path:
-    """Where records are kept."""
+    """The library's folder of verifications."""
     return default_library().writable("evidence") / FOLDER
 
 
 def write(verification: Verification, where: Path) -> Path:
     """The record of a verification, named after it; what was not checked is kept with its reason."""
     path = where / f"{verification.name}.yaml"
-    replace_file(path, _text(verification).encode())
+    replace_file(path, _file_text(verification).encode())
     return path
 
 
-def _text(verification: Verification) -> str:
+def _file_text(verification: Verification) -> str:
     origin = verification.origin
+    stated = {name: value for name, value in vars(origin).items() if value}
     head = {
         "spec": "ledger/1",
         "evidence": f"{verification.name}: {verification.title}",
-        "source": _source(origin),
-        "origin": {"method": JUDGING_METHOD, **_versions(origin), "layers": verification.layers},
+        "source": (FRAMEWORK_SOURCE if origin.framework else JUDGING_SOURCE).format(**vars(origin)),
+        "origin": {"method": JUDGING_METHOD, **stated, "layers": verification.layers},
         "subject": {"name": verification.name, "model": verification.model, "digest": verification.digest},
         "judged_as": list(verification.judged_as),
     }
     return head_text(head) + "".join(record_line(verdict_record(verdict)) for verdict in verification.verdicts)
-
-
-def _source(origin: JudgeOrigin) -> str:
-    """What judged, in a sentence."""
-    if origin.framework:
-        return FRAMEWORK_SOURCE.format(framework=origin.framework, torch=origin.torch)
-    return JUDGING_SOURCE.format(torch=origin.torch, transformers=origin.transformers)
-
-
-def _versions(origin: JudgeOrigin) -> dict[str, str]:
-    """What is known of the judge."""
-    return {name: value for name, value in vars(origin).items() if value}
 
 
 def read(path: Path) -> Verification:
@@ -207,14 +196,14 @@ def every(where: Path) -> Iterator[Verification]:
     return (read(path) for path in sorted(where.glob(PATTERN)))
 
 
-# --- The text of an evidence file: what stands above its records, then a line for each of them ---
+# --- the text of an evidence file ---
 
 RECORDS = "records:\n"
 LINE_WIDTH = 10_000  # characters; no line is folded
 
 
 def head_text(fields: Mapping[str, Any]) -> str:
-    """Everything above the records."""
+    """The text above the records of an evidence file."""
     return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=LINE_WIDTH) + RECORDS
 
 

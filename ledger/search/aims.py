@@ -1,4 +1,4 @@
-"""What layouts are recommended for: of a run the time of a step, of a service what a device gives, or latency."""
+"""The aim of recommendations: a short step of a run; of a service the throughput of a device, or latency."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ OF_SERVICES = (EACH, RATE, LATENCY, FIRST, COST, MEMORY, CAPACITY)
 
 @dataclass(frozen=True)
 class Aim:
-    """The total by which one layout is faster than another, what is asked of a space, and what is told of a layout."""
+    """The total by which one layout is faster than another, the question of a search, and the totals to report."""
 
     total: str
     question: Question
     shown: tuple[str, ...]
 
     def pace(self, totals: Mapping[str, Number]) -> float:
-        """What a faster layout has less of."""
+        """A number that is smaller for a faster layout."""
         return float(totals[self.total]) * self.question.signs[self.total]
 
 
 def aim_of(plan: Plan) -> Aim:
-    """What is better of a plan: a shorter step, more tokens for a device, or, of given requests, earlier tokens."""
+    """The aim of a plan: a shorter step, more tokens of a device, or, at a stated rate of requests, earlier tokens."""
     if plan.serve is None:
         return Aim(TIME, Question(EDIT_RANK, conditions=host_conditions(plan), top=CANDIDATES), OF_RUNS)
     total = EACH if plan.serve.arrival_rate is None else LATENCY

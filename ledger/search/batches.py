@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,16 +41,16 @@ class Batch:
 
 
 def text_of(value: Any) -> str:
-    """A value of a key as JSON, by which it is told from the others."""
+    """A value of a key as JSON, which identifies it."""
     return json.dumps(value, sort_keys=True)
 
 
 def data_degrees(space: Space, choices: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What tensor, pipeline and context degrees leave of the devices."""
-    rest = np.ones(1, np.int64)
-    for key in (one for one in DIVIDING if one in space.values):
-        rest = rest * np.array(space.values[key], np.int64)[choices[key]]
-    return space.plan.cluster.devices // rest
+    """The devices over the product of the tensor, pipeline and context degrees."""
+    devices_of_replica = np.ones(1, np.int64)
+    for key in filter(space.values.__contains__, DIVIDING):
+        devices_of_replica = devices_of_replica * np.array(space.values[key], np.int64)[choices[key]]
+    return space.plan.cluster.devices // devices_of_replica
 
 
 def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), full: int = FULL) -> Iterator[Batch]:
@@ -60,16 +60,16 @@ def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), ful
     for block in blocks:
         part = _translated(block, space)
         if data:
-            part = _taken(part, np.flatnonzero(np.isin(part.data, data)))
+            part = rows_of(part, np.flatnonzero(np.isin(part.data, data)))
         waiting.append(part)
         count += len(part)
         while count >= full:
-            whole = _joined(waiting, first)
-            yield _taken(whole, slice(0, full))
-            waiting = [_taken(whole, slice(full, None))]
+            waiting_rows = replace(concatenated(waiting), first=first)
+            yield rows_of(waiting_rows, slice(0, full))
+            waiting = [rows_of(waiting_rows, slice(full, None))]
             count, first = count - full, first + full
     if count:
-        yield _joined(waiting, first)
+        yield replace(concatenated(waiting), first=first)
 
 
 def _translated(block: Block, space: Space) -> Batch:
@@ -77,25 +77,12 @@ def _translated(block: Block, space: Space) -> Batch:
     choices = {}
     for key in space.keys:
         places = {text_of(value): place for place, value in enumerate(space.values[key])}
-        own = np.array([places[text_of(value)] for value in block.space.values[key]], np.int32)
-        choices[key] = own[block.choices[key]]
+        places_in_space = np.array([places[text_of(value)] for value in block.space.values[key]], np.int32)
+        choices[key] = places_in_space[block.choices[key]]
     return Batch(space, 0, choices, {key: np.asarray(column, np.float64) for key, column in block.totals.items()})
 
 
-def _taken(batch: Batch, rows: Any) -> Batch:
-    choices = {key: column[rows] for key, column in batch.choices.items()}
-    return Batch(batch.space, batch.first, choices, {key: column[rows] for key, column in batch.totals.items()})
-
-
-def _joined(parts: Sequence[Batch], first: int) -> Batch:
-    if len(parts) == 1:
-        return Batch(parts[0].space, first, parts[0].choices, parts[0].totals)
-    choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
-    totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
-    return Batch(parts[0].space, first, choices, totals)
-
-
-# --- Priced layouts as columns: what each of them chooses, and its totals ---
+# --- priced layouts as columns ---
 
 
 @dataclass(frozen=True)
@@ -114,9 +101,27 @@ class Block:
         return len(next(iter(self.choices.values()), ()))
 
     def layout(self, row: int) -> dict[str, Any]:
-        """What a spec would state to have the layout of a row; None: leave the key out."""
+        """The keys that a spec would state to have the layout of a row; None: leave the key out."""
         places = {key: int(column[row]) for key, column in self.choices.items()}
         chosen = {key: self.space.values[key][place] for key, place in places.items()}
         from ledger.search.space import completed
 
         return dict(completed(chosen, self.space.plan))
+
+
+Layouts = TypeVar("Layouts", Batch, Block)
+
+
+def rows_of(layouts: Layouts, rows: Any) -> Layouts:
+    """Some rows of a batch or a block."""
+    choices = {key: column[rows] for key, column in layouts.choices.items()}
+    return replace(layouts, choices=choices, totals={key: column[rows] for key, column in layouts.totals.items()})
+
+
+def concatenated(parts: Sequence[Layouts]) -> Layouts:
+    """The rows of several batches or blocks of one space, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
+    totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
+    return replace(parts[0], choices=choices, totals=totals)

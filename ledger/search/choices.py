@@ -1,4 +1,4 @@
-"""The values that each key of a layout may take in a space of a plan, and the ways to cut its layers into stages."""
+"""The values that each key of a layout may take in a space of a plan, and the partitions of its layers into stages."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ ENDS = ("shared", "layer", "own")
 
 
 def cuts(plan: Plan, mesh: Parallelism) -> list[tuple[str | None, Any]]:
-    """The ways to cut the layers into chunks, as `ends` and `stages`: the first of each result.
+    """The distinct partitions of the layers into chunks, as `ends` and `stages`: the first pair with each result.
 
-    Where no way of the ends makes them equal, a list of stages as even as they can be, with longer ones in the middle.
+    Where no `ends` makes chunks equal, a list of stages as even as they can be, with longer ones in the middle.
     """
-    found: dict[tuple[int, ...], tuple[str | None, Any]] = {}
+    by_sizes: dict[tuple[int, ...], tuple[str | None, Any]] = {}
     for ends in ENDS:
         sizes = chunks(plan.model, replace(mesh, stages=replace(mesh.stages, ends=ends)))
         if sizes:
-            found.setdefault(sizes, (ends, None))
-    if not found:
+            by_sizes.setdefault(sizes, (ends, None))
+    if not by_sizes:
         listed = as_even(depth(plan.model), mesh.pipeline * mesh.interleave)
         if listed:
-            found[tuple(listed)] = (None, listed)
-    own = plan.parallelism
-    if own.stages.each and len(own.stages.each) == mesh.pipeline * mesh.interleave:
-        found.setdefault(own.stages.each, (None, list(own.stages.each)))
-    return list(found.values())
+            by_sizes[tuple(listed)] = (None, listed)
+    stated = plan.parallelism.stages.each
+    if stated and len(stated) == mesh.pipeline * mesh.interleave:
+        by_sizes.setdefault(stated, (None, list(stated)))
+    return list(by_sizes.values())
 
 
 def divisors(number: int) -> list[int]:
-    """What divides a number, from 1."""
-    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
-    return sorted({*small, *(number // one for one in small)})
+    """All divisors of a number, from 1."""
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def _degrees(plan: Plan, most: int) -> list[int]:
@@ -50,12 +50,12 @@ def _degrees(plan: Plan, most: int) -> list[int]:
 
 
 def _tensor(plan: Plan) -> list[int]:
-    heads = [group.attention for group in plan.model.groups]
-    most = max((count for one in heads for count in one.split_heads.values()), default=1)
+    attentions = [group.attention for group in plan.model.groups]
+    most = max((count for attention in attentions for count in attention.split_heads.values()), default=1)
 
     def splits(degree: int) -> bool:
-        each = (one.heads_over(degree, copies=plan.serve is not None) for one in heads)
-        return all(count % degree == 0 for counts in each for count in counts.values())
+        heads = (attention.heads_over(degree, copies=plan.serve is not None) for attention in attentions)
+        return all(count % degree == 0 for counts in heads for count in counts.values())
 
     return [degree for degree in _degrees(plan, most) if splits(degree)]
 
@@ -76,15 +76,15 @@ def _experts(plan: Plan) -> list[int]:
 def _interleave(plan: Plan) -> list[int]:
     """Chunks that make the layers come out even with some number of stages, and powers of two."""
     layers = depth(plan.model)
-    found = {1, plan.parallelism.interleave}
+    chunk_counts = {1, plan.parallelism.interleave}
     for stages in _pipeline(plan)[1:]:
         most = layers // stages
-        even = {count for count in range(1, most + 1) if 0 in _rests(layers, stages * count)}
-        found |= even | {2**power for power in range(most.bit_length()) if 2**power <= most}
-    return sorted(found)
+        even = {count for count in range(1, most + 1) if 0 in _remainders(layers, stages * count)}
+        chunk_counts |= even | {2**power for power in range(most.bit_length()) if 2**power <= most}
+    return sorted(chunk_counts)
 
 
-def _rests(layers: int, count: int) -> list[int]:
+def _remainders(layers: int, count: int) -> list[int]:
     return [layers % count, (layers + 2) % count, layers % (count - 2) if count > 2 else 1]
 
 
@@ -104,26 +104,26 @@ def _replicate(plan: Plan) -> list[int]:
 
 
 def _offloads(plan: Plan) -> list[Any]:
-    """Nothing, activations, and what the plan itself offloads.
+    """No offload, that of activations, and the plan's own.
 
     States and weights on the host only where the plan has them there: the host's update has no price, so it would
     seem to be free.
     """
-    own = _offload(plan)
-    return [None, ["activations"], *([own] if own not in (None, ["activations"]) else [])]
+    stated = _stated_offload(plan)
+    return [None, ["activations"], *([stated] if stated not in (None, ["activations"]) else [])]
 
 
-def _offload(plan: Plan) -> Any:
-    own = plan.parallelism.offload
-    if own.layers or own.nvme:
-        stated = {"activations": own.layers or True, "optimizer": "nvme" if own.nvme else True}
-        return {kind: stated.get(kind, True) for kind in own.kinds}
-    return list(own.kinds) or None
+def _stated_offload(plan: Plan) -> Any:
+    offload = plan.parallelism.offload
+    if offload.layers or offload.nvme:
+        value_of = {"activations": offload.layers or True, "optimizer": "nvme" if offload.nvme else True}
+        return {kind: value_of.get(kind, True) for kind in offload.kinds}
+    return list(offload.kinds) or None
 
 
 def _recomputes(plan: Plan) -> list[Any]:
-    own = policy_value(plan.recompute)
-    return [*POLICIES, *([own] if own not in POLICIES else [])]
+    stated = policy_value(plan.recompute)
+    return [*POLICIES, *([stated] if stated not in POLICIES else [])]
 
 
 def policy_value(policy: Recompute) -> Any:

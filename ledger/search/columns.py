@@ -59,5 +59,5 @@ def columns_of(
     values: Mapping[str, Sequence[Any]], others: Sequence[str], layout: Sequence[str], totals: Sequence[str]
 ) -> Columns:
     """The columns of a space: a key whose values are all whole numbers is a column of them."""
-    whole = {key for key, listed in values.items() if all(type(value) is int for value in listed)}
-    return Columns(tuple(others), tuple(layout), frozenset({*whole, DATA}), tuple(totals))
+    of_integers = {key for key, listed in values.items() if all(type(value) is int for value in listed)}
+    return Columns(tuple(others), tuple(layout), frozenset({*of_integers, DATA}), tuple(totals))

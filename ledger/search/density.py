@@ -1,7 +1,7 @@
-"""How many layouts lie where between time and memory, of all of them and of each value of a key: histograms.
+"""Histograms of layouts over time and memory: one of all layouts, and one for each value of a key.
 
-Sizes are bounded, however many layouts are counted: a grid of cells, and a layer of it for each value that a page can
-choose. Only cells in which there is a layout are kept.
+Their size is bounded, however many layouts are counted: a grid of cells, and a layer of it for each value that a page
+can choose. Only cells in which there is a layout are kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Layers:
 
     @property
     def count(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return 1 + sum(map(len, self.values.values()))
 
 
@@ -63,14 +63,14 @@ def layers_of(unit: float, time: str, values: Mapping[str, Sequence[Any]]) -> La
     return Layers(unit, time, {key: tuple(few) for key, few in values.items() if 1 < len(few) <= MOST_VALUES})
 
 
-def add_densities(one: Density | None, other: Density | None) -> Density | None:
-    """The counts of both."""
-    there = [density for density in (one, other) if density is not None]
-    return summed(there) if there else None
+def add_densities(first: Density | None, second: Density | None) -> Density | None:
+    """The counts of both, where there are any."""
+    densities = [density for density in (first, second) if density is not None]
+    return summed(densities) if densities else None
 
 
 def summed(parts: Iterable[Density]) -> Density:
-    """The counts of all."""
+    """The sum of several densities, cell by cell."""
     listed = list(parts)
     cells = np.concatenate([part.cells for part in listed])
     counts = np.concatenate([part.counts for part in listed])
@@ -83,12 +83,12 @@ def summed(parts: Iterable[Density]) -> Density:
 def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Density:
     """The counts of a batch, each of whose layouts has the `fixed` values besides its own."""
     times, memory = batch.totals[layers.time], batch.totals[MEMORY]
-    there = np.isfinite(times) & np.isfinite(memory) & (times > 0)
-    row = np.floor(np.log10(np.where(there, times, 1.0) / SHORTEST) * PER_DECADE)
-    column = np.floor(np.where(there, memory, 0.0) / layers.unit)
+    counted = np.isfinite(times) & np.isfinite(memory) & (times > 0)
+    row = np.floor(np.log10(np.where(counted, times, 1.0) / SHORTEST) * PER_DECADE)
+    column = np.floor(np.where(counted, memory, 0.0) / layers.unit)
     cell = np.clip(row, 0, TIMES - 1).astype(np.int64) * REACH + np.clip(column, 0, REACH - 1).astype(np.int64)
-    used, compact = np.unique(cell[there], return_inverse=True)
-    parts = [_counted(used, compact, np.zeros(len(compact), np.int64), 1, 0)]
+    used, compact = np.unique(cell[counted], return_inverse=True)
+    parts = [_density_by_value(used, compact, np.zeros(len(compact), np.int64), 1, 0)]
     for key, values in layers.values.items():
         first = layers.first(key)
         if key in fixed:
@@ -96,16 +96,16 @@ def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Densit
             parts.append(Density(parts[0].cells + (first + place) * CELLS, parts[0].counts))
         elif key in batch.choices:
             places = {text_of(value): place for place, value in enumerate(values)}
-            own = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
-            parts.append(_counted(used, compact, own[batch.choices[key][there]], len(values), first))
+            layer = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
+            parts.append(_density_by_value(used, compact, layer[batch.choices[key][counted]], len(values), first))
     return summed(parts)
 
 
-def _counted(used: np.ndarray, compact: np.ndarray, places: np.ndarray, values: int, first: int) -> Density:
+def _density_by_value(used: np.ndarray, compact: np.ndarray, places: np.ndarray, values: int, first: int) -> Density:
     """Counts of cells by value, the first value's in layer `first`."""
     counts = np.bincount(places * len(used) + compact, minlength=values * len(used))
-    there = np.flatnonzero(counts)
-    if not len(there):
+    occupied = np.flatnonzero(counts)
+    if not len(occupied):
         return Density(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    value, cell = np.divmod(there, len(used))
-    return Density((first + value) * CELLS + used[cell], counts[there])
+    value, cell = np.divmod(occupied, len(used))
+    return Density((first + value) * CELLS + used[cell], counts[occupied])

@@ -1,4 +1,4 @@
-"""What must be edited in a spec to have another layout: counted for many layouts at once, and exactly for one."""
+"""The edits of a spec that make another layout: counted for many layouts at once, and exactly for one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ from ledger.spec.reader import as_node
 
 SCHEDULE = "parallelism.schedule"
 IDLE = (None, "off")  # values of a key that has no effect
-LEFT_TO_DEFAULT = (
-    None,
-    *(name for name in PIPELINES if name in {"1f1b", "interleaved"}),
-)  # what no schedule stands for
+LEFT_TO_DEFAULT = (None, *(name for name in PIPELINES if name in {"1f1b", "interleaved"}))  # schedules left unstated
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,12 @@ class EditCosts:
     data: int
 
     def counts(self, batch: Batch) -> np.ndarray:
-        """How many keys each layout changes."""
-        found = np.zeros(len(batch), np.int64)
+        """The number of keys that each layout changes."""
+        changed_keys = np.zeros(len(batch), np.int64)
         for key, edits in self.by_key.items():
             if edits.any():
-                found += edits[batch.choices[key]]
-        return found + (batch.data != self.data) if self.data else found
+                changed_keys += edits[batch.choices[key]]
+        return changed_keys + (batch.data != self.data) if self.data else changed_keys
 
     def rank(self, batch: Batch) -> np.ndarray:
         """The count, and as its fraction the seconds of a step: more of them, a larger fraction below one."""
@@ -62,23 +59,23 @@ def edit_costs(space: Space) -> EditCosts:
 
 
 def _is_edit(plan: Plan, key: str, value: Any) -> bool:
-    """Whether a value must be written, or what is written taken away."""
+    """Whether a value must be written into the spec, or the written one removed."""
     stated = any(path == key or path.startswith(f"{key}.") for path in plan.origins)
     if value is None:
-        return stated or _meant(key, None) != _own(plan, key)
+        return stated or _read_value(key, None) != _plan_value(plan, key)
     if key == SCHEDULE and not stated:
         return value not in LEFT_TO_DEFAULT
-    return bool(_meant(key, value) != _own(plan, key))
+    return bool(_read_value(key, value) != _plan_value(plan, key))
 
 
-def _own(plan: Plan, key: str) -> Any:
+def _plan_value(plan: Plan, key: str) -> Any:
     if not key.startswith(MESH):
         return plan.recompute if key == RECOMPUTE else plan.run.micro_batch
     return _field(plan.parallelism, key)
 
 
-def _meant(key: str, value: Any) -> Any:
-    """What a value stands for in a plan."""
+def _read_value(key: str, value: Any) -> Any:
+    """The plan's field that a stated value is read as."""
     node = as_node(value, NOWHERE)
     if not key.startswith(MESH):
         return spec_type(Recompute).read(Written(node), []) if key == RECOMPUTE else value
@@ -101,22 +98,24 @@ def fewest_changes(plan: Plan, layout: Layout) -> dict[str, Any]:
     A key is left out where the plan has its value, or where it follows; one that has no effect beside the others stays
     as it is written, as long as the rules allow it.
     """
-    target = _made(plan, layout)
+    target = _changed_plan(plan, layout)
     assert target is not None, f"{dict(layout)} is no legal layout of {plan.name}"  # noqa: S101 - our own mistake
-    kept = {key: value for key, value in layout.items() if key not in LAYOUT or _is_edit(plan, key, value)}
-    if not _is_same(target, _made(plan, kept)):
-        kept = dict(layout)
+    needed = {key: value for key, value in layout.items() if key not in LAYOUT or _is_edit(plan, key, value)}
+    if not _is_same(target, _changed_plan(plan, needed)):
+        needed = dict(layout)
     for key in (DATA, *reversed(list(layout))):
-        if key in kept:
-            rest = {name: value for name, value in kept.items() if name != key}
-            made = _made(plan, rest)
-            if _is_same(target, made) or (kept[key] in IDLE and made and _costs_the_same(target, made)):
-                kept = rest
-    return kept
+        if key in needed:
+            without_key = {name: value for name, value in needed.items() if name != key}
+            changed = _changed_plan(plan, without_key)
+            if _is_same(target, changed) or (
+                needed[key] in IDLE and changed and compile_plan(target).totals == compile_plan(changed).totals
+            ):
+                needed = without_key
+    return needed
 
 
-def _is_same(target: Plan, made: Plan | None) -> bool:
-    return made is not None and not differences(_with_schedule(target), _with_schedule(made))
+def _is_same(target: Plan, changed: Plan | None) -> bool:
+    return changed is not None and not differences(_with_schedule(target), _with_schedule(changed))
 
 
 def _with_schedule(plan: Plan) -> Plan:
@@ -124,10 +123,6 @@ def _with_schedule(plan: Plan) -> Plan:
     return replace(plan, parallelism=replace(plan.parallelism, schedule=plan.parallelism.scheduled))
 
 
-def _made(plan: Plan, changes: Mapping[str, Any]) -> Plan | None:
+def _changed_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan | None:
     draft = revised(plan, assignments(changes))
     return None if draft.problems else draft.plan
-
-
-def _costs_the_same(one: Plan, other: Plan) -> bool:
-    return compile_plan(one).totals == compile_plan(other).totals

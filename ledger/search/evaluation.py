@@ -1,7 +1,7 @@
-"""Steps and memory of many layouts at once: the compiler's own assembly over arrays, a value for each layout.
+"""Step time and memory of many layouts at once: the compiler's own assembly over arrays, a value for each layout.
 
-A batch holds structures side by side. Its layouts with so many stages are vectors of sizes (cells); a shape of the
-pipeline makes one layout of each cell. What a stage of one composition takes and holds is worked out once for all
+A batch holds structures side by side. Its layouts with one number of stages are vectors of sizes (cells); a shape of
+the pipeline makes one layout of each cell. Time and memory of a stage of one composition are computed once for all
 shapes that have such a stage.
 """
 
@@ -37,8 +37,8 @@ from ledger.model.schedule import Pipeline, Role, Work
 from ledger.search.facts import Array, Facts, each_array, together
 from ledger.search.shapes import Shape, Slot, batched
 from ledger.search.structures import SENT, Composition, Structure, sized
-from ledger.search.world import CUT, Known, World
-from ledger.spec.plan import Plan
+from ledger.search.world import CUT, Memo, World
+from ledger.spec.plan import Parallelism, Plan
 
 # Symbols of formulas that count what a stage holds: they differ between stages and shapes, not only by its layers.
 MOVING = tuple(
@@ -49,9 +49,9 @@ MOVING = tuple(
 
 @dataclass(frozen=True)
 class Detail:
-    """What is told apart: all `sums` over kernels, with each kind of transfer by itself; bytes by `category`.
+    """The detail that totals need: all `sums` over kernels, by kind of transfer; bytes by `category`.
 
-    A step and its memory alone need neither.
+    Step time and peak memory alone need neither.
     """
 
     sums: bool = False
@@ -75,10 +75,11 @@ class Batch:
         return Cells(self, stages, places, detail) if places.size else None
 
 
-class Cells:
+class Cells(Memo):
     """The cells of a batch with one number of stages, and what stages of any composition take and hold there."""
 
     def __init__(self, batch: Batch, stages: int, places: Array, detail: Detail, price: int | None = None) -> None:
+        super().__init__()
         self.batch, self.stages, self.places, self.detail, self.price = batch, stages, places, detail, price
         self.world, self.structure = batch.world, batch.structures[0]
         self.columns = {axis: column[places] for axis, column in batch.cells.items()}
@@ -86,14 +87,6 @@ class Cells:
         self.size = places.size
         self.columns["state"] = self.structure.states.places(self.columns)
         self.count = np.array(self.world.counts, float)[self.columns["count"]]
-        self._known: dict[Any, Any] = {}
-
-    def once(self, key: Any, make: Callable[[], Known]) -> Known:
-        """What is made once, under a key."""
-        if key not in self._known:
-            self._known[key] = make()
-        known: Known = self._known[key]
-        return known
 
     @cached_property
     def plan(self) -> Plan:
@@ -109,7 +102,7 @@ class Cells:
         return np.array(self.world.lists[axis])[self.columns[axis]]
 
     def repriced(self, price: int) -> Cells:
-        """The same cells with one of PRICES made better."""
+        """These cells with one of PRICES made better."""
         return self.once(
             ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, Detail(), price=price)
         )
@@ -119,11 +112,11 @@ class Cells:
     def gathered(self, facts: Callable[[Structure], Facts], axes: tuple[str, ...]) -> Facts:
         """Facts over some axes, for every cell: those that structures share are looked up once."""
         of_structure = [facts(structure) for structure in self.batch.structures]
-        unique = list({id(each): each for each in of_structure}.values())
-        number = {id(each): place for place, each in enumerate(unique)}
-        which = None
+        unique = list({id(traced): traced for traced in of_structure}.values())
+        number = {id(traced): place for place, traced in enumerate(unique)}
+        fact_of_cell = None
         if len(unique) > 1:
-            which = np.array([number[id(each)] for each in of_structure])[self.structure_of]
+            fact_of_cell = np.array([number[id(traced)] for traced in of_structure])[self.structure_of]
 
         def looked_up(values: Sequence[Array]) -> Array:
             if all(np.ndim(value) == 0 for value in values) and all(value == values[0] for value in values):
@@ -131,10 +124,10 @@ class Cells:
             shape = np.broadcast_shapes(*(np.shape(value) for value in values))
             used = tuple(axis for axis, length in zip(axes[len(axes) - len(shape) :], shape, strict=True) if length > 1)
             place, length = self._place(used)
-            if which is None:
+            if fact_of_cell is None:
                 return np.asarray(values[0]).reshape(-1).take(place)
             table = np.stack([np.broadcast_to(value, shape).reshape(-1) for value in values])
-            return table.reshape(-1).take(which * length + place)
+            return table.reshape(-1).take(fact_of_cell * length + place)
 
         gathered: Facts = (
             together(unique, looked_up)
@@ -144,7 +137,7 @@ class Cells:
         return gathered
 
     def _place(self, used: tuple[str, ...]) -> tuple[Array, int]:
-        """Where the cells are in an array over some axes, and how many places that has."""
+        """The flat index of each cell in an array over some axes, and the length of that array."""
 
         def place() -> tuple[Array, int]:
             flat, length = np.zeros(self.size, np.int64), 1
@@ -155,8 +148,13 @@ class Cells:
 
         return self.once(("place", used), place)
 
+    def _of_units(self, key: Any, composition: Composition, facts: Callable[[Structure], Facts]) -> Facts:
+        """Facts of units over the sizes of a cut, for every cell; of all of the model's where layers are alike."""
+        key = "units", key, self.structure.is_uniform or composition
+        return self.once(key, lambda: self.gathered(facts, CUT))
+
     def of_stage(self, facts: Callable[[Structure], Facts], composition: Composition) -> Facts:
-        """Facts of sharing of one composition, for every cell."""
+        """Facts of how one composition shards its weights, for every cell."""
 
         def column(structure: Structure) -> Facts:
             place = structure.layer_columns(composition).index(composition.layers)
@@ -164,13 +162,13 @@ class Cells:
             def chosen(values: Array) -> Array:
                 return values[..., place if values.shape[-1] > 1 else 0] if values.ndim else values
 
-            whole = facts(structure)
-            return self.once(("column", id(whole), place), lambda: (whole, each_array(whole, chosen)))[1]
+            table = facts(structure)
+            return self.once(("column", id(table), place), lambda: (table, each_array(table, chosen)))[1]
 
         return self.gathered(column, ("state",))
 
     def composition(self, role: Role, shape: Shape) -> Composition:
-        """What the devices of a role hold."""
+        """The composition of the stages of a role."""
         return self.structure.composition(role, shape.mesh.interleave)
 
     # --- time ---
@@ -181,43 +179,40 @@ class Cells:
         passes_on = any(unit == PIPELINE for _, unit in self.unit_times(composition).work)
         crossings = (role.sends, role.returns) if passes_on or self.detail.sums else (0, 0)
 
-        def made() -> tuple[StageTime, Array]:
+        def time_and_send() -> tuple[StageTime, Array]:
             work = self.stage_work(composition, crossings)
             time = stage_time(role, work, self.plan)
             return time if self.detail.sums else lumped(time), work.send
 
-        time, send = self.once(("time", composition, crossings), made)
+        time, send = self.once(("time", composition, crossings), time_and_send)
         placed = replace(role, stages=tuple(range(slot.stages)))
         return replace(time, role=placed, sends=send_seconds(role, send, self.plan))
 
     def unit_times(self, composition: Composition) -> UnitTimes:
-        """The work of units, one of each."""
-        key = self.structure.is_uniform or composition
-        return self.once(
-            ("unit times", key),
-            lambda: self.gathered(lambda structure: structure.unit_times(composition, self.price), CUT),
-        )
+        """The work of one unit of each kind."""
+        return self._of_units("times", composition, lambda structure: structure.unit_times(composition, self.price))
 
     def stage_work(self, composition: Composition, crossings: tuple[int, int]) -> StageWork:
-        """What a stage does that sends so many results of a micro-batch, and so many gradients."""
+        """The work of a stage that sends so many results of a micro-batch, and so many gradients."""
         times, counts = self.unit_times(composition), self.structure.counts(composition)
         shared: SharingTimes = self.of_stage(
             lambda structure: structure.sharing_times(composition, self.price), composition
         )
         sends, returns = crossings
         passed_on = {"forward": returns, "backward": sends}  # what comes in crosses the same ends as what goes back
-        own = {}
+        recurring = {}
         for (name, unit), work in times.work.items():
             count = passed_on[name] if unit == PIPELINE else counts.get(unit, 0)
             if count:
-                own[name, unit] = work.times(count)
+                recurring[name, unit] = work.times(count)
         once: StepWork = shared.once
-        for unit, late in times.once.items():
+        for unit, work_in_step in times.once.items():
             if counts.get(unit, 0):
-                once = once.plus(late.times(counts[unit]))
+                once = once.plus(work_in_step.times(counts[unit]))
         send = self.send_seconds() if self.stages > 1 else 0.0
         sums = self.sums(composition, crossings) if self.detail.sums else {}
-        return StageWork(own, shared.work, once, send, {key: amount for key, amount in sums.items() if key[0] != TOTAL})
+        by_transfer = {key: amount for key, amount in sums.items() if key[0] != TOTAL}
+        return StageWork(recurring, shared.work, once, send, by_transfer)
 
     def send_seconds(self) -> Array:
         """Seconds of the longest transfer to another stage."""
@@ -227,16 +222,16 @@ class Cells:
         """The slowest stage's step."""
         times = [self.stage_time(slot, shape) for slot in shape.slots]
         work, order = Work(self.count, shape.mesh.interleave), shape.schedule
-        return critical_path(times, lambda others, own: order.bubble(others, own, work))
+        return critical_path(times, lambda others, stage: order.bubble(others, stage, work))
 
     # --- sums ---
 
     def sums(self, composition: Composition, crossings: tuple[int, int]) -> Mapping[tuple[str, ...], Array]:
-        """What a stage spends in a step, as sums over kernels and by the total that they are part of."""
+        """Sums over the kernels of a stage in a step, by the total that each is part of."""
         return self.once(("sums", composition, crossings), lambda: self._sums(composition, crossings))
 
     def _sums(self, composition: Composition, crossings: tuple[int, int]) -> dict[tuple[str, ...], Array]:
-        own, counts = self.unit_sums(composition), self.structure.counts(composition)
+        unit_sums, counts = self.unit_sums(composition), self.structure.counts(composition)
         shared: SharingSums = self.of_stage(lambda structure: structure.sharing_sums(composition), composition)
         sent = (
             self.once("sent", lambda: self.gathered(lambda structure: structure.sent_sums(), SENT))
@@ -245,39 +240,39 @@ class Cells:
         )
         sends, returns = crossings
         recurring, spent = dict(shared.recurring), dict(shared.once)
-        for (name, unit), sums in own.passes.items():
+        for (name, unit), sums in unit_sums.passes.items():
             passed_on = returns if name == "forward" else sends
             add_times(recurring, sums, passed_on if unit == PIPELINE else counts.get(unit, 0))
         for name, sums in sent.items():
             add_times(recurring, sums, sends if name == "forward" else returns)
-        for unit, sums in own.once.items():
+        for unit, sums in unit_sums.once.items():
             add_times(spent, sums, counts.get(unit, 0))
         add_times(spent, recurring, self.count)
         return spent
 
     def unit_sums(self, composition: Composition) -> UnitSums:
-        """What units spend, one of each."""
-        key = self.structure.is_uniform or composition
-        return self.once(
-            ("unit sums", key), lambda: self.gathered(lambda structure: structure.unit_sums(composition), CUT)
-        )
+        """Sums over the kernels of one unit of each kind."""
+        return self._of_units("sums", composition, lambda structure: structure.unit_sums(composition))
 
     def spent(self, slot: Slot, shape: Shape, variant: Role) -> dict[str, Array]:
-        """What each device of a role spends in a step, by the total that this is part of."""
+        """Sums over the kernels of each device of a role in a step, by the total that each is part of."""
         composition = self.composition(slot.role, shape)
         sums = self.sums(composition, (slot.role.sends, slot.role.returns))
         spent = {key[1]: amount for key, amount in sums.items() if key[0] == TOTAL}
         on_host = self.unit_sums(composition).on_host
         value = self._counting(variant, shape)
-        held = sum(amount * self._often(times, value) for times, amount in on_host.items())
         if on_host:
-            spent[HELD] = spent.get(HELD, 0) + _whole_where_it_is(held)
+            bytes_held = sum(amount * self._count(times, value) for times, amount in on_host.items())
+            # Layers may hold a fraction of a micro-batch each, so sums are whole numbers only up to rounding.
+            spent[HELD] = spent.get(HELD, 0) + np.where(
+                np.abs(bytes_held - np.rint(bytes_held)) < WHOLE, np.rint(bytes_held), bytes_held
+            )
         return spent
 
     # --- memory ---
 
     def figures(self, shape: Shape) -> Iterator[StageFigures]:
-        """What totals need of each kind of device of a shape."""
+        """The figures that totals are made of, for each kind of device of a shape."""
         devices = self.world.plan.cluster.devices // self.stages
         for slot in shape.slots:
             composition = self.composition(slot.role, shape)
@@ -306,7 +301,7 @@ class Cells:
         if moving:
             moments = [dict(parts) for parts in fixed]
             for (first, last, times, category), amounts in moving.items():
-                amount = _held(amounts, self._often(times, value))
+                amount = _stock_bytes(amounts, self._count(times, value))
                 for moment in range(first, last + 1):
                     add(moments[moment], {category: amount})
         peak = fullest_moment(moments)
@@ -315,9 +310,9 @@ class Cells:
     def held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
         """Bytes by moment that a stage holds in any shape, and the stocks whose number depends on the shape."""
         key = "held", composition, order.keeps_output, order.delays
-        return self.once(key, lambda: self._held(composition, order))
+        return self.once(key, lambda: self._held_bytes(composition, order))
 
-    def _held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
+    def _held_bytes(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
         live = self.live(composition)
         by_category = self.detail.category
         points = self.of_stage(
@@ -331,89 +326,66 @@ class Cells:
             if any(sign.name.startswith(MOVING) for sign in times.free_symbols):
                 moving[stock] = amounts
                 continue
-            amount = _held(amounts, float(value(times)))
+            amount = _stock_bytes(amounts, float(value(times)))
             for moment in range(first, last + 1):
                 add(moments[moment], {category: amount})
         return moments, moving
 
     def stocks(self, composition: Composition, order: Pipeline) -> Stocks:
-        """What layers hold from moment to moment."""
-        key = self.structure.is_uniform or composition
-        line = self.structure.line(composition)
-
-        def gathered() -> Stocks:
-            return self.gathered(
-                lambda structure: structure.stocks(composition, order, by_category=self.detail.category), CUT
-            )
-
-        return self.once(("stocks", key, composition.kind, id(line), order.keeps_output, order.delays), gathered)
+        """Bytes that layers hold from one moment to a later one, by stock."""
+        by_category = self.detail.category
+        key = "stocks", composition.kind, id(self.structure.line(composition)), order.keeps_output, order.delays
+        return self._of_units(
+            key, composition, lambda structure: structure.stocks(composition, order, by_category=by_category)
+        )
 
     def live(self, composition: Composition) -> Live:
-        """What is alive while units run."""
-        adds = tuple(structure.adds(composition) for structure in self.batch.structures)
-
-        def gathered() -> Live:
-            return self.gathered(lambda structure: structure.live(composition, by_category=self.detail.category), CUT)
-
-        return self.once(("live", self.structure.is_uniform or composition, adds), gathered)
+        """Bytes of live tensors while units run."""
+        key = "live", tuple(structure.adds(composition) for structure in self.batch.structures)
+        by_category = self.detail.category
+        return self._of_units(key, composition, lambda structure: structure.live(composition, by_category=by_category))
 
     def workspaces(self, composition: Composition) -> list[Array]:
-        """What attention's backward allocates for itself, moment by moment."""
-        key = self.structure.is_uniform or composition
-        every = self.once(
-            ("workspaces", key), lambda: self.gathered(lambda structure: structure.workspaces(composition), CUT)
-        )
+        """Bytes of the workspace of attention's backward, moment by moment."""
+        bytes_by_unit = self._of_units("workspaces", composition, lambda structure: structure.workspaces(composition))
         points = self.structure.line(composition).points
-        return [every.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
+        return [bytes_by_unit.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
 
     def _counting(self, variant: Role, shape: Shape) -> Value:
-        """What evaluates formulas of layers and micro-batches in flight, over the counts of micro-batches."""
+        """Evaluates formulas of layers and micro-batches in flight, over the counts of micro-batches."""
         structural = self.structure.plan
         key = "counting", id(variant), id(shape), repr(structural.recompute), structural.parallelism.offload
 
         def value() -> tuple[Value, Any]:
-            plan = self.structure.plan
-            mesh = replace(
-                plan.parallelism,
-                pipeline=shape.mesh.pipeline,
-                interleave=shape.mesh.interleave,
-                schedule=shape.mesh.schedule,
-                stages=shape.mesh.stages,
-            )
-            return exact(bindings(batched(plan, mesh, self.world.counts), variant)), (variant, shape)
+            mesh = _mesh_of_shape(structural, shape)
+            return exact(bindings(batched(structural, mesh, self.world.counts), variant)), (variant, shape)
 
         return self.world.once(key, value)[0]
 
-    def _often(self, times: sympy.Expr, value: Value) -> Array:
-        """How many layers and micro-batches a formula counts, for every cell."""
+    def _count(self, times: sympy.Expr, value: Value) -> Array:
+        """The number of layers and micro-batches that a formula counts, for every cell."""
         number = value(times)
         if np.ndim(number):
             return np.asarray(number, float)[self.columns["count"]]
         return float(number)
 
     def _compiled_peak(self, variant: Role, shape: Shape) -> tuple[Peak, Array]:
-        """The same where weights come and go in a queue, whose moments depend on all sizes: cell by cell."""
+        """Peak and reserved bytes where weights come and go in a queue, whose moments depend on all sizes."""
         names = ("tensor", "context", "expert", "micro_batch", "data", "replicate")
         numbers = np.stack([self.number(axis) for axis in names] + [self.columns["count"], self.structure_of])
-        cells, of_cell = np.unique(numbers, axis=1, return_inverse=True)
-        rows = [self._compiled(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in cells.T]
-        gathered = together(rows, lambda values: np.array([float(value) for value in values])[of_cell.reshape(-1)])
-        parts, reserved_bytes = gathered
+        unique, index = np.unique(numbers, axis=1, return_inverse=True)
+        rows = [self._peak_at(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in unique.T]
+        merged = together(rows, lambda values: np.array([float(value) for value in values])[index.reshape(-1)])
+        parts, reserved_bytes = merged
         return Peak(0, sum(parts.values()), [parts]), reserved_bytes
 
-    def _compiled(
+    def _peak_at(
         self, sizes: Mapping[str, Any], places: Array, variant: Role, shape: Shape
     ) -> tuple[Mapping[str, Array], Array]:
         count, structure = self.world.counts[places[0]], self.batch.structures[places[1]]
         inputs = {name: int(size) for name, size in sizes.items()}
-        mesh = replace(
-            structure.plan.parallelism,
-            pipeline=self.stages,
-            interleave=shape.mesh.interleave,
-            schedule=shape.mesh.schedule,
-            stages=shape.mesh.stages,
-        )
-        plan = sized(replace(structure.plan, parallelism=mesh), {**inputs, "pipeline": self.stages}, count=count)
+        shaped = replace(structure.plan, parallelism=_mesh_of_shape(structure.plan, shape))
+        plan = sized(shaped, {**inputs, "pipeline": self.stages}, count=count)
 
         def at_count(amount: Array) -> Any:
             return amount[places[0]] if np.ndim(amount) else amount
@@ -435,8 +407,14 @@ class Cells:
         return [self.repriced(place).path(shape).estimate for place, _ in enumerate(PRICES)]
 
 
+def _mesh_of_shape(plan: Plan, shape: Shape) -> Parallelism:
+    """The plan's layout as a pipeline of this shape."""
+    stated = {name: getattr(shape.mesh, name) for name in ("pipeline", "interleave", "schedule", "stages")}
+    return replace(plan.parallelism, **stated)
+
+
 def add_times(sums: dict[tuple[str, ...], Array], more: Mapping[tuple[str, ...], Array], count: Array) -> None:
-    """Adds so many of some sums; nothing of what there are none of."""
+    """Adds `count` times some sums; where `count` is the number 0, no key is added either."""
     if np.ndim(count) == 0 and count == 0:
         return
     for key, amount in more.items():
@@ -444,8 +422,8 @@ def add_times(sums: dict[tuple[str, ...], Array], more: Mapping[tuple[str, ...],
             sums[key] = sums[key] + count * amount if key in sums else count * amount
 
 
-def _held(amounts: Sequence[Array], times: Array) -> Array:
-    """Bytes of things of which there are so many; each thing's are whole, however many there are of it."""
+def _stock_bytes(amounts: Sequence[Array], times: Array) -> Array:
+    """Bytes of `times` stocks of each amount: whole bytes of each, even where `times` has a fraction."""
     if _is_whole(times) and all(map(_is_whole, amounts)):
         return sum(amounts) * times
     return sum(truncate(np.asarray(amount * times, float)) for amount in amounts)
@@ -456,16 +434,11 @@ def _is_whole(numbers: Array) -> bool:
     return bool(np.all(numbers == np.rint(np.asarray(numbers, float))))
 
 
-def _whole_where_it_is(amount: Array) -> Array:
-    """What is a whole number but for rounding: layers may hold a fraction of a micro-batch each."""
-    return np.where(np.abs(amount - np.rint(amount)) < WHOLE, np.rint(amount), amount)
-
-
 def lumped(time: StageTime) -> StageTime:
-    """The step of a stage with all units of a pass as one, and all transfers that nothing hides."""
+    """The time of a stage with all units of a pass added up, and all exposed transfers as one."""
     passes = {}
     for name in PASSES:
-        parts = [unit_pass for (of, _), unit_pass in time.passes.items() if of == name]
+        parts = [unit_pass for (pass_name, _), unit_pass in time.passes.items() if pass_name == name]
         passes[name, "all"] = UnitPass(
             device=sum(part.device for part in parts),
             launch=sum(part.launch for part in parts),

@@ -1,4 +1,4 @@
-"""How far a search of a plan's layouts goes: over which of them, and for how long."""
+"""The extent of a search of a plan's layouts: over which of them it goes, and for how long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = (
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a search goes: to all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
+    """The extent of a search: all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
 
     `thorough`: the cheapest is looked for on fewer devices too, and layouts of the whole front are compiled.
     """
@@ -48,7 +48,7 @@ EVERYTHING = Extent(thorough=True)
 
 
 def extent_of_report(plan: Plan) -> Extent:
-    """How far a report looks: at all layouts of a space that is not too large, for some seconds."""
+    """The extent of a report's search: all layouts of a space that is not too large, for OF_A_REPORT seconds."""
     from ledger.search.structures import prices_in_bulk  # loads arrays, which a search of a second does without
 
     whole = plan.serve is not None or (prices_in_bulk(plan) and space_of(plan).combinations <= WHOLE)
@@ -64,18 +64,18 @@ def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
     """The values of the keys of KEPT: the plan's own, and those that a layout without them, or a pipeline, needs."""
     mesh = plan.parallelism
     several = mesh.interleave > 1
-    own = [mesh.schedule] if mesh.schedule else []
+    named = [mesh.schedule] if mesh.schedule else []
     offloads = VALUES["parallelism.offload"](plan)
     return {
         "parallelism.context": (mesh.context,),
         "parallelism.context_exchange": (mesh.context_exchange if mesh.context > 1 else None,),
         "parallelism.interleave": tuple(sorted({1, mesh.interleave})),
-        "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *own))),
-        "parallelism.offload": tuple(one for one in offloads if one != ["activations"] or mesh.offload),
+        "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *named))),
+        "parallelism.offload": tuple(offload for offload in offloads if offload != ["activations"] or mesh.offload),
     }
 
 
-# --- Work that ends after some seconds, whatever it has by then ---
+# --- work with a time limit ---
 
 SOON = 1e-3  # seconds after which the timer around a block goes off, where its time was over within it
 
@@ -94,23 +94,23 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def over(*_: object) -> None:
+    def raise_out_of_time(*_: object) -> None:
         raise OutOfTimeError
 
     begun = time.monotonic()
-    before = signal.signal(signal.SIGALRM, over)
-    around, _ = signal.getitimer(signal.ITIMER_REAL)
-    signal.setitimer(signal.ITIMER_REAL, min(seconds, around) if around else seconds)
+    handler_before = signal.signal(signal.SIGALRM, raise_out_of_time)
+    seconds_of_outer, _ = signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, seconds_of_outer) if seconds_of_outer else seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if around:
-            signal.setitimer(signal.ITIMER_REAL, max(SOON, around - (time.monotonic() - begun)))
+        signal.signal(signal.SIGALRM, handler_before)
+        if seconds_of_outer:
+            signal.setitimer(signal.ITIMER_REAL, max(SOON, seconds_of_outer - (time.monotonic() - begun)))
 
 
-# --- Why a search of layouts ended early ---
+# --- why a search ended early ---
 
 
 class WorkerError(Exception):

@@ -1,4 +1,4 @@
-"""What the rules say of one structure at every value of its inputs: traced once, evaluated as arrays."""
+"""Facts of one structure at every value of its inputs: the rules are traced once, and evaluated as arrays."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ WORTH_TRACING = 4  # settings that a trace should hold for
 
 
 def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: Array = True) -> Facts:
-    """What `run` says of inputs, over arrays of them that broadcast against each other.
+    """The result of `run` over arrays of its inputs that broadcast against each other.
 
     `run` is given the inputs of one setting as values of a trace, and returns dataclasses, mappings and tuples. It runs
-    once for each way that it takes, at a setting where `legal` is true; elsewhere the result means nothing. Where
-    hardly two settings take the same way, each is asked by itself, as plain numbers.
+    once for each path through its branches, at a setting where `legal` is true; elsewhere the result means nothing.
+    Where hardly two settings take the same path, it runs at each setting with plain numbers.
     """
     graph = Graph()
     shape = np.broadcast_shapes(*(np.shape(column) for column in grid.values()))
-    left = np.broadcast_to(legal, shape).copy()
-    if not left.any():
-        left.flat[0] = True
+    not_covered = np.broadcast_to(legal, shape).copy()
+    if not not_covered.any():
+        not_covered.flat[0] = True
     parts: list[tuple[Any, Any]] = []
-    many = int(np.count_nonzero(left))
-    while left.any():
-        place = np.unravel_index(int(np.argmax(left)), shape)
+    settings = int(np.count_nonzero(not_covered))
+    while not_covered.any():
+        place = np.unravel_index(int(np.argmax(not_covered)), shape)
         setting = {name: _plain(np.broadcast_to(column, shape)[place]) for name, column in grid.items()}
-        if len(parts) >= MOST_TRACES and many - np.count_nonzero(left) < WORTH_TRACING * len(parts):
-            parts.append((_only(place, shape), run(setting)))
-            left[place] = False
+        if len(parts) >= MOST_TRACES and settings - np.count_nonzero(not_covered) < WORTH_TRACING * len(parts):
+            mask = np.zeros(shape, bool)
+            mask[place] = True
+            parts.append((mask, run(setting)))
+            not_covered[place] = False
             continue
         trace = Trace(graph)
         result = run({name: trace.input(name, value) for name, value in setting.items()})
@@ -48,20 +50,13 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: 
         covered: Array = True
         for value, (_, truth) in zip(values, guards, strict=False):
             covered = covered & (value.astype(bool) == truth)
-        parts.append((covered, _replaced(result, values[len(guards) :])))
-        left &= ~np.broadcast_to(covered, shape)
-    whole = parts[-1][1]
+        parts.append((covered, _with_arrays(result, values[len(guards) :])))
+        not_covered &= ~np.broadcast_to(covered, shape)
+    combined = parts[-1][1]
     for covered, part in reversed(parts[:-1]):
-        whole = merged(covered, part, whole)
-    settled: Facts = whole
+        combined = merged(covered, part, combined)
+    settled: Facts = combined
     return each_array(settled, narrowed) if len(parts) > 1 else settled
-
-
-def _only(place: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
-    """Where a grid is at one place."""
-    there = np.zeros(shape, bool)
-    there[place] = True
-    return there
 
 
 def narrowed(values: Array) -> Array:
@@ -73,10 +68,10 @@ def narrowed(values: Array) -> Array:
     return values
 
 
-def _replaced(result: Any, values: Sequence[Array]) -> Any:
+def _with_arrays(result: Any, values: Sequence[Array]) -> Any:
     """The result with arrays in place of its traced values."""
-    given = iter(values)
-    return mapped(result, lambda _: next(given))
+    arrays = iter(values)
+    return mapped(result, lambda _: next(arrays))
 
 
 def _plain(value: Any) -> Any:
@@ -85,19 +80,19 @@ def _plain(value: Any) -> Any:
     return int(number) if float(number).is_integer() else number
 
 
-def mapped(value: Any, change: Callable[[Any], Any], what: type = Traced) -> Any:
-    """The same dataclasses, mappings and tuples with every value of a type changed, in order."""
-    if isinstance(value, what):
+def mapped(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any:
+    """A copy of dataclasses, mappings and tuples with every value of a type changed, in order."""
+    if isinstance(value, kind):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{part.name: mapped(getattr(value, part.name), change, what) for part in fields(value)})
+        return replace(value, **{part.name: mapped(getattr(value, part.name), change, kind) for part in fields(value)})
     if isinstance(value, Mapping):
-        return {key: mapped(part, change, what) for key, part in value.items()}
-    return tuple(mapped(part, change, what) for part in value) if isinstance(value, tuple | list) else value
+        return {key: mapped(part, change, kind) for key, part in value.items()}
+    return tuple(mapped(part, change, kind) for part in value) if isinstance(value, tuple | list) else value
 
 
 def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
-    """The same dataclasses, mappings and tuples with every array changed."""
+    """A copy of dataclasses, mappings and tuples with every array changed."""
     changed: Facts = mapped(value, change, np.ndarray)
     return changed
 
@@ -122,11 +117,11 @@ def together(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) 
     """Results of one form as one, number by number; what some lack is 0 in them."""
     first = next(part for part in parts if not _is_nothing(part)) if not all(map(_is_nothing, parts)) else parts[0]
     if is_dataclass(first) and not isinstance(first, type):
-        each = {
+        values_by_field = {
             part.name: [0.0 if _is_nothing(result) else getattr(result, part.name) for result in parts]
             for part in fields(first)
         }
-        return replace(first, **{name: together(values, combine) for name, values in each.items()})
+        return replace(first, **{name: together(values, combine) for name, values in values_by_field.items()})
     if isinstance(first, Mapping):
         keys = dict.fromkeys(key for part in parts if isinstance(part, Mapping) for key in part)
         return {

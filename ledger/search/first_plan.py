@@ -39,19 +39,21 @@ def first_plan(start: Start, file: str, search: Search) -> ImportedSpec:
     Its layout is the fastest that `search` finds and that leaves the headroom free; where none does, it is the one that
     misses least, and a note says by how much. Raises SpecError where the model or the device makes no plan.
     """
-    text = start_text(_begun(runnable(start, file)))
-    found = search(load_plan(text))
-    if found is None or not found.legal:
-        notes = (Problem(Location(file), found.note, "`ledger sweep` looks at them"),) if found and found.note else ()
+    text = start_text(_with_expert_degree(runnable(start, file)))
+    result = search(load_plan(text))
+    if result is None or not result.legal:
+        notes = (
+            (Problem(Location(file), result.note, "`ledger sweep` looks at them"),) if result and result.note else ()
+        )
         return ImportedSpec(text.replace(LAYOUT, "assumed: a replica on every device"), notes)
-    layout = found.fastest or found.nearest
-    said = f"assumed: {'the fastest' if found.fastest else 'what misses least'} of {found.scope}"
-    text = edited(text.replace(LAYOUT, said.replace(numbers.THIN, " ")), layout.changes if layout else {})
-    return ImportedSpec(text, () if found.fastest else (_no_layout(found, file),))
+    layout = result.fastest or result.nearest
+    origin = f"assumed: {'the fastest' if result.fastest else 'what misses least'} of {result.scope}"
+    text = edited(text.replace(LAYOUT, origin.replace(numbers.THIN, " ")), layout.changes if layout else {})
+    return ImportedSpec(text, () if result.fastest else (_no_layout(result, file),))
 
 
 def runnable(start: Start, file: str) -> Start:
-    """The same with the first kernels that can run the model; raises SpecError, of the file, where there are none."""
+    """The start with the first kernels that can run the model; raises SpecError, of the file, where there are none."""
     start_text(start)  # an unknown device is no matter of kernels
     refused: tuple[Problem, ...] = ()
     for kernels in KERNELS:
@@ -61,36 +63,36 @@ def runnable(start: Start, file: str) -> Start:
             refused = refused or error.problems
         else:
             return replace(start, kernels=kernels)
-    raise SpecError(Problem(Location(file), f"no plan of this model: {one.message}", one.help) for one in refused)
+    raise SpecError(Problem(Location(file), f"no plan of this model: {fault.message}", fault.help) for fault in refused)
 
 
-def _begun(start: Start) -> Start:
-    """The same with the degree of experts that a search begins at, since it looks first at what is like its plan.
+def _with_expert_degree(start: Start) -> Start:
+    """The start with the expert-parallel degree at which a search begins: the fastest that fits, or the smallest.
 
-    That is the fastest that fits, else the one that needs least memory.
+    A search looks first at layouts that are like its plan.
     """
     plans = {degree: load_plan(start_text(replace(start, expert=degree))) for degree in start.expert_degrees}
     totals_of = {degree: compile_plan(plan).totals for degree, plan in plans.items()}
-    degree = min(plans, key=lambda one: _rank(plans[one], totals_of[one]))
-    return replace(start, expert=degree)
+    best = min(plans, key=lambda degree: _rank(plans[degree], totals_of[degree]))
+    return replace(start, expert=best)
 
 
 def _rank(plan: Plan, totals: Mapping[str, Number]) -> tuple[bool, float]:
-    """What fits before what does not; of those that fit the fastest first, of others the one with least memory."""
+    """A sort key: plans that fit first, by the time of a step; then the others, by memory."""
     needed = float(totals["memory.reserved"])
     fits = needed <= float(totals["memory.capacity"]) - kept_free(plan)
     return not fits, float(totals["time.step"]) if fits else needed
 
 
-def _no_layout(found: Recommendations, file: str) -> Problem:
+def _no_layout(result: Recommendations, file: str) -> Problem:
     message = "no layout leaves the headroom free on so many devices"
-    if found.nearest:
-        message += f"; the one that misses least needs {numbers.size(found.nearest.totals['memory.reserved'])} of each"
+    if result.nearest:
+        message += f"; the one that misses least needs {numbers.size(result.nearest.totals['memory.reserved'])} of each"
     help_text = "more of them with `--devices`, or larger ones with `--accelerator`"
     return Problem(Location(file), message.replace(numbers.THIN, " "), help_text)
 
 
-# --- The text of a first plan ---
+# --- the text of a first plan ---
 
 DEFAULT_DEVICE = "h100-sxm"
 STACK = "pytorch-fsdp2-2025"
@@ -113,7 +115,7 @@ WHY: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Start:
-    """What a first plan begins with: the model as a plan has it, how many devices, and their name where it is known.
+    """The start of a first plan: the model as a plan has it, the number of devices, and their name where it is known.
 
     `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at.
     """
@@ -145,7 +147,7 @@ def start_text(start: Start) -> str:
 
     Of a model of blocks each holds all of them.
     """
-    run, why = _images(start) if "image" in start.model else _tokens(start)
+    run, why = _image_run(start) if "image" in start.model else _text_run(start)
     cluster, network = _cluster(start)
     degrees = {"data": start.devices, "expert": start.expert, "zero": 0 if "stem" in start.model else 3}
     parts = {
@@ -166,30 +168,30 @@ def start_text(start: Start) -> str:
     return plan_text(parts, {}, {**WHY, **device, "cluster": f"assumed: {network}", "run": why})
 
 
-def _tokens(start: Start) -> tuple[dict[str, Any], str]:
+def _text_run(start: Start) -> tuple[dict[str, Any], str]:
     """The run of a model of text, and what it rests on."""
     model, positions = start.model, start.model.get("embedding", {}).get("learned_positions", 0)
     encodes = any("reads" in group for group in model["layers"])
     text = SOURCE_TOKENS if encodes and "sound" not in model else 0
     longest = model.get("max_seq_len") or text or positions or LONGEST_SEQUENCE
     length = min(longest, LONGEST_SEQUENCE)
-    batch = _shared(start, STEP_TOKENS / length)
+    batch = _global_batch(start, STEP_TOKENS / length)
     source = {"source_len": text} if text else {}
     run = {"tokens": EXAMPLE, "seq_len": length, **source, "micro_batch": 1, "global_batch": batch}
     return run, _run_comment(longest, length, batch)
 
 
-def _images(start: Start) -> tuple[dict[str, Any], str]:
-    """The same of a model of images."""
-    run = {"images": f"{RUN_IMAGES} images", "micro_batch": 1, "global_batch": _shared(start, STEP_IMAGES)}
+def _image_run(start: Start) -> tuple[dict[str, Any], str]:
+    """The run of a model of images, and what it rests on."""
+    run = {"images": f"{RUN_IMAGES} images", "micro_batch": 1, "global_batch": _global_batch(start, STEP_IMAGES)}
     return run, (
         "assumed: ImageNet-1k's 1281167 images 300 times (Dosovitskiy et al. 2021, arXiv 2010.11929, table 3)\n"
         f"assumed: about {STEP_IMAGES} images a step, a whole number a device"
     )
 
 
-def _shared(start: Start, sequences: float) -> int:
-    """About so many sequences a step, equally many a device."""
+def _global_batch(start: Start, sequences: float) -> int:
+    """A global batch of about so many sequences, equally many a device."""
     return start.devices * max(1, round(sequences / start.devices))
 
 
@@ -211,11 +213,11 @@ def _cluster(start: Start) -> tuple[dict[str, Any], str]:
         for name in library.names("cluster")
         if read_once(library.path("cluster", name)).plain_field(DEVICE) in names
     ]
-    whole = start.devices <= NODE or start.devices % NODE == 0
+    fills_nodes = start.devices <= NODE or start.devices % NODE == 0
     if fitting:
-        node = {} if whole else {"devices_per_node": math.gcd(start.devices, NODE)}
+        node = {} if fills_nodes else {"devices_per_node": math.gcd(start.devices, NODE)}
         return {"base": fitting[0], "devices": start.devices, **node}, f"the network of {fitting[0]}"
-    node = {"devices_per_node": min(start.devices, NODE) if whole else math.gcd(start.devices, NODE)}
+    node = {"devices_per_node": min(start.devices, NODE) if fills_nodes else math.gcd(start.devices, NODE)}
     return {"devices": start.devices, **node}, "nodes of this many devices, and a network between them as on file"
 
 
@@ -223,16 +225,16 @@ def _cluster(start: Start) -> tuple[dict[str, Any], str]:
 
 
 def unbuilt_notes(model: ConfigModel, file: str) -> Iterator[Problem]:
-    """A note for each of them, at the field that states it."""
-    for one in model.unbuilt:
-        message = f"`{one.name}` is {one.value}: transformers builds no such layer, and this model has none"
-        counts = [_parameters({**model.document, **part}, file) for part in ({}, one.part)]
+    """A note for each unbuilt part of a model, at the field that states it."""
+    for unbuilt in model.unbuilt:
+        message = f"`{unbuilt.name}` is {unbuilt.value}: transformers builds no such layer, and this model has none"
+        counts = [_parameters({**model.document, **part}, file) for part in ({}, unbuilt.part)]
         if all(counts):
-            without, beside = (numbers.count(count).replace(numbers.THIN, " ") for count in counts)
-            message += f": {without} parameters, {beside} with it"
-        (part, fields), *_ = one.part.items()
+            without, with_part = (numbers.count(count).replace(numbers.THIN, " ") for count in counts)
+            message += f": {without} parameters, {with_part} with it"
+        (part, fields), *_ = unbuilt.part.items()
         inside = ", ".join(f"{key}: {value}" for key, value in fields.items())
-        yield Problem(one.where, message, f"`{part}: {{{inside}}}` in the model adds it, as it was trained")
+        yield Problem(unbuilt.where, message, f"`{part}: {{{inside}}}` in the model adds it, as it was trained")
 
 
 def _parameters(document: Mapping[str, Any], file: str) -> int:

@@ -1,4 +1,4 @@
-"""What one part of a space has: counts, its best layouts, its front, its nearest miss; two of them are added."""
+"""The result for a part of a search space: counts, best layouts, Pareto front and nearest miss; two can be added."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rows:
         return len(self.tasks)
 
     def taken(self, places: Any) -> Rows:
-        """Those at these places."""
+        """The rows at these places."""
         return Rows(*(getattr(self, name)[places] for name in ROWS))
 
 
@@ -36,19 +36,19 @@ ROWS = ("tasks", "numbers", "choices", "totals", "excess")
 
 def no_rows(keys: int) -> Rows:
     """No layouts, with so many totals each."""
-    whole = np.zeros(0, np.int64)
-    return Rows(whole, whole, np.zeros((0, 0), np.int32), np.zeros((0, keys)), np.zeros(0))
+    no_integers = np.zeros(0, np.int64)
+    return Rows(no_integers, no_integers, np.zeros((0, 0), np.int32), np.zeros((0, keys)), np.zeros(0))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The layouts of several; of none where none has any."""
+    """The layouts of several parts, one after the other."""
     parts = [part for part in parts if len(part)] or parts[:1]
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ROWS))
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a task, or several, found. `legal`, `fitting` and `meeting` count; `complete`: nothing was left out.
+    """The result of one task or of several. `legal`, `fitting` and `meeting` count; `complete`: all was priced.
 
     `used` counts the legal layouts by the values of keys that were named.
     """
@@ -65,53 +65,51 @@ class Found:
 
 
 def nothing(question: Question) -> Found:
-    """What is found before anything is looked at."""
+    """The result before any layout is priced."""
     empty = no_rows(len(question.keys))
     return Found(empty, empty, empty)
 
 
 def found_in(batch: Batch, task: int, question: Question, limits: Sequence[Limit], so_far: Found) -> Found:
-    """What a batch adds to what was found of its task: rows that cannot be among the best are not looked at twice."""
+    """The result so far with a batch added: rows that cannot be among the best are not sorted again."""
     count = len(batch)
     missed = np.zeros(count)
     fits = np.zeros(count, bool)
     for place, limit in enumerate(limits):
-        by = limit.excess(batch.totals[limit.key])
-        fits = by == 0 if place == 0 else fits
-        missed = np.maximum(missed, by)
+        excess = limit.excess(batch.totals[limit.key])
+        fits = excess == 0 if place == 0 else fits
+        missed = np.maximum(missed, excess)
     meets = missed == 0
-    there = np.flatnonzero(meets)
+    meeting = np.flatnonzero(meets)
     nearest = so_far.nearest
-    if not len(there) and not so_far.meeting:
+    if not len(meeting) and not so_far.meeting:
         nearest = joined([nearest, _rows(batch, task, np.array([np.argmin(missed)]), missed, question)])
+    best = _rows(batch, task, _best_places(batch, meeting, question, so_far.best), missed, question)
+    front = _rows(batch, task, _front_in_batch(batch, meeting, question, so_far.front), missed, question)
     return replace(
         so_far,
-        best=best_of(
-            [so_far.best, _rows(batch, task, _best(batch, there, question, so_far.best), missed, question)], question
-        ),
-        front=front_of(
-            [so_far.front, _rows(batch, task, _front(batch, there, question, so_far.front), missed, question)], question
-        ),
+        best=best_of([so_far.best, best], question),
+        front=front_of([so_far.front, front], question),
         nearest=nearest_of([nearest]),
         legal=so_far.legal + count,
         fitting=so_far.fitting + int(np.count_nonzero(fits)),
-        meeting=so_far.meeting + len(there),
+        meeting=so_far.meeting + len(meeting),
     )
 
 
-def add(one: Found, other: Found, question: Question) -> Found:
-    """What both found, whichever was first."""
-    used = {key: np.asarray(one.used.get(key, 0) + other.used.get(key, 0)) for key in {**one.used, **other.used}}
+def add(first: Found, second: Found, question: Question) -> Found:
+    """The result of both parts, whichever was first."""
+    used = {key: np.asarray(first.used.get(key, 0) + second.used.get(key, 0)) for key in {**first.used, **second.used}}
     return Found(
-        best=best_of([one.best, other.best], question),
-        front=front_of([one.front, other.front], question),
-        nearest=nearest_of([one.nearest, other.nearest]),
-        legal=one.legal + other.legal,
-        fitting=one.fitting + other.fitting,
-        meeting=one.meeting + other.meeting,
-        complete=one.complete and other.complete,
+        best=best_of([first.best, second.best], question),
+        front=front_of([first.front, second.front], question),
+        nearest=nearest_of([first.nearest, second.nearest]),
+        legal=first.legal + second.legal,
+        fitting=first.fitting + second.fitting,
+        meeting=first.meeting + second.meeting,
+        complete=first.complete and second.complete,
         used=used,
-        density=add_densities(one.density, other.density),
+        density=add_densities(first.density, second.density),
     )
 
 
@@ -136,7 +134,7 @@ def front_of(parts: Sequence[Rows], question: Question) -> Rows:
 
 
 def nearest_of(parts: Sequence[Rows]) -> Rows:
-    """The one that misses least, the first of several."""
+    """The layout that misses its limits least; of equal ones the first."""
     rows = joined(parts)
     return rows.taken(np.lexsort((rows.numbers, rows.tasks, rows.excess))[:1])
 
@@ -146,25 +144,25 @@ def _points(totals: np.ndarray, question: Question) -> np.ndarray:
     return np.stack([totals[:, question.keys.index(key)] * signs[key] for key in question.front], axis=1)
 
 
-def _best(batch: Batch, there: np.ndarray, question: Question, so_far: Rows) -> np.ndarray:
+def _best_places(batch: Batch, meeting: np.ndarray, question: Question, so_far: Rows) -> np.ndarray:
     """Places among which the best of a batch are."""
-    values = batch.totals[question.objective][there] * (-1 if question.largest else 1)
+    values = batch.totals[question.objective][meeting] * (-1 if question.largest else 1)
     if len(so_far) >= question.top:
         worst = so_far.totals[-1, question.keys.index(question.objective)] * (-1 if question.largest else 1)
-        there, values = there[values <= worst], values[values <= worst]
-    if len(there) > question.top:
-        kept = values <= np.partition(values, question.top - 1)[question.top - 1]
-        there, values = there[kept], values[kept]
-    order = np.lexsort((there, batch.totals[MEMORY][there], values))[: question.top]
-    return np.asarray(there[order])
+        meeting, values = meeting[values <= worst], values[values <= worst]
+    if len(meeting) > question.top:
+        is_among = values <= np.partition(values, question.top - 1)[question.top - 1]
+        meeting, values = meeting[is_among], values[is_among]
+    order = np.lexsort((meeting, batch.totals[MEMORY][meeting], values))[: question.top]
+    return np.asarray(meeting[order])
 
 
-def _front(batch: Batch, there: np.ndarray, question: Question, so_far: Rows) -> np.ndarray:
-    """Places of the front of a batch, as far as what was found before does not beat it."""
-    points = np.stack([batch.totals[key][there] * sign for key, sign in question.signs.items()], axis=1)
-    left = ~beaten(points, _points(so_far.totals, question))
-    there, points = there[left], points[left]
-    return np.asarray(there[front_places(points, there)])
+def _front_in_batch(batch: Batch, meeting: np.ndarray, question: Question, so_far: Rows) -> np.ndarray:
+    """Places of the front of a batch, without points that the front so far beats."""
+    points = np.stack([batch.totals[key][meeting] * sign for key, sign in question.signs.items()], axis=1)
+    is_unbeaten = ~beaten(points, _points(so_far.totals, question))
+    meeting, points = meeting[is_unbeaten], points[is_unbeaten]
+    return np.asarray(meeting[front_places(points, meeting)])
 
 
 def _rows(batch: Batch, task: int, places: np.ndarray, missed: np.ndarray, question: Question) -> Rows:
@@ -190,9 +188,9 @@ def front_places(points: np.ndarray, order: np.ndarray) -> np.ndarray:
     """
     places: np.ndarray = np.flatnonzero(~np.isnan(points).any(axis=1))
     if len(places) > 4 * SAMPLED:
-        rough = _of_points(points[places[::SAMPLED]], order[places[::SAMPLED]])
+        rough = _front_of_numbers(points[places[::SAMPLED]], order[places[::SAMPLED]])
         places = places[~beaten(points[places], points[places[::SAMPLED]][rough])]
-    return np.asarray(places[_of_points(points[places], order[places])])
+    return np.asarray(places[_front_of_numbers(points[places], order[places])])
 
 
 def beaten(points: np.ndarray, front: np.ndarray) -> np.ndarray:
@@ -204,35 +202,36 @@ def beaten(points: np.ndarray, front: np.ndarray) -> np.ndarray:
         return np.zeros(len(points), bool)
     if points.shape[1] == 2:
         return _beaten_in_two(points, front)
-    found = np.zeros(len(points), bool)
-    for one in front[np.linspace(0, len(front) - 1, min(len(front), SIEVE)).astype(int)]:
-        found |= (one <= points).all(axis=1) & (one < points).any(axis=1)
-    return found
+    is_beaten = np.zeros(len(points), bool)
+    for point in front[np.linspace(0, len(front) - 1, min(len(front), SIEVE)).astype(int)]:
+        is_beaten |= (point <= points).all(axis=1) & (point < points).any(axis=1)
+    return is_beaten
 
 
 def _beaten_in_two(points: np.ndarray, front: np.ndarray) -> np.ndarray:
-    """The same in two coordinates, by the best second one of those of the front that are no worse in the first."""
+    """`beaten` in two coordinates: by the least second one of the front's points that are no worse in the first."""
     front = front[np.lexsort((front[:, 1], front[:, 0]))]
     least = np.minimum.accumulate(front[:, 1])
     place = np.searchsorted(front[:, 0], points[:, 0], side="right") - 1
-    there = np.maximum(place, 0)
-    lower, equal = least[there] < points[:, 1], least[there] == points[:, 1]
-    first = front[np.searchsorted(-least, -least[there], side="left"), 0]  # the least that has this second coordinate
+    at_or_before = np.maximum(place, 0)
+    lower, equal = least[at_or_before] < points[:, 1], least[at_or_before] == points[:, 1]
+    # The least first coordinate with this second one.
+    first = front[np.searchsorted(-least, -least[at_or_before], side="left"), 0]
     return np.asarray((place >= 0) & (lower | (equal & (first < points[:, 0]))))
 
 
-def _of_points(points: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _front_of_numbers(points: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Places of the front of points that all have numbers."""
     sequence = np.lexsort((order, *points.T[::-1]))
     ordered = points[sequence]
     if points.shape[1] <= 2:
         last = ordered[:, -1]
-        before = np.concatenate(([np.inf], np.minimum.accumulate(last)[:-1]))
-        return np.asarray(sequence[last < before] if points.shape[1] == 2 else sequence[:1])
-    kept = []
-    left = np.arange(len(ordered))
-    while len(left):  # once for each point of the front: the first that is left is beaten by none
-        one = left[0]
-        kept.append(sequence[one])
-        left = left[(ordered[left] < ordered[one]).any(axis=1)]
-    return np.array(kept, np.int64)
+        least_before = np.concatenate(([np.inf], np.minimum.accumulate(last)[:-1]))
+        return np.asarray(sequence[last < least_before] if points.shape[1] == 2 else sequence[:1])
+    front = []
+    remaining = np.arange(len(ordered))
+    while len(remaining):  # once for each point of the front: the first that is left is beaten by none
+        first = remaining[0]
+        front.append(sequence[first])
+        remaining = remaining[(ordered[remaining] < ordered[first]).any(axis=1)]
+    return np.array(front, np.int64)

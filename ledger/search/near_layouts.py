@@ -59,14 +59,14 @@ class Estimate:
 def near_layouts(plan: Plan, totals: Mapping[str, Number], room: float) -> Generator[Changes, float | None, None]:
     """Changes of a plan that free memory, each a layout that the rules may still refuse.
 
-    Those that should fit in `room` bytes come first: in turn the one with fewest keys, and the fastest. What a layout
-    was found to need is sent back (None: it was refused), and corrects the estimate of the others.
+    Layouts that should fit in `room` bytes come first: in turn the one with fewest keys, and the fastest. The bytes
+    that a layout needs are sent back (None: it was refused), and correct the estimates of the others.
     """
-    left = [_estimate(plan, totals, values) for values in _choices(plan)]
+    estimates = [_estimate(plan, totals, values) for values in _choices(plan)]
     correction, fewest_first = 1.0, True
-    while left:
-        best = min(left, key=partial(_rank, room / correction, fewest_first))
-        left.remove(best)
+    while estimates:
+        best = min(estimates, key=partial(_rank, room / correction, fewest_first))
+        estimates.remove(best)
         needed = yield best.changes
         if needed is not None:
             fewest_first = not fewest_first
@@ -74,7 +74,7 @@ def near_layouts(plan: Plan, totals: Mapping[str, Number], room: float) -> Gener
 
 
 def _rank(room: float, fewest_first: bool, layout: Estimate) -> tuple[float, ...]:
-    """What is tried earlier has less of it."""
+    """A sort key of layouts: estimates that fit first, then few keys, or little time."""
     missing = max(0.0, layout.bytes - room)
     return missing, len(layout.changes) if fewest_first else 0, layout.time, layout.bytes
 
@@ -92,8 +92,8 @@ def _freeing_values(plan: Plan, key: str) -> Iterator[Any]:
     """The values of a key that leave less on a device than the plan's own."""
     mesh = plan.parallelism
     if key == RECOMPUTE:
-        own = plan.recompute.policy
-        yield from POLICIES[POLICIES.index(own) + 1 if own in POLICIES else -1 :]
+        policy = plan.recompute.policy
+        yield from POLICIES[POLICIES.index(policy) + 1 if policy in POLICIES else -1 :]
     elif key == ZERO:
         yield from range(mesh.zero + 1, 4)
     elif key == MICRO_BATCH:
@@ -104,47 +104,42 @@ def _freeing_values(plan: Plan, key: str) -> Iterator[Any]:
         yield from _doubled(VALUES[key](plan), getattr(mesh, key.removeprefix(MESH)))
 
 
-def _halved(values: Sequence[int], own: int) -> Iterator[int]:
+def _halved(values: Sequence[int], current: int) -> Iterator[int]:
     """For each power of two, the largest value that is so many times smaller."""
-    power, last = 2, own
-    while power <= own:
-        found = max((value for value in values if value * power <= own), default=own)
-        if found < last:
-            yield found
-        last, power = found, 2 * power
+    power, last = 2, current
+    while power <= current:
+        largest = max((value for value in values if value * power <= current), default=current)
+        if largest < last:
+            yield largest
+        last, power = largest, 2 * power
 
 
-def _doubled(values: Sequence[int], own: int) -> Iterator[int]:
+def _doubled(values: Sequence[int], current: int) -> Iterator[int]:
     """For some powers of two, the smallest value that is so many times larger."""
-    last = own
+    last = current
     for power in range(1, DOUBLINGS + 1):
-        found = min((value for value in values if value >= own * 2**power), default=last)
-        if found > last:
-            yield found
-        last = found
+        smallest = min((value for value in values if value >= current * 2**power), default=last)
+        if smallest > last:
+            yield smallest
+        last = smallest
 
 
 def _estimate(plan: Plan, totals: Mapping[str, Number], values: Mapping[str, Any]) -> Estimate:
     """The plan with these values of keys; `data`, where the plan states it, is what the degrees leave."""
-    own = _own_values(plan)
-    other = {**own, **values}
+    degrees = {key: getattr(plan.parallelism, key.removeprefix(MESH)) for key in (*DEGREES, ZERO, REPLICATE)}
+    plan_values = {**degrees, MICRO_BATCH: plan.run.micro_batch, RECOMPUTE: plan.recompute.policy}
+    changed_values = {**plan_values, **values}
     changes = dict(values)
     if DATA in plan.origins and any(key in values for key in DEGREES[:3]):
-        replica = other[DEGREES[0]] * other[DEGREES[1]] * other[DEGREES[2]]
+        replica = changed_values[DEGREES[0]] * changed_values[DEGREES[1]] * changed_values[DEGREES[2]]
         changes[DATA] = max(1, plan.cluster.devices // replica)
     needed = float(totals[MEMORY])
     for part, level in SHARDED_FROM.items():
-        held = float(totals.get(f"memory.static.{part}", 0))
-        needed += held * (_pieces(plan, own, level) / _pieces(plan, other, level) - 1)
+        static_bytes = float(totals.get(f"memory.static.{part}", 0))
+        needed += static_bytes * (_pieces(plan, plan_values, level) / _pieces(plan, changed_values, level) - 1)
     saved = sum(float(totals.get(key, 0)) for key in SAVED)
-    needed += saved * (_saved_share(other) / _saved_share(own) - 1)
-    return Estimate(changes, needed, _time(plan, other) / _time(plan, own))
-
-
-def _own_values(plan: Plan) -> dict[str, Any]:
-    mesh = plan.parallelism
-    degrees = {key: getattr(mesh, key.removeprefix(MESH)) for key in (*DEGREES, ZERO, REPLICATE)}
-    return {**degrees, MICRO_BATCH: plan.run.micro_batch, RECOMPUTE: plan.recompute.policy}
+    needed += saved * (_saved_share(changed_values) / _saved_share(plan_values) - 1)
+    return Estimate(changes, needed, _time(plan, changed_values) / _time(plan, plan_values))
 
 
 def _pieces(plan: Plan, values: Mapping[str, Any], level: int) -> float:
@@ -157,7 +152,7 @@ def _pieces(plan: Plan, values: Mapping[str, Any], level: int) -> float:
 
 
 def _saved_share(values: Mapping[str, Any]) -> float:
-    """What a device saves for the backward pass, up to a factor that all layouts of a plan have in common."""
+    """Activations that a device saves for the backward pass, up to a factor common to all layouts of a plan."""
     tokens = max(1, values[MICRO_BATCH]) * SAVED_SHARE.get(values[RECOMPUTE], OTHER_POLICY)
     for key in CUTS_TOKENS:
         tokens /= values[key]

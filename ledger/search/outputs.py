@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from ledger.books.what_if.conditions import fault
 from ledger.report.files import require_writable
@@ -32,9 +32,12 @@ def form_of(path: Path) -> str:
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMS:
         near = closest(form, FORMS)
-        known = " or ".join(f"`.{one}`" for one in (near or FORMS))
+        extensions = " or ".join(f"`.{form_there}`" for form_there in (near or FORMS))
         raise fault(
-            f"{FLAG}{path}", len(FLAG) + 1, f"`{path.name}` has no extension that says its form", f"end it in {known}"
+            f"{FLAG}{path}",
+            len(FLAG) + 1,
+            f"`{path.name}` has no extension that says its form",
+            f"end it in {extensions}",
         )
     if form == PARQUET and find_spec("pyarrow") is None:
         raise fault(f"{FLAG}{path}", len(FLAG) + 1, "pyarrow is not installed", PARQUET_NEEDS)
@@ -55,16 +58,6 @@ def require_file(flag: str, path: Path) -> None:
         raise fault(text, column, message, "name a file in another folder") from error
 
 
-class Sink(Protocol):
-    """What the parts are put into, one after another."""
-
-    def append(self, part: Path) -> None:
-        """Takes the rows of a part."""
-
-    def close(self) -> None:
-        """Ends the file."""
-
-
 class Output:
     """The whole file in the making: parts are taken as soon as all before them are there."""
 
@@ -72,8 +65,8 @@ class Output:
         self.path, self.parts = path, parts
         # Among the parts, so that nothing half-written is beside them; a second sweep of the same would take them away.
         self.unfinished = UnfinishedFile(path, Path(parts.folder) / WHOLE, patience=0)
-        made = ParquetSink if parts.form == PARQUET else CsvSink
-        self.sink: Sink = made(self.unfinished.draft, parts.columns)
+        sink_type: type[ParquetSink | CsvSink] = ParquetSink if parts.form == PARQUET else CsvSink
+        self.sink = sink_type(self.unfinished.draft, parts.columns)
         self.waiting: dict[int, Task] = {}
         self.next = 0
 
@@ -148,8 +141,8 @@ class ParquetSink:
         while self.waiting and sum(table.num_rows for table in self.waiting) >= least:
             rows = pa.concat_tables(self.waiting)
             self.file.write_table(rows.slice(0, ROW_GROUP).combine_chunks(), row_group_size=ROW_GROUP)
-            rest = rows.slice(ROW_GROUP)
-            self.waiting = [rest] if rest.num_rows else []
+            rows_left = rows.slice(ROW_GROUP)
+            self.waiting = [rows_left] if rows_left.num_rows else []
 
     def close(self) -> None:
         """Ends the file."""

@@ -61,8 +61,8 @@ class Frame:
     def grid(self, counts: np.ndarray) -> np.ndarray:
         """The counts of a layer in the page's cells."""
         part = np.zeros((self.rows * self.by_row, self.columns * self.by_column), np.int64)
-        there = counts[self.first : self.first + part.shape[0], : part.shape[1]]
-        part[: there.shape[0], : there.shape[1]] = there
+        counted = counts[self.first : self.first + part.shape[0], : part.shape[1]]
+        part[: counted.shape[0], : counted.shape[1]] = counted
         return np.asarray(part.reshape(self.rows, self.by_row, self.columns, self.by_column).sum(axis=(1, 3)))
 
 
@@ -77,9 +77,9 @@ def page(swept: Swept) -> str:
     if layers is None or density is None:
         raise ValueError("a page needs a sweep that counted densities")
     frame = frame_of(density.layer(0))
-    most = int(frame.grid(density.layer(0)).max())
+    largest_count = int(frame.grid(density.layer(0)).max())
     style = stylesheet() + assets.text("live.css") + assets.text("sweep.css")
-    script = f"{_data(layers, density, frame, most)}{assets.text('sweep.js')}{assets.text('script.js')}"
+    script = f"{_data(layers, density, frame, largest_count)}{assets.text('sweep.js')}{assets.text('script.js')}"
     return (
         environment()
         .get_template("sweep.html")
@@ -89,7 +89,7 @@ def page(swept: Swept) -> str:
             numbers=list(_headlines(swept)),
             complete=swept.complete,
             screen=True,
-            chart=_figure(swept, layers, density, frame, most),
+            chart=_density_chart(swept, layers, density, frame, largest_count),
             filters=list(layers.values),
             unfiltered=[key for key, values in search.space.items() if len(values) > MOST_VALUES],
             keys=search.question.keys,
@@ -125,25 +125,25 @@ def levels(grid: np.ndarray, most: int) -> np.ndarray:
 
 def _data(layers: Layers, density: Density, frame: Frame, most: int) -> str:
     """The grids of all layers for the script: two cells a byte."""
-    packed, sums = [], []
+    packed, layouts_of_layer = [], []
     for number in range(layers.count):
         counts = density.layer(number)
         flat = levels(frame.grid(counts), most).ravel()
         flat = np.append(flat, np.zeros(len(flat) % 2, np.uint8))
         packed.append((flat[::2] << 4 | flat[1::2]).tobytes())
-        sums.append(int(counts.sum()))
+        layouts_of_layer.append(int(counts.sum()))
     content = {
         "rows": frame.rows,
         "columns": frame.columns,
         "levels": base64.b64encode(b"".join(packed)).decode("ascii"),
-        "sums": sums,
+        "sums": layouts_of_layer,
         "first": {key: layers.first(key) for key in layers.values},
         "values": {key: [text_of(value) for value in values] for key, values in layers.values.items()},
     }
     return f'"use strict";\nconst SWEEP = {json.dumps(content).replace("<", chr(92) + "u003c")};\n'
 
 
-def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
+def _density_chart(swept: Swept, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
     search = swept.search
     front = swept.found.front
     time, memory = (search.question.keys.index(key) for key in (layers.time, MEMORY))
@@ -151,7 +151,7 @@ def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: 
         DensityPoint(str(place + 1), short_changes(search, front, place), row[memory], row[time])
         for place, row in enumerate(front.totals[:ROWS_SHOWN].tolist())
     ]
-    own = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time]))
+    plan_point = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time]))
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit
@@ -166,74 +166,67 @@ def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: 
         f"Every legal layout, in cells: the darkest has {numbers.integer(most)}. A layout left of the line fits, "
         f"with the headroom that was asked for. Orange: the front, numbered as in its table.{beyond}"
     )
-    return draw_chart("All layouts", caption, partial(chart, grid, points, own, limits))
+    return draw_chart("All layouts", caption, partial(chart, grid, points, plan_point, limits))
 
 
 def _headlines(swept: Swept) -> Iterator[tuple[str, str, str]]:
-    search, found = swept.search, swept.found
-    of = f"of {numbers.integer(search.combinations)} combinations"
-    yield "legal layouts", numbers.integer(found.legal), of
-    yield "fit", numbers.integer(found.fitting), "with the headroom that was asked for"
+    search, result = swept.search, swept.found
+    scope = f"of {numbers.integer(search.combinations)} combinations"
+    yield "legal layouts", numbers.integer(result.legal), scope
+    yield "fit", numbers.integer(result.fitting), "with the headroom that was asked for"
     if search.question.conditions:
-        yield (
-            "meet the conditions",
-            numbers.integer(found.meeting),
-            "; ".join(one.text for one in search.question.conditions),
-        )
-    if len(found.best):
-        best, objective = totals(search, found.best, 0), search.question.objective
-        own = search.own.get(objective)
-        note = objective if own is None else f"{objective}; the plan: {numbers.written(float(own), unit_of(objective))}"
-        yield "the best", numbers.written(best[objective], unit_of(objective)), note
+        texts = "; ".join(condition.text for condition in search.question.conditions)
+        yield "meet the conditions", numbers.integer(result.meeting), texts
+    if len(result.best):
+        best, objective = totals(search, result.best, 0), search.question.objective
+        of_plan, unit = search.own.get(objective), unit_of(objective)
+        note = objective if of_plan is None else f"{objective}; the plan: {numbers.written(float(of_plan), unit)}"
+        yield "the best", numbers.written(best[objective], unit), note
 
 
 def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
     """The rows of a table, and how many more there are."""
-    shown = [
+    table_lines = [
         Line(
             short_changes(search, rows, place),
             _cells(search, totals(search, rows, place)),
-            _values(search, rows, place),
+            json.dumps({key: text_of(value) for key, value in search.changes(rows, place).items()}),
         )
         for place in range(min(len(rows), ROWS_SHOWN))
     ]
-    return shown, len(rows) - len(shown)
+    return table_lines, len(rows) - len(table_lines)
 
 
-def _cells(search: Search, found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    keys = search.question.keys
-    written = ((numbers.written(found[key], unit_of(key)), numbers.machine(found[key])) for key in keys if key in found)
-    there = iter(written)
-    return tuple(next(there) if key in found else ("–", "") for key in keys)
+def _cells(search: Search, row_totals: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    values = ((row_totals.get(key), unit_of(key)) for key in search.question.keys)
+    return tuple(
+        ("–", "") if value is None else (numbers.written(value, unit), numbers.machine(value)) for value, unit in values
+    )
 
 
-def _values(search: Search, rows: Rows, place: int) -> str:
-    return json.dumps({key: text_of(value) for key, value in search.changes(rows, place).items()})
-
-
-# --- The published form of a sweep ---
+# --- the published record of a sweep ---
 
 SCHEMA = "ledger-sweep/1"
 
 
 def sweep_record(swept: Swept) -> dict[str, Any]:
     """The object that `sweep --json` prints; `nearest` is there where no layout meets everything."""
-    search, found = swept.search, swept.found
-    best = rows_record(search, found.best)
-    missed = {} if best or not len(found.nearest) else {"nearest": rows_record(search, found.nearest)[0]}
+    search, result = swept.search, swept.found
+    best = rows_record(search, result.best)
+    miss = {} if best or not len(result.nearest) else {"nearest": rows_record(search, result.nearest)[0]}
     return {
         "schema": SCHEMA,
         "spec": search.asked.name or search.asked.spec,
         "digest": search.plan.digest,
         "complete": swept.complete,
         "space": {key: list(values) for key, values in search.space.items()},
-        "counts": {"combinations": search.combinations, "legal": found.legal, "fitting": found.fitting},
+        "counts": {"combinations": search.combinations, "legal": result.legal, "fitting": result.fitting},
         "seconds": swept.seconds,
-        "per_second": found.legal / swept.seconds if swept.seconds else 0.0,
+        "per_second": result.legal / swept.seconds if swept.seconds else 0.0,
         "best": best[0] if best else None,
-        "front": rows_record(search, found.front),
+        "front": rows_record(search, result.front),
         "top": best,
-        **missed,
+        **miss,
     }
 
 
@@ -247,21 +240,21 @@ def rows_record(search: Search, rows: Rows) -> list[dict[str, Any]]:
 def totals(search: Search, rows: Rows, place: int) -> dict[str, float | int]:
     """The totals of a row by key: whole numbers as integers; none that it does not have."""
     values = zip(search.question.keys, map(float, rows.totals[place]), strict=True)
-    return {key: _number(value) for key, value in values if math.isfinite(value)}
+    return {
+        key: int(value) if value.is_integer() and abs(value) < 2**53 else value
+        for key, value in values
+        if math.isfinite(value)
+    }
 
 
-def _number(value: float) -> float | int:
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
-
-
-# --- Rows of a sweep in words ---
+# --- rows in words ---
 
 OWN = "the plan itself"
 SHORT = ("parallelism.", "run.", "serve.")  # parts whose keys are clear without them
 
 
 def short_changes(search: Search, rows: Rows, place: int) -> str:
-    """What a row changes of the plan: `tensor 2, recompute full`."""
+    """The changes that a row makes to the plan, in words: `tensor 2, recompute full`."""
     stated = search.changes(rows, place)
     base = search.bases[search.base_of[int(rows.tasks[place])]]
     layout = {key: stated[key] for key in base.space.keys}
@@ -278,20 +271,20 @@ def _differing(stated: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
 
 
 def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
-    """By how much a row misses each limit that it does not meet."""
+    """A sentence for each limit that a row misses, with the difference."""
     base = search.bases[search.base_of[int(rows.tasks[place])]]
     values = dict(zip(search.question.keys, rows.totals[place : place + 1].T, strict=True))
-    told = []
+    texts = []
     for limit in search.limits(base):
         if limit.excess(values[limit.key])[0] == 0:
             continue
         value, unit = float(values[limit.key][0]), unit_of(limit.key)
         if math.isnan(value):
-            told.append(f"{limit.text}: it has no {limit.key}")
+            texts.append(f"{limit.text}: it has no {limit.key}")
             continue
-        by = said(abs(value - limit.bound), unit)
+        difference = said(abs(value - limit.bound), unit)
         side = "more" if value > limit.bound else "less"
-        shown, bound = said(value, unit), said(limit.bound, unit)
-        missed = f"{by} {side}" if shown == bound else f"{shown} is {by} {side} than {bound}"
-        told.append(f"{limit.text}: {missed}")
-    return told
+        amount, bound = said(value, unit), said(limit.bound, unit)
+        missed = f"{difference} {side}" if amount == bound else f"{amount} is {difference} {side} than {bound}"
+        texts.append(f"{limit.text}: {missed}")
+    return texts

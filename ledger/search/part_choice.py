@@ -63,7 +63,7 @@ class Entrant:
 
     @property
     def parameters(self) -> int:
-        """Of its model; 0 where it cannot be read."""
+        """The parameters of its model; 0 where it cannot be read."""
         return int(whole_parameters(whole(self.plan))) if self.plan else 0
 
 
@@ -98,63 +98,63 @@ class PartLayouts:
             return self._refused(entrant, missing(plan, lacking))
         if not has_peak(plan):
             return self._refused(entrant, reasons(entrant.problems))
-        own = None if entrant.problems else self._candidate(entrant, entrant.settings)
-        if own and own.met:
-            return own
-        if skip and (why := self._hopeless(plan)):
-            refused = self._refused(entrant, why[0])
-            return replace(refused, skipped=True, details={**refused.details, LEAST: why[1]})
-        found = self._laid_out(entrant, self.run) if self.run else None
-        both = [one for one in (found, own) if one]
-        if not both:
+        in_plans_layout = None if entrant.problems else self._candidate(entrant, entrant.settings)
+        if in_plans_layout and in_plans_layout.met:
+            return in_plans_layout
+        if skip and (reason_and_least := self._refutation(plan)):
+            refused = self._refused(entrant, reason_and_least[0])
+            return replace(refused, skipped=True, details={**refused.details, LEAST: reason_and_least[1]})
+        in_searched_layout = self._search_layouts(entrant, self.run) if self.run else None
+        candidates = [candidate for candidate in (in_searched_layout, in_plans_layout) if candidate]
+        if not candidates:
             return self._refused(entrant, reasons(entrant.problems) or "no layout is legal")
-        ranking = Ranking(self.question, {self.sought.path: self.sought}, (), tuple(both))
+        ranking = Ranking(self.question, {self.sought.path: self.sought}, (), tuple(candidates))
         return (ranking.met or ranking.misses)[0]
 
-    def _hopeless(self, plan: Plan) -> tuple[str, str] | None:
-        """Why no layout can meet a condition, the arithmetic alone taking too long, and the least that it comes to."""
+    def _refutation(self, plan: Plan) -> tuple[str, str] | None:
+        """Why no layout can meet a condition, as arithmetic or states alone exceed its limit, and the least total."""
         least = least_totals(plan)
-        for one in self.question.conditions:
-            if one.relation in BELOW and one.key in least and not one.holds(least):
-                why = f"at least so much {one.key} {IN_ANY_LAYOUT}: `{one.text}` fails"
-                return why, numbers.said(least[one.key], unit_of(one.key))
+        for condition in self.question.conditions:
+            if condition.relation in BELOW and condition.key in least and not condition.holds(least):
+                why = f"at least so much {condition.key} {IN_ANY_LAYOUT}: `{condition.text}` fails"
+                return why, numbers.said(least[condition.key], unit_of(condition.key))
         return None
 
-    def _laid_out(self, entrant: Entrant, run: Run) -> Candidate | None:
+    def _search_layouts(self, entrant: Entrant, run: Run) -> Candidate | None:
         """The part in the fastest layout that leaves the headroom free, or in the one that misses least.
 
-        What is found when its time is over counts.
+        After SECONDS, the best layout so far is taken.
         """
         assert entrant.plan is not None  # noqa: S101 - our own mistake
         space = space_of(entrant.plan, near_values(entrant.plan))
-        (found,), complete, error = searched([space], run, lambda *_: None, SECONDS)
+        (result,), complete, error = searched([space], run, lambda *_: None, SECONDS)
         if error:
             raise error
-        rows = found.front if len(found.front) else found.nearest
+        rows = result.front if len(result.front) else result.nearest
         if not len(rows):
             return None
         changes = row_changes(self.question.plan, space, rows, 0, entrant.settings)
-        one = None if changes is None else self._candidate(entrant, changes)
-        if complete or one is None:
-            return one
-        return replace(one, details={**one.details, STOPPED: f"after {SECONDS:g} s"})
+        candidate = None if changes is None else self._candidate(entrant, changes)
+        if complete or candidate is None:
+            return candidate
+        return replace(candidate, details={**candidate.details, STOPPED: f"after {SECONDS:g} s"})
 
     def _candidate(self, entrant: Entrant, settings: Mapping[str, Any]) -> Candidate | None:
         """The part with these settings, compiled; None where it has not all totals that are asked for."""
         plan = revised(self.question.plan, assignments(settings)).plan
         if plan is None:
             return None
-        known = totals(plan)
-        if any(key not in known for key in self.question.keys):
+        all_totals = totals(plan)
+        if any(key not in all_totals for key in self.question.keys):
             return None
-        met = all(one.holds(known) for one in self.question.conditions)
+        met = all(condition.holds(all_totals) for condition in self.question.conditions)
         details = self._details(plan, {key: value for key, value in settings.items() if key != self.sought.path})
         if self.sought.path == ACCELERATOR:
-            reserved, capacity = float(known["memory.reserved"]), float(known["memory.capacity"])
+            reserved, capacity = float(all_totals["memory.reserved"]), float(all_totals["memory.capacity"])
             fits = f"{'yes' if reserved <= capacity else 'no'}, of {numbers.said(capacity, 'B')}"
             details = {**details, "fits": fits}
         values = {self.sought.path: entrant.value}
-        return Candidate(values, settings, known, met, warnings=plan.warnings, details=details)
+        return Candidate(values, settings, all_totals, met, warnings=plan.warnings, details=details)
 
     def _refused(self, entrant: Entrant, why: str) -> Refused:
         details = self._details(entrant.plan, {}) if entrant.plan and self.sought.path == ACCELERATOR else {}
@@ -180,7 +180,7 @@ def near_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
         "parallelism.ends": (None,),
         "parallelism.zero": tuple(dict.fromkeys((mesh.zero, 1, 3))),
         "recompute": tuple(
-            one for one in recomputes if not isinstance(one, str) or one in {"none", "selective", "full"}
+            policy for policy in recomputes if not isinstance(policy, str) or policy in {"none", "selective", "full"}
         ),
     }
 
@@ -227,62 +227,64 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     if by_default:
         question = replace(question, objective=SIZE) if by_size else with_time(question)
     layouts = PartLayouts(question, library_part(plan, asked[0]), run)
-    return _largest(layouts, note) if by_size else _best(layouts, note, by_default=by_default)
+    return _solve_largest(layouts, note) if by_size else _solve_best(layouts, note, by_default=by_default)
 
 
-def _best(layouts: PartLayouts, note: Note, *, by_default: bool) -> Solution:
-    """Of all that are tried, the best by the objective."""
+def _solve_best(layouts: PartLayouts, note: Note, *, by_default: bool) -> Solution:
+    """The best part by the objective, of all of them."""
     entrants = [layouts.entrant(value) for value in layouts.sought.some]
     tried: list[Tried] = []
     for count, entrant in enumerate(entrants):
         note(count, len(entrants))
         tried.append(layouts.judged(entrant))
-    return _told(layouts, _with_a_miss(layouts, entrants, tried), by_default=by_default)
+    return _solution(layouts, _with_a_miss(layouts, entrants, tried), by_default=by_default)
 
 
-def _largest(layouts: PartLayouts, note: Note) -> Solution:
-    """The largest that meets the conditions: larger ones are tried first, and smaller ones not at all."""
-    in_order = sorted(map(layouts.entrant, layouts.sought.some), key=lambda one: -one.parameters)
-    tried = [*_until_met(layouts, in_order, note)]
+def _solve_largest(layouts: PartLayouts, note: Note) -> Solution:
+    """The largest part that meets the conditions: larger ones are tried first, smaller ones not at all."""
+    in_order = sorted(map(layouts.entrant, layouts.sought.some), key=lambda entrant: -entrant.parameters)
+    tried = [*_try_until_met(layouts, in_order, note)]
     answer = tried[-1]
     if isinstance(answer, Refused) or not answer.met:
-        return _told(layouts, _with_a_miss(layouts, in_order, tried), by_default=False)
+        return _solution(layouts, _with_a_miss(layouts, in_order, tried), by_default=False)
     larger = _next_larger(layouts, in_order, tried)
-    found = _told(layouts, tried, by_default=False)
-    left = [entrant.value for entrant in in_order[len(tried) :]]
-    notes = (*found.notes, *_missed(layouts, larger), *([f"smaller, and not tried: {', '.join(left)}"] if left else []))
+    solution = _solution(layouts, tried, by_default=False)
+    not_tried = [entrant.value for entrant in in_order[len(tried) :]]
+    notes = [*solution.notes, *_miss_notes(layouts, larger)]
+    if not_tried:
+        notes.append(f"smaller, and not tried: {', '.join(not_tried)}")
     return replace(
-        found,
+        solution,
         beyond=larger.values[layouts.sought.path] if larger else None,
         bounds=layouts.question.bounds(answer.totals, larger.totals if larger else None, met=True),
-        notes=notes,
+        notes=tuple(notes),
         next_name="next larger",
     )
 
 
-def _until_met(layouts: PartLayouts, in_order: Sequence[Entrant], note: Note) -> Iterator[Tried]:
-    """What is tried in this order, up to the first that meets the conditions."""
+def _try_until_met(layouts: PartLayouts, in_order: Sequence[Entrant], note: Note) -> Iterator[Tried]:
+    """Each entrant judged, in this order, up to the first that meets the conditions."""
     for count, entrant in enumerate(in_order):
         note(count, len(in_order))
-        one = layouts.judged(entrant)
-        yield one
-        if isinstance(one, Candidate) and one.met:
+        tried = layouts.judged(entrant)
+        yield tried
+        if isinstance(tried, Candidate) and tried.met:
             return
 
 
 def _next_larger(layouts: PartLayouts, in_order: Sequence[Entrant], tried: list[Tried]) -> Candidate | None:
-    """The smallest of what is larger than the answer and has a legal layout; it is put among what was tried."""
+    """The smallest part above the answer that has a legal layout; `tried` gets its result."""
     for place in range(len(tried) - 2, -1, -1):
-        one = tried[place]
-        if isinstance(one, Refused) and one.skipped:
-            tried[place] = one = layouts.judged(in_order[place], skip=False)
-        if isinstance(one, Candidate):
-            return one
+        larger = tried[place]
+        if isinstance(larger, Refused) and larger.skipped:
+            tried[place] = larger = layouts.judged(in_order[place], skip=False)
+        if isinstance(larger, Candidate):
+            return larger
     return None
 
 
-def _missed(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]:
-    """By how much the next larger one misses each condition."""
+def _miss_notes(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]:
+    """A note for each condition that the next larger part misses, with the difference."""
     for condition in layouts.question.conditions if larger else ():
         if larger and not condition.holds(larger.totals):
             bound, here = float(condition.bound(larger.totals)), float(larger.totals[condition.key])
@@ -292,55 +294,56 @@ def _missed(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]:
             yield f"the next larger, {name} with {size} parameters, misses `{condition.text}`{by}"
 
 
-def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], tried: list[Tried]) -> list[Tried]:
-    """What was tried; where all of it was skipped or refused, what was skipped in the plan's own layout after all.
+def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], results: list[Tried]) -> list[Tried]:
+    """The results; where all parts were skipped or refused, skipped ones are tried in the plan's own layout.
 
-    Where that is legal of none of them, the last is laid out, so that there is a miss to tell.
+    Where that is legal for none of them, the last one's layouts are searched, so that there is a miss to report.
     """
-    if any(isinstance(one, Candidate) for one in tried):
-        return tried
+    if any(isinstance(result, Candidate) for result in results):
+        return results
     unsearched = replace(layouts, run=None)
-    for place, (entrant, one) in enumerate(zip(entrants, tried, strict=False)):
-        if isinstance(one, Refused) and one.skipped:
-            own = unsearched.judged(entrant, skip=False)
-            tried[place] = own if isinstance(own, Candidate) else one
-    for place in range(len(tried) - 1, -1, -1):
-        if any(isinstance(one, Candidate) for one in tried):
+    for place, (entrant, result) in enumerate(zip(entrants, results, strict=False)):
+        if isinstance(result, Refused) and result.skipped:
+            in_plans_layout = unsearched.judged(entrant, skip=False)
+            results[place] = in_plans_layout if isinstance(in_plans_layout, Candidate) else result
+    for place in range(len(results) - 1, -1, -1):
+        if any(isinstance(result, Candidate) for result in results):
             break
-        if isinstance(one := tried[place], Refused) and one.skipped:
-            tried[place] = layouts.judged(entrants[place], skip=False)
-    return tried
+        if isinstance(result := results[place], Refused) and result.skipped:
+            results[place] = layouts.judged(entrants[place], skip=False)
+    return results
 
 
-def _told(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> Solution:
+def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> Solution:
     """The answer, or the nearest miss, among what was tried; raises SpecError where rules refuse all of it."""
     path = layouts.sought.path
     ranking = Ranking(layouts.question, {path: layouts.sought}, (), tuple(tried))
     if not ranking.legal:
         raise key_fault(path, f"no `{path}` of the library can stand in this plan", ranking.why_refused())
-    found = ranking.solution(by_default=by_default)
-    stopped = [one.values[path] for one in ranking.legal if STOPPED in one.details]
+    solution = ranking.solution(by_default=by_default)
+    stopped = [candidate.values[path] for candidate in ranking.legal if STOPPED in candidate.details]
     notes = [NOTES[path], *([LAYOUTS] if layouts.run else [])]
     if path == ACCELERATOR and layouts.question.plan.cluster.devices > 1:
-        plans = {str(one.values[path]): layouts.entrant(one.values[path]).plan for one in ranking.legal}
+        values = (candidate.values[path] for candidate in ranking.legal)
+        plans = {str(value): layouts.entrant(value).plan for value in values}
         notes += unmeasured_links({name: plan.accelerator for name, plan in plans.items() if plan})
     if stopped:
         names = ",".join(stopped)
         notes.append(f"some layouts were not looked at in time: `ledger sweep SPEC --over {path}={names}` looks at all")
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(solution, notes=(*solution.notes, *notes))
 
 
 def unmeasured_links(devices: Mapping[str, Accelerator]) -> list[str]:
-    """That transfers were measured on some of these devices and not on others, whose data sheets flatter them."""
+    """A note where transfers were measured on some of these devices only: data sheets flatter the others."""
     classes = [KernelClass(kind) for kind in COLLECTIVES]
-    without = [name for name, device in devices.items() if not any(curve(device, one) for one in classes)]
+    without = [name for name, device in devices.items() if not any(curve(device, kind) for kind in classes)]
     if not without or len(without) == len(devices):
         return []
-    told = "by data sheet, which transfers seldom reach, where those of the others are as measured"
-    return [f"transfers between devices are priced {told}: {', '.join(without)}"]
+    basis = "by data sheet, which transfers seldom reach, where those of the others are as measured"
+    return [f"transfers between devices are priced {basis}: {', '.join(without)}"]
 
 
-# --- What no layout of a plan can be below ---
+# --- lower bounds over all layouts of a plan ---
 
 ACTIVATIONS = "activations"
 HELD = ("memory.peak", "memory.reserved")
@@ -352,24 +355,22 @@ def least_totals(plan: Plan) -> Mapping[str, Amount]:
 
     Of a plan that keeps weights or states on the host none of HELD; of one that serves HELD alone.
     """
-    least = {} if plan.serve else _least_of_run(with_token_count(plan))
+    least: dict[str, Amount] = {}
+    if not plan.serve:
+        counted = with_token_count(plan)
+        step = least_flops(counted) / (counted.cluster.devices * peak(counted))
+        of_run = {"time.step": step, **dict(run(counted, step, saved_bytes(counted)))}
+        least = {key: of_run[key] for key in GROWS if key in of_run}
     if {*plan.parallelism.offload.kinds} - {ACTIVATIONS}:
         return least
-    held = least_state(plan) / plan.cluster.devices
-    return {**least, **dict.fromkeys(HELD, held), "memory.capacity": plan.accelerator.memory}
-
-
-def _least_of_run(plan: Plan) -> dict[str, Amount]:
-    """The totals of GROWS that a plan which trains has."""
-    step = least_flops(plan) / (plan.cluster.devices * peak(plan))
-    found = {"time.step": step, **dict(run(plan, step, saved_bytes(plan)))}
-    return {key: found[key] for key in GROWS if key in found}
+    state_bytes_per_device = least_state(plan) / plan.cluster.devices
+    return {**least, **dict.fromkeys(HELD, state_bytes_per_device), "memory.capacity": plan.accelerator.memory}
 
 
 def least_state(plan: Plan) -> float:
     """Bytes of the weights as they are stored, and of the copies and states that an optimizer has of those trained."""
-    model, beside = whole(plan), state_bytes(plan)
-    trained = 0.0 if plan.serve else float(beside["master"] + beside["optimizer"])
+    model, bytes_of_states = whole(plan), state_bytes(plan)
+    trained = 0.0 if plan.serve else float(bytes_of_states["master"] + bytes_of_states["optimizer"])
     return sum(
         float(model.value(layers * weight.elements()))
         * (float(dtypes.DTYPES[stored_dtype(plan.precision, weight)].average) + (0 if weight.frozen else trained))
@@ -380,7 +381,7 @@ def least_state(plan: Plan) -> float:
 def least_flops(plan: Plan) -> float:
     """Matmul FLOPs of a step of the whole job, forward and backward; nothing twice, and no scores that a mask hides."""
     model = whole(plan)
-    each = sum(
+    flops_of_micro_batch = sum(
         model.value(
             unit.count
             * total(
@@ -390,4 +391,4 @@ def least_flops(plan: Plan) -> float:
         )
         for unit in model.units
     )
-    return float(each) * plan.run.global_batch / plan.run.micro_batch
+    return float(flops_of_micro_batch) * plan.run.global_batch / plan.run.micro_batch

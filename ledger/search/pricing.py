@@ -23,7 +23,7 @@ from ledger.books.counts import CHECKPOINT
 from ledger.books.price_changes import shares
 from ledger.books.time import CriticalPath, StepTime, bounded
 from ledger.books.totals import PARTS, StageFigures
-from ledger.search.batches import Block
+from ledger.search.batches import Block, concatenated, rows_of
 from ledger.search.evaluation import Batch, Cells, Detail
 from ledger.search.facts import Array
 from ledger.search.shapes import Shape
@@ -56,9 +56,11 @@ class Piece:
 
 def pieces(space: Space) -> tuple[Piece, ...]:
     """The pieces that make up a space."""
-    if space.plan.serve is not None:
-        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(_by_tensor(space)))
     values = space.values
+    if space.plan.serve is not None:
+        tensor = f"{MESH}tensor"
+        parts = (replace(space, values={**values, tensor: (degree,)}) for degree in values[tensor])
+        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(parts))
     flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in CUT[:3])
     kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
     return tuple(
@@ -67,44 +69,38 @@ def pieces(space: Space) -> tuple[Piece, ...]:
     )
 
 
-def _by_tensor(space: Space) -> Iterator[Space]:
-    """The space by tensor-parallel degree, of which each part is priced by itself."""
-    for degree in space.values[f"{MESH}tensor"]:
-        yield replace(space, values={**space.values, f"{MESH}tensor": (degree,)})
-
-
 def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     """The legal layouts of a piece with these totals, block by block; raises KeyError for a total that no plan has."""
     if piece.space.plan.serve is not None:
-        yield from _services(piece.space, keys)
+        yield from _service_blocks(piece.space, keys)
         return
     yield from gathered_blocks(_blocks(piece, keys))
 
 
-def _services(space: Space, keys: Sequence[str]) -> Iterator[Block]:
+def _service_blocks(space: Space, keys: Sequence[str]) -> Iterator[Block]:
     """The layouts of a plan that serves, a block each; NaN where a layout has none of a total."""
     places = {key: {repr(value): place for place, value in enumerate(space.values[key])} for key in space.keys}
     for layout in space.layouts():
-        found = compile_totals(laid_out(space.plan, layout))
+        totals_of_layout = compile_totals(laid_out(space.plan, layout))
         choices = {key: np.array([places[key][repr(layout[key])]], np.int32) for key in space.keys}
-        yield Block(space, choices, {key: np.array([float(found.get(key, nan))]) for key in keys})
+        yield Block(space, choices, {key: np.array([float(totals_of_layout.get(key, nan))]) for key in keys})
 
 
 def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     shared = world(piece.space)
     detail = Detail(needs_sums(keys), any(source(key) == "categories" for key in keys))
     for batch in _batches(shared, _structures(shared, piece)):
-        ways = batch.structures[0].ways
+        pipeline_ends = batch.structures[0].ways
         for stages in shared.lists["pipeline"]:
             if (cells := batch.with_stages(stages, detail)) is None:
                 continue
-            shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == ways]
+            shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == pipeline_ends]
             for shape in shapes:
                 choices = _choices(cells, shape)
                 legal = _is_legal(cells, choices, shape)
                 if legal.any():
                     block = Block(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
-                    yield block if legal.all() else _taken(block, legal)
+                    yield block if legal.all() else rows_of(block, legal)
 
 
 def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
@@ -115,49 +111,34 @@ def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
         waiting.append(block)
         count += len(block)
         if count >= ROWS or time.monotonic() - begin > SECONDS:
-            yield _together(waiting)
+            yield concatenated(waiting)
             waiting, count, begin = [], 0, time.monotonic()
     if waiting:
-        yield _together(waiting)
+        yield concatenated(waiting)
 
 
-def _together(blocks: Sequence[Block]) -> Block:
-    if len(blocks) == 1:
-        return blocks[0]
-    choices = {key: np.concatenate([block.choices[key] for block in blocks]) for key in blocks[0].choices}
-    columns = {key: np.concatenate([block.totals[key] for block in blocks]) for key in blocks[0].totals}
-    return Block(blocks[0].space, choices, columns)
-
-
-def _taken(block: Block, rows: Array) -> Block:
-    choices = {key: column[rows] for key, column in block.choices.items()}
-    return Block(block.space, choices, {key: column[rows] for key, column in block.totals.items()})
-
-
-# --- structures and layouts ---------------------------------------------------------------------
+# --- structures and layouts ---
 
 
 def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
     """The choices of a piece that are no sizes, with the cells of each."""
-    values = shared.space.values
-    ways = sorted({shape.schedule.ways for shape in shared.shapes})
-    for sharded, both in product(_shardings(values, piece), ways):
+    values, stack = shared.space.values, shared.plan.stack
+    pipeline_ends_of_shapes = sorted({shape.schedule.ways for shape in shared.shapes})
+    reshards = [reshard for reshard in values["parallelism.reshard"] if (reshard is None) == (piece.zero != 3)]
+    for reshard, pipeline_ends in product(reshards, pipeline_ends_of_shapes):
+        sharded = Sharded(piece.zero, reshard, piece.offload)
         for cut in _cuts(values, piece):
-            cells = shared.cells(piece.cut, sharded, cut, both)
-            shares = _shares_weights(shared, cells)
+            cells = shared.cells(piece.cut, sharded, cut, pipeline_ends)
+            # Whether others have copies or shares of the same weights: some stacks keep gradients otherwise then.
+            devices_with_same_layers = shared.number(cells, "data") * shared.number(cells, "context")
+            shares = devices_with_same_layers > (1 if stack.reduction_buffer or stack.buckets else 0)
             kinds = product(_single_experts(shared, cells), (False, True), (False, True))
-            for (single, there), several, alone in kinds:
-                chosen = there & (cells["several"] == several) & (shares != alone)
+            for (single, has_degree), several, alone in kinds:
+                chosen = has_degree & (cells["several"] == several) & (shares != alone)
                 if chosen.any():
-                    own = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
-                    yield Structure(shared, sharded, replace(cut, one_expert_each=single), several, both, alone, own)
-
-
-def _shares_weights(shared: World, cells: Mapping[str, Array]) -> Array:
-    """Whether other devices have copies or shares of the same weights, where a stack keeps gradients otherwise then."""
-    together = shared.number(cells, "data") * shared.number(cells, "context")
-    stack = shared.plan.stack
-    return together > 1 if stack.reduction_buffer or stack.buckets else together > 0
+                    chosen_cells = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
+                    chosen_cut = replace(cut, one_expert_each=single)
+                    yield Structure(shared, sharded, chosen_cut, several, pipeline_ends, alone, chosen_cells)
 
 
 def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
@@ -168,14 +149,8 @@ def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple
     yield 0, ~np.isin(degrees, sizes)
 
 
-def _shardings(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Sharded]:
-    for reshard in values["parallelism.reshard"]:
-        if (reshard is None) == (piece.zero != 3):
-            yield Sharded(piece.zero, reshard, piece.offload)
-
-
 def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
-    """What the layers of a piece may be cut into, and what of them is rebuilt."""
+    """The cuts of a piece's layers, each with a recompute policy."""
     cut = piece.cut
     for sequence, exchange in product(values["parallelism.sequence"], values["parallelism.context_exchange"]):
         if (cut["tensor"] or sequence == "off") and cut["context"] != (exchange is None):
@@ -184,23 +159,23 @@ def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
 
 
 def _batches(shared: World, structures: Iterator[Structure]) -> Iterator[Batch]:
-    """Structures side by side, as far as their stages are told apart alike: so many cells at a time."""
-    held: list[Structure] = []
+    """Structures side by side, at most CELLS cells at a time; by themselves where units or moments are of a stage."""
+    structures_of_batch: list[Structure] = []
     size = 0
     for structure in structures:
-        if not _stands_beside(structure):
-            yield from (Batch(shared, [part]) for part in _parts(structure))
+        if not (structure.is_uniform and structure.is_labelled):  # its facts are of other units or moments
+            yield from (Batch(shared, [part]) for part in _in_parts(structure))
             continue
-        if held and (size + structure.size > CELLS or structure.ways != held[0].ways):
-            yield Batch(shared, held)
-            held, size = [], 0
-        held.append(structure)
+        if structures_of_batch and (size + structure.size > CELLS or structure.ways != structures_of_batch[0].ways):
+            yield Batch(shared, structures_of_batch)
+            structures_of_batch, size = [], 0
+        structures_of_batch.append(structure)
         size += structure.size
-    if held:
-        yield Batch(shared, held)
+    if structures_of_batch:
+        yield Batch(shared, structures_of_batch)
 
 
-def _parts(structure: Structure) -> Iterator[Structure]:
+def _in_parts(structure: Structure) -> Iterator[Structure]:
     """The structure, or some cells of it at a time where each is worked out by itself."""
     most = structure.size if structure.is_labelled else SLOW_CELLS
     for first in range(0, structure.size, most):
@@ -210,52 +185,39 @@ def _parts(structure: Structure) -> Iterator[Structure]:
         yield part
 
 
-def _stands_beside(structure: Structure) -> bool:
-    """Whether facts of a structure may stand beside those of others: they are of the same units and moments."""
-    return structure.is_uniform and structure.is_labelled
-
-
 def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
     """The keys of layouts, as places among the values of the space."""
     values = cells.world.space.values
 
     def of_cells() -> dict[str, Array]:
-        each = [cells.world.keys({}, one.sharded, one.cut) for one in cells.batch.structures]
-        chosen = {key: np.array([own[key] for own in each], np.int32)[cells.structure_of] for key in each[0]}
+        listed = [cells.world.keys({}, structure.sharded, structure.cut) for structure in cells.batch.structures]
+        chosen = {key: np.array([places[key] for places in listed], np.int32)[cells.structure_of] for key in listed[0]}
         for axis, column in cells.columns.items():
             if axis in cells.world.lists:
                 chosen["run.micro_batch" if axis == "micro_batch" else f"{MESH}{axis}"] = column.astype(np.int32)
         return chosen
 
     chosen = cells.once("choices", of_cells)
-    own = {key: np.full(cells.size, values[key].index(value), np.int32) for key, value in shape.layout.items()}
-    return {key: own.get(key, chosen.get(key)) for key in LAYOUT}
+    places = {key: np.full(cells.size, values[key].index(value), np.int32) for key, value in shape.layout.items()}
+    return {key: places.get(key, chosen.get(key)) for key in LAYOUT}
 
 
 def _is_legal(cells: Cells, choices: Mapping[str, Array], shape: Shape) -> Array:
-    """Whether the rules that read a shape, or what is rebuilt, have nothing to say."""
+    """Whether layouts are legal by the rules that read a shape or the recompute policy."""
     shared = cells.world
     chosen: dict[str, Array] = {**choices, DATA: cells.columns["data"]}
     for key in shape.layout:  # one place of each is looked up faster than many equal ones
         chosen[key] = choices[key][:1]
     chosen["parallelism.stages"] = shared.stages.index(shape.mesh.stages)
     del chosen["parallelism.ends"]
-    given = ("parallelism.interleave", "parallelism.schedule", "parallelism.stages", "recompute")
-    return np.broadcast_to(shared.legality.allowed(chosen, given), cells.size)
+    keys_of_shape = ("parallelism.interleave", "parallelism.schedule", "parallelism.stages", "recompute")
+    return np.broadcast_to(shared.legality.allowed(chosen, keys_of_shape), cells.size)
 
 
-# --- totals -------------------------------------------------------------------------------------
+# --- totals ---
 
 WITH_ENDS = ("time.step", "time.calendar", "cost.run")
-OF_HOSTS = (
-    "memory.host",
-    "memory.paged",
-    "memory.nvme",
-    "traffic.nvme",
-    "time.host",
-    "traffic.host",
-    "host_link",
-)
+OF_HOSTS = ("memory.host", "memory.paged", "memory.nvme", "traffic.nvme", "time.host", "traffic.host", "host_link")
 # Which part of a plan's totals has one: by the longest of these that its name begins with, dot by dot.
 SOURCES: Mapping[str, str] = {
     "time.step": "step",
@@ -324,10 +286,10 @@ class ShapeTotals(dict[str, Array]):
         if not part or part in self.made:
             raise KeyError(key)
         self.made.add(part)
-        self.update(self._made(part))
+        self.update(self._totals_of(part))
         return self[key]
 
-    def _made(self, part: str) -> Mapping[str, Array]:
+    def _totals_of(self, part: str) -> Mapping[str, Array]:
         if part == "step":
             return {"time.step": self.step}
         if part == "counts":
@@ -361,18 +323,18 @@ class ShapeTotals(dict[str, Array]):
 
     @cached_property
     def stages(self) -> Sequence[StageFigures]:
-        """What each kind of device spends and holds."""
+        """Sums over the kernels and bytes of each kind of device."""
         return tuple(self.cells.figures(self.shape))
 
     @property
     def _counts(self) -> Mapping[str, Array]:
-        """What depends on the model and the micro-batch alone."""
+        """The totals that depend on the model and the micro-batch alone."""
         sizes = self.cells.world.lists["micro_batch"]
-        tables = self.cells.world.once("counts", lambda: _counted(self.cells.world.plan, sizes))
+        tables = self.cells.world.once("counts", lambda: _counts_by_size(self.cells.world.plan, sizes))
         return {key: table[self.cells.columns["micro_batch"]] for key, table in tables.items()}
 
 
-def _counted(plan: Plan, sizes: Sequence[int]) -> dict[str, Array]:
+def _counts_by_size(plan: Plan, sizes: Sequence[int]) -> dict[str, Array]:
     """Totals of the model and of one micro-batch, for each of these sizes."""
-    each = [totals.counts(replace(plan, run=replace(plan.run, micro_batch=size))) for size in sizes]
-    return {key: np.array([float(counts[key]) for counts in each]) for key in each[0]}
+    totals_of_sizes = [totals.counts(replace(plan, run=replace(plan.run, micro_batch=size))) for size in sizes]
+    return {key: np.array([float(counts[key]) for counts in totals_of_sizes]) for key in totals_of_sizes[0]}

@@ -1,4 +1,4 @@
-"""What is asked of a space: what makes a layout better, what must hold of it, and how many are wanted."""
+"""The question of a search: the objective, the conditions on a layout, the front, and how many layouts to list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MADE_BY_LAYOUTS = re.compile(r"comm\.[a-z_]+\.[a-z_]+\.(bytes|count)")
 
 @dataclass(frozen=True)
 class Limit:
-    """What a total of a layout is held to, in its base unit; `text` as it was asked for."""
+    """A bound on a total of a layout, in its base unit; `text` as it was asked for."""
 
     text: str
     key: str
@@ -49,9 +49,9 @@ class Limit:
         import numpy as np
 
         with np.errstate(invalid="ignore"):
-            by = values - self.bound if self.relation in {"<=", "<"} else self.bound - values
-            by = np.abs(by) if self.relation == "==" else by
-            missed = np.maximum(by, 0.0) / max(abs(self.bound), 1e-300)
+            difference = values - self.bound if self.relation in {"<=", "<"} else self.bound - values
+            difference = np.abs(difference) if self.relation == "==" else difference
+            missed = np.maximum(difference, 0.0) / max(abs(self.bound), 1e-300)
             at_bound = np.where(values == self.bound, np.finfo(float).tiny, 0.0)
             missed = {"<": missed + at_bound, ">": missed + at_bound, "!=": at_bound}.get(self.relation, missed)
         return np.where(np.isnan(values), 0.0 if self.if_any else inf, missed)
@@ -74,8 +74,8 @@ class Question:
     @property
     def keys(self) -> tuple[str, ...]:
         """Every total that a row needs, each once."""
-        asked = (one.key for one in self.conditions)
-        return tuple(dict.fromkeys((*self.shown, self.objective, *self.front, *asked)))
+        of_conditions = (condition.key for condition in self.conditions)
+        return tuple(dict.fromkeys((*self.shown, self.objective, *self.front, *of_conditions)))
 
     @property
     def signs(self) -> Mapping[str, float]:
@@ -83,41 +83,34 @@ class Question:
         return {key: -1.0 if is_more_better(key) else 1.0 for key in self.front}
 
     def limits(self, plan: Plan, headroom: float, words: str) -> tuple[Limit, ...]:
-        """What the layouts of a plan are held to: its memory first."""
+        """The limits on the layouts of a plan: its memory first."""
         text = f"{MEMORY} within {CAPACITY}" + (f" less {words} headroom" if headroom else "")
-        memory = Limit(text, MEMORY, "<=", plan.accelerator.memory - headroom)
-        return (memory, *(_limit(one, plan) for one in self.conditions))
-
-
-def _limit(asked: Condition, plan: Plan) -> Limit:
-    bound = float(plan.accelerator.memory) if asked.against == CAPACITY else float(asked.limit)
-    return Limit(asked.text, asked.key, asked.relation, bound, asked.if_any)
+        limits = [Limit(text, MEMORY, "<=", plan.accelerator.memory - headroom)]
+        for asked in self.conditions:
+            bound = float(plan.accelerator.memory if asked.against == CAPACITY else asked.limit)
+            limits.append(Limit(asked.text, asked.key, asked.relation, bound, asked.if_any))
+        return tuple(limits)
 
 
 def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
-    plan: Plan,
-    known: Collection[str],
-    objective: tuple[str, bool],
-    conditions: Sequence[str],
-    front: str,
-    top: int,
+    plan: Plan, known: Collection[str], objective: tuple[str, bool], conditions: Sequence[str], front: str, top: int
 ) -> Question:
-    """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text.
+    """The question of a command line about a plan that has `known` totals; SpecError with the place in the text.
 
     Totals that the plan lacks, and that another could have, may be asked for: see ledger/search/axes.py.
     """
     key, largest = objective
     typed = (key, *front.split(","), *(word for text in conditions for word in text.split()))
-    known = {*known, *(one for one in map(str.strip, typed) if absent(plan, one))}
+    known = {*known, *(total for total in map(str.strip, typed) if absent(plan, total))}
     _require_total(key, known, f"--{'maximize' if largest else 'minimize'} ")
     keys = tuple(part.strip() for part in front.split(",") if part.strip())
     if not keys:
         raise fault(f"--front {front}", 9, "a front needs a total", f"for example `--front {TIME},{MEMORY}`")
-    for one in keys:
-        _require_total(one, known, "--front ")
-        if keys.count(one) > 1:
-            column = len("--front ") + front.rindex(one) + 1
-            raise fault(f"--front {front}", column, f"`{one}` is named twice", "name each total once")
+    for total in keys:
+        _require_total(total, known, "--front ")
+        if keys.count(total) > 1:
+            column = len("--front ") + front.rindex(total) + 1
+            raise fault(f"--front {front}", column, f"`{total}` is named twice", "name each total once")
     named = {match[0] for text in conditions for match in MADE_BY_LAYOUTS.finditer(text)}
     asked = tuple(condition(text, {*known, *named}) for text in conditions)
     for problem in contradictions(asked):
@@ -132,19 +125,20 @@ def _require_total(key: str, known: Collection[str], flag: str) -> None:
 
 def contradictions(conditions: Sequence[Condition]) -> Iterator[str]:
     """Pairs of conditions on one total of which no value meets both."""
-    for one, other in combinations(conditions, 2):
-        if one.key != other.key or one.against != other.against:
+    for first, second in combinations(conditions, 2):
+        if first.key != second.key or first.against != second.against:
             continue
-        low, high = sorted((one.limit, other.limit))
+        low, high = sorted((first.limit, second.limit))
         # At the limits, between them and beyond them: one value of each range that they tell apart.
-        tried = (low - 1, low, (low + high) / 2, high, high + 1)
+        values = (low - 1, low, (low + high) / 2, high, high + 1)
         if not any(
-            RELATIONS[one.relation](at, one.limit) and RELATIONS[other.relation](at, other.limit) for at in tried
+            RELATIONS[first.relation](value, first.limit) and RELATIONS[second.relation](value, second.limit)
+            for value in values
         ):
-            yield f"{one.text} and {other.text}"
+            yield f"{first.text} and {second.text}"
 
 
-# --- How much memory of a device stays free in a search ---
+# --- memory of a device that stays free in a search ---
 
 FLAG = "--headroom "
 HELP = f"{', '.join(POLICIES)}, a share such as `10 %`, or bytes such as `8 GB`"
@@ -152,15 +146,15 @@ HELP = f"{', '.join(POLICIES)}, a share such as `10 %`, or bytes such as `8 GB`"
 
 def kept_free(plan: Plan, text: str = "") -> float:
     """Bytes of each device that stay free; raises SpecError for a text that is no headroom, or leaves nothing."""
-    wanted = text.strip()
-    amount = headroom.headroom_bytes(_read(wanted, text) if wanted else plan.assumptions.headroom, _memory(plan))
+    stated, memory = text.strip(), plan.accelerator.memory
+    amount = headroom.headroom_bytes(_read_headroom(stated, text) if stated else plan.assumptions.headroom, memory)
     if amount < 0:
         raise fault(
             f"{FLAG}{text}", len(FLAG) + 1, "headroom is what stays free, so it is not negative", f"give {HELP}"
         )
-    if amount >= _memory(plan):
+    if amount >= memory:
         words = kept_free_words(plan, text)
-        message = f"{words} headroom leaves nothing of the {said(_memory(plan), 'B')} of a device"
+        message = f"{words} headroom leaves nothing of the {said(memory, 'B')} of a device"
         raise fault(f"{FLAG}{text or words}", len(FLAG) + 1, message, f"give {HELP}")
     return amount
 
@@ -170,16 +164,12 @@ def kept_free_words(plan: Plan, text: str = "") -> str:
     return text.strip() or headroom.headroom_words(plan.assumptions.headroom)
 
 
-def _read(wanted: str, text: str) -> Headroom:
-    if wanted in POLICIES:
-        return wanted
+def _read_headroom(stated: str, text: str) -> Headroom:
+    if stated in POLICIES:
+        return stated
     try:
-        return float(parse_any(wanted)[0]) if wanted.endswith("%") else int(parse(wanted, "B"))
+        return float(parse_any(stated)[0]) if stated.endswith("%") else int(parse(stated, "B"))
     except QuantityError as error:
-        near = closest(wanted, [*POLICIES])
+        near = closest(stated, [*POLICIES])
         help_text = f"did you mean `{near[0]}`?" if near else f"give {HELP}"
-        raise fault(f"{FLAG}{text}", len(FLAG) + 1, f"`{wanted}` is no headroom", help_text) from error
-
-
-def _memory(plan: Plan) -> int:
-    return plan.accelerator.memory
+        raise fault(f"{FLAG}{text}", len(FLAG) + 1, f"`{stated}` is no headroom", help_text) from error

@@ -1,8 +1,8 @@
-"""What to change in a plan: the smallest edit that fits, the cheapest and the fastest layout, and a front of them.
+"""Recommended changes of a plan: the smallest edit that fits, the cheapest and the fastest layout, and a front.
 
-A pass finds layouts as arrays, and a search that has a second looks at few that are near the plan. Either proposes:
-what is recommended was compiled by itself, from the fewest keys that a user must write, and is what the compiler says
-of it. What then misses anything that the plan asks for is passed over.
+A pass prices all layouts as arrays; a search that has only seconds looks at a few near the plan. Both only propose:
+each recommendation is compiled by itself, from the fewest keys that a user must write, and candidates that miss
+anything that the plan asks for are dropped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a layout of a plan must meet: room with the plan's headroom free, on hosts too, and what the plan expects.
+    """The requirements on a plan's layouts: memory with its headroom free, on hosts too, and the plan's expectations.
 
     What the plan as it is does not meet, its other layouts need not meet either, but for room.
     """
@@ -94,8 +94,8 @@ def excess(plan: Plan, totals: Mapping[str, Number]) -> float:
     room = float(totals[CAPACITY]) - kept_free(plan)
     missed = [(float(totals[MEMORY]) - room) / float(totals[CAPACITY])]
     for place in HOST_PLACES:
-        held, capacity = totals.get(f"memory.{place}", 0), totals.get(f"memory.{place}.capacity", inf)
-        missed.append(float(held) / float(capacity) - 1 if capacity else inf if held else 0.0)
+        used, capacity = totals.get(f"memory.{place}", 0), totals.get(f"memory.{place}.capacity", inf)
+        missed.append(float(used) / float(capacity) - 1 if capacity else inf if used else 0.0)
     for condition in served_conditions(plan):
         slack, limit = float(condition.slack(totals)), float(condition.bound(totals))
         missed.append(-slack / max(abs(limit), 1.0))
@@ -113,7 +113,7 @@ def _unstated_bytes(totals: Mapping[str, Number]) -> float:
     return 0.0 if "memory.host.capacity" in totals else float(totals.get("memory.host", 0))
 
 
-# --- A pass over the layouts of a plan as arrays, and what it proposes ---
+# --- a pass over the layouts of a plan as arrays ---
 
 TRIED = 4  # rows that a pass puts first, until one of them is sound
 DEVICES = "cluster.devices"
@@ -124,9 +124,9 @@ FRONT_SHARE = 0.3  # the same where layouts of the front are compiled too
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass found in the spaces of a plan: its own, and by their number of devices smaller ones.
+    """The result of a pass over a plan's own space, and over spaces on fewer devices, by their number.
 
-    `error`: what ended it before its end, if anything did.
+    `error`: what ended the pass early, if anything did.
     """
 
     space: Space
@@ -142,80 +142,80 @@ def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> Passe
     space = space_of(plan, {} if is_whole(plan, extent) else kept_values(plan))
     compiling = FRONT_SHARE if extent.thorough else COMPILING_SHARE
     seconds = extent.seconds * (1 - compiling) / AFTER
-    (found, *others), complete, error = searched([space, *fewer.values()], run, progress, seconds)
-    at = {devices: (smaller, other) for (devices, smaller), other in zip(fewer.items(), others, strict=True)}
-    return Passed(space, found, at, complete, error)
+    (result, *results_on_fewer), complete, error = searched([space, *fewer.values()], run, progress, seconds)
+    by_devices = dict(zip(fewer, zip(fewer.values(), results_on_fewer, strict=True), strict=True))
+    return Passed(space, result, by_devices, complete, error)
 
 
 def fewer_devices(plan: Plan) -> dict[int, Space]:
-    """The plan on half of its devices, where these are whole nodes: nobody waits for much less.
+    """The plan's space on half of its devices, where these are whole nodes.
 
-    A run on an eighth costs a few per cent less, and takes eight times as long.
+    Nobody waits for much less: a run on an eighth costs a few per cent less, and takes eight times as long.
     """
     half, odd = divmod(plan.cluster.devices, 2)
-    made = None if odd or half % plan.cluster.devices_per_node else revised(plan, [f"{DEVICES}={half}"]).plan
-    return {half: space_of(made, kept_values(made))} if made else {}
+    halved = None if odd or half % plan.cluster.devices_per_node else revised(plan, [f"{DEVICES}={half}"]).plan
+    return {half: space_of(halved, kept_values(halved))} if halved else {}
 
 
 def searched(
     spaces: Sequence[Space], run: Run, progress: Progress, seconds: float = 0.0
 ) -> tuple[list[Found], bool, Exception | None]:
-    """What is found of each space, whether all of it was looked at, and the error that ended it, where one did.
+    """The result for each space, whether all of it was priced, and the error that ended the search, where one did.
 
-    What is most like the plan comes first.
+    Pieces that are most like the plan come first.
     """
     tasks: list[Task] = []
-    of: list[int] = []
+    space_of: list[int] = []
     question = aim_of(spaces[0].plan).question
     for number, space in enumerate(spaces):
         limits = question.limits(space.plan, kept_free(space.plan), kept_free_words(space.plan))
         for piece in pieces(space):
             tasks.append(Task(len(tasks), piece, space, {}, limits))
-            of.append(number)
-    ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
-    found = [nothing(question) for _ in spaces]
+            space_of.append(number)
+    ordered = sorted(tasks, key=lambda task: (space_of[task.number], _differences(task.piece, task.space.plan)))
+    results = [nothing(question) for _ in spaces]
     until = time.monotonic() + seconds if seconds else 0.0
     try:
         with time_limit(AFTER * seconds):
-            for done, (task, part) in enumerate(run(ordered, Job(question, until=until)), 1):
-                number = of[task.number]
-                found[number] = add(found[number], part, question)
-                progress(done, len(tasks), sum(one.legal for one in found))
-                if not part.complete and (not until or time.monotonic() < until):
+            for done, (task, task_result) in enumerate(run(ordered, Job(question, until=until)), 1):
+                number = space_of[task.number]
+                results[number] = add(results[number], task_result, question)
+                progress(done, len(tasks), sum(result.legal for result in results))
+                if not task_result.complete and (not until or time.monotonic() < until):
                     raise KeyboardInterrupt  # noqa: TRY301 - which no handler here takes
     except OutOfTimeError:
-        return found, False, None
+        return results, False, None
     except Exception as error:  # noqa: BLE001 - what was found before counts
-        return found, False, error
-    return found, all(one.complete for one in found), None
+        return results, False, error
+    return results, all(result.complete for result in results), None
 
 
-def _unlike(piece: Piece, plan: Plan) -> int:
-    """In how many ways the layouts of a piece differ from the plan."""
+def _differences(piece: Piece, plan: Plan) -> int:
+    """How many choices of a piece's layouts differ from the plan's."""
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
-    others = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
-    return cut + others + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
+    sharding = (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+    return cut + sharding + bool(piece.recomputes and plan.recompute.policy not in piece.recomputes)
 
 
-# --- rows as changes of the plan ----------------------------------------------------------------
+# --- rows as changes of the plan ---
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """Rows of a pass over a space, each compiled by itself, with changes of the plan that are `fixed`."""
+    """Candidates from the rows of a pass over a space, compiled one by one with the changes in `fixed`."""
 
     requirements: Requirements
     space: Space
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def candidate(self, rows: Rows, place: int) -> Candidate | None:
-        """A row; None where the rules refuse it."""
+        """The compiled plan of a row; None where the rules refuse it."""
         changes = row_changes(self.requirements.plan, self.space, rows, place, self.fixed)
         return None if changes is None else self.requirements.compiled(changes)
 
     def until_sound(self, rows: Rows) -> Iterator[Candidate]:
-        """The first of some rows, and those after it while none is sound."""
+        """Candidates from the first rows, at most TRIED, up to the first that is sound."""
         for place in range(min(len(rows), TRIED)):
             if candidate := self.candidate(rows, place):
                 yield candidate
@@ -223,7 +223,7 @@ class Proposals:
                     return
 
     def smallest(self, rows: Rows) -> Iterator[Candidate]:
-        """Rows in the order of the keys that they should change, as long as one may change the fewest."""
+        """Candidates in the order of their edit rank, as long as one may change fewer keys than those before."""
         fewest = inf
         ranks = rows.totals[:, aim_of(self.requirements.plan).question.keys.index(EDIT_RANK)]
         for place, rank in enumerate(ranks):
@@ -234,7 +234,7 @@ class Proposals:
                 yield candidate
 
     def along(self, rows: Rows, most: int) -> Iterator[Candidate]:
-        """So many of some rows, evenly from the first to the last."""
+        """Candidates from at most `most` rows, evenly from the first to the last."""
         places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(int))
         return (candidate for place in places if (candidate := self.candidate(rows, int(place))))
 
@@ -246,6 +246,8 @@ def row_changes(plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping
     draft = revised(plan, assignments(layout))
     return None if draft.problems or draft.plan is None else fewest_changes(plan, layout)
 
+
+# --- recommendations of a plan ---
 
 COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
 COST = "cost.run"
@@ -271,7 +273,7 @@ def may_edit(plan: Plan) -> bool:
 
 @dataclass
 class Findings:
-    """What a search has by now, also where its time or an error ends it.
+    """The findings of a search so far, also where its time or an error ends it.
 
     `near`: layouts near the plan, compiled. `passed`: what a pass found. `proposed`: layouts of it, compiled; `front`:
     those of its front; `fewer`: on fewer devices.
@@ -293,19 +295,19 @@ def recommend(
     extent: Extent = EVERYTHING,
     totals: Mapping[str, Number] | None = None,
 ) -> Recommendations:
-    """What the layouts of a plan that was read from a spec recommend; `totals`: the plan's own, where they are known.
+    """Recommended layouts of a plan that was read from a spec; `totals`: the plan's own, where they are known.
 
     `run`: where a pass prices layouts, None: in this process. When its time is over, it goes by what it found by then.
     Where a part of it fails, the result says why.
     """
     requirements = Requirements(plan, totals or compile_totals(plan))
-    return _summed_up(requirements, extent, _looked(requirements, extent, run, progress))
+    return _best_candidates(requirements, extent, _look(requirements, extent, run, progress))
 
 
-# --- what is looked at --------------------------------------------------------------------------
+# --- the search ---
 
 
-def _looked(requirements: Requirements, extent: Extent, run: Run | None, progress: Progress) -> Findings:
+def _look(requirements: Requirements, extent: Extent, run: Run | None, progress: Progress) -> Findings:
     """Layouts near a plan that is to be mended in some seconds, then a pass; near ones too where the pass fails."""
     plan, seconds, findings = requirements.plan, extent.seconds, Findings()
     end = time.monotonic() + seconds if seconds else inf
@@ -316,8 +318,8 @@ def _looked(requirements: Requirements, extent: Extent, run: Run | None, progres
         _look_near(requirements, findings, progress, end - seconds * (1 - NEAR_SHARE) if has_pass else end)
 
     def look_everywhere() -> None:
-        left = max(TICK, end - time.monotonic()) if seconds else 0.0
-        _look_everywhere(requirements, findings, (run, progress), replace(extent, seconds=left))
+        seconds_left = max(TICK, end - time.monotonic()) if seconds else 0.0
+        _look_everywhere(requirements, findings, (run, progress), replace(extent, seconds=seconds_left))
 
     steps = [*([look_near] if seconds and mends else []), *([look_everywhere] if has_pass else [])]
     try:
@@ -360,52 +362,57 @@ def _look_everywhere(
     findings.passed = passed = pass_over(requirements.plan, extent, run or in_this_process, progress)
     if passed.error:
         findings.failures.append(reason(passed.error))
-    own, found = Proposals(requirements, passed.space), passed.found
-    findings.proposed.extend(own.until_sound(found.front))
+    proposals, result = Proposals(requirements, passed.space), passed.found
+    findings.proposed.extend(proposals.until_sound(result.front))
     if not requirements.plan_as_it_is.is_sound:
-        findings.proposed.extend(own.smallest(found.best))
-    for devices, (space, other) in passed.fewer.items():
-        findings.fewer.extend(Proposals(requirements, space, {DEVICES: devices}).until_sound(other.front))
-    findings.front.extend(own.along(found.front, COMPILED if extent.thorough else 0))
-    if not any(one.is_sound for one in (*findings.near, *findings.proposed, *findings.front)):
-        findings.proposed.extend(own.until_sound(found.nearest))
+        findings.proposed.extend(proposals.smallest(result.best))
+    for devices, (space, result_on_fewer) in passed.fewer.items():
+        findings.fewer.extend(Proposals(requirements, space, {DEVICES: devices}).until_sound(result_on_fewer.front))
+    findings.front.extend(proposals.along(result.front, COMPILED if extent.thorough else 0))
+    if not any(candidate.is_sound for candidate in (*findings.near, *findings.proposed, *findings.front)):
+        findings.proposed.extend(proposals.until_sound(result.nearest))
 
 
-# --- what is recommended ------------------------------------------------------------------------
+# --- the choice among candidates ---
 
 
-def _summed_up(requirements: Requirements, extent: Extent, findings: Findings) -> Recommendations:
-    """The best of the candidates that meet everything; without one, that which misses least."""
+def _best_candidates(requirements: Requirements, extent: Extent, findings: Findings) -> Recommendations:
+    """The best candidates that meet everything; without one, the candidate that misses least."""
     plan, passed, aim = requirements.plan, findings.passed, aim_of(requirements.plan)
-    own = requirements.plan_as_it_is
-    looked = [own, *findings.proposed, *findings.front, *findings.near]
-    sound = [one for one in looked if one.is_sound]
-    smallest = min(sound, key=lambda one: (len(one.changes), aim.pace(one.totals)), default=None)
-    fastest = min(sound, key=lambda one: aim.pace(one.totals), default=None)
+    candidates = [requirements.plan_as_it_is, *findings.proposed, *findings.front, *findings.near]
+    sound = [candidate for candidate in candidates if candidate.is_sound]
+    smallest = min(sound, key=lambda candidate: (len(candidate.changes), aim.pace(candidate.totals)), default=None)
+    fastest = min(sound, key=lambda candidate: aim.pace(candidate.totals), default=None)
     near = passed is None or not passed.found.legal
     legal = len(findings.near) if near or passed is None else passed.found.legal
-    fitting = sum(one.is_sound for one in findings.near) if near or passed is None else passed.found.meeting
-    misses = [one for one in looked if not one.broken and one.excess < inf]
-    nearest = None if sound or not legal else min(misses, key=lambda one: one.excess, default=None)
+    fitting = sum(candidate.is_sound for candidate in findings.near) if near or passed is None else passed.found.meeting
+    misses = [candidate for candidate in candidates if not candidate.broken and candidate.excess < inf]
+    nearest = None if sound or not legal else min(misses, key=lambda candidate: candidate.excess, default=None)
 
-    def told(candidate: Candidate | None) -> Recommendation | None:
+    memory, total = (aim.question.keys.index(key) for key in (MEMORY, aim.total))
+
+    def recommendation(candidate: Candidate | None) -> Recommendation | None:
         if candidate is None:
             return None
-        shown = {key: float(candidate.totals[key]) for key in aim.shown if key in candidate.totals}
-        return Recommendation(candidate.changes, shown)
+        totals = {key: float(candidate.totals[key]) for key in aim.shown if key in candidate.totals}
+        return Recommendation(candidate.changes, totals)
 
-    front = [one for one in findings.front if one.is_sound] or [one for one in [fastest] if one]
+    front = [candidate for candidate in findings.front if candidate.is_sound] or [
+        candidate for candidate in [fastest] if candidate
+    ]
     return Recommendations(
-        smallest=told(smallest),
-        fastest=told(fastest),
-        cheapest=told(cheapest(fastest, [one for one in findings.fewer if one.is_sound])),
-        front=tuple(filter(None, map(told, front))) if legal else (),
-        points=_front_points(plan, passed) if passed and sound else (),
+        smallest=recommendation(smallest),
+        fastest=recommendation(fastest),
+        cheapest=recommendation(cheapest(fastest, [candidate for candidate in findings.fewer if candidate.is_sound])),
+        front=tuple(filter(None, map(recommendation, front))) if legal else (),
+        points=tuple((float(row[memory]), float(row[total])) for row in passed.found.front.totals)
+        if passed and sound
+        else (),
         legal=legal,
         fitting=fitting if sound else 0,
         kept=() if near or is_whole(plan, extent) else KEPT,
-        fewer={devices: other.legal for devices, (_, other) in passed.fewer.items()} if passed else {},
-        nearest=told(nearest),
+        fewer={devices: result.legal for devices, (_, result) in passed.fewer.items()} if passed else {},
+        nearest=recommendation(nearest),
         headroom=kept_free(plan),
         complete=findings.on_time and not findings.failures and passed is not None and passed.complete,
         near=near,
@@ -416,14 +423,8 @@ def _summed_up(requirements: Requirements, extent: Extent, findings: Findings) -
 def cheapest(fastest: Candidate | None, fewer: Sequence[Candidate]) -> Candidate | None:
     """The layout that costs least: of those on as many devices it is the fastest, and fewer must save WORTH of it."""
     best = fastest if fastest and COST in fastest.totals else None
-    least = min((one for one in fewer if COST in one.totals), key=lambda one: float(one.totals[COST]), default=None)
+    priced = [candidate for candidate in fewer if COST in candidate.totals]
+    least = min(priced, key=lambda candidate: float(candidate.totals[COST]), default=None)
     if best and least and float(least.totals[COST]) > (1 - WORTH) * float(best.totals[COST]):
         return best
     return least or best
-
-
-def _front_points(plan: Plan, passed: Passed) -> tuple[tuple[float, float], ...]:
-    """Bytes of the layouts of a pass's front, and the total that each is fast by."""
-    aim = aim_of(plan)
-    memory, total = (aim.question.keys.index(key) for key in (MEMORY, aim.total))
-    return tuple((float(row[memory]), float(row[total])) for row in passed.found.front.totals)

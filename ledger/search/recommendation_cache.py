@@ -1,7 +1,7 @@
-"""Recommendations as they were found before: in this process, or in the user's cache folder.
+"""Recommendations of earlier searches: from this process, or from the user's cache folder.
 
-A file is found again only by the same program, for the same plan as it is written: nothing stale is used. One that
-this user's programs did not write, or that cannot be written, is found out again.
+A file is used only by the same program, for the same plan as it is written: nothing stale is used. Where this user's
+programs did not write it, or it cannot be written, the search is made again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def recommendations(
     extent: Extent | None = None,
     totals: Mapping[str, Number] | None = None,
 ) -> Recommendations:
-    """What the layouts of a plan recommend; `extent`: how far to look, None: as far as a report does.
+    """Recommended layouts of a plan, from a cache or a new search; `extent`: None is that of a report.
 
     A lesser search will do where no thorough one was made before; one that was stopped, or failed, is not kept. No
     error is raised: whatever becomes of a search, the plan has its verdict, and the result says why it has no layouts.
@@ -45,38 +45,38 @@ def recommendations(
         extent = extent or extent_of_report(plan)
         for whole in (True,) if extent.whole else (True, False):
             for thorough in (True,) if extent.thorough else (True, False):
-                if kept := known(plan, whole=whole, thorough=thorough):
-                    return kept
-        made = recommend(plan, run, progress, extent, totals)
-        if made.complete:
-            keep(plan, made, whole=extent.whole, thorough=extent.thorough)
+                if found_before := known(plan, whole=whole, thorough=thorough):
+                    return found_before
+        result = recommend(plan, run, progress, extent, totals)
+        if result.complete:
+            keep(plan, result, whole=extent.whole, thorough=extent.thorough)
     except Exception as error:  # noqa: BLE001 - as the docstring says
         return Recommendations(complete=False, failure=reason(error))
-    return made
+    return result
 
 
 def known(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
-    """What was found before; None where nothing was, or where its file is damaged."""
+    """The recommendations of an earlier search; None where there are none, or their file is damaged."""
     key = _key(plan, whole=whole, thorough=thorough)
-    if key in _in_process():
-        return _in_process()[key]
-    kept = FOUND.read(f"{key}.json")
-    if kept is None:
+    if key in _process_cache():
+        return _process_cache()[key]
+    stored = FOUND.read(f"{key}.json")
+    if stored is None:
         return None
-    found = from_record(json.loads(kept))
-    _in_process()[key] = found
-    return found
+    result = from_record(json.loads(stored))
+    _process_cache()[key] = result
+    return result
 
 
-def keep(plan: Plan, found: Recommendations, *, whole: bool, thorough: bool) -> None:
-    """Keeps what was found, as far as that can be done."""
+def keep(plan: Plan, result: Recommendations, *, whole: bool, thorough: bool) -> None:
+    """Writes recommendations to both caches, as far as that can be done."""
     key = _key(plan, whole=whole, thorough=thorough)
-    _in_process()[key] = found
-    FOUND.keep(f"{key}.json", json.dumps(as_record(found)).encode())
+    _process_cache()[key] = result
+    FOUND.keep(f"{key}.json", json.dumps(as_record(result)).encode())
 
 
 @cache
-def _in_process() -> dict[str, Recommendations]:
+def _process_cache() -> dict[str, Recommendations]:
     return {}
 
 
@@ -84,5 +84,5 @@ def _key(plan: Plan, *, whole: bool, thorough: bool) -> str:
     """A digest of all that the recommendations follow from."""
     overrides = plan.reading.overrides if plan.reading else ()
     values = replace(plan, reading=None, origins={}, warnings=())
-    told = (program_digest(), plan.digest, repr(values), repr(overrides), repr((whole, thorough)))
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    parts = (program_digest(), plan.digest, repr(values), repr(overrides), repr((whole, thorough)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

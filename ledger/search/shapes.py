@@ -1,4 +1,4 @@
-"""How layers are dealt out to the stages of a pipeline: shapes, the roles of each, and what they hold meanwhile."""
+"""Shapes of pipelines: how layers are dealt out to stages, the roles of these, and their micro-batches in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline: so many stages and chunks in an order, cut in a way. `layout` are its keys."""
+    """A pipeline: numbers of stages and chunks, a schedule, and a partition of the layers. `layout`: its keys."""
 
     layout: Layout
     mesh: Parallelism
@@ -52,8 +52,8 @@ def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
     plan, values = space.plan, space.values
     for stages, chunks in product(values["parallelism.pipeline"], values["parallelism.interleave"]):
         bare = replace(Parallelism(), pipeline=stages, interleave=chunks)
-        ways = cuts(plan, bare) if stages > 1 else [(None, None)] if chunks == 1 else []
-        for (ends, listed), name in product(ways, values["parallelism.schedule"]):
+        partitions = cuts(plan, bare) if stages > 1 else [(None, None)] if chunks == 1 else []
+        for (ends, listed), name in product(partitions, values["parallelism.schedule"]):
             stated = ends in values["parallelism.ends"] and listed in values["parallelism.stages"]
             if not stated or (name is None) != (stages == 1):
                 continue
@@ -72,34 +72,34 @@ def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
 
 
 def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot]:
-    """The kinds of stages, in their order; none where a schedule cannot be so (a rule on the spec refuses it)."""
+    """The kinds of stages, in their order; none where the rules of the spec refuse the schedule."""
     if any(check_rules(OF_SHAPES, {"model": plan.model, "parallelism": mesh}, Places(plan.origins))):
         return
     dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
     if rule.ways == 2 and mesh.pipeline % 2:
         return
     placed = batched(plan, mesh, counts)
-    alike: dict[tuple[Any, ...], list[Role]] = {}
+    roles_by_layers: dict[tuple[Any, ...], list[Role]] = {}
     for device in range(mesh.pipeline):
         role = described(placed, device, dealt)
         key = role.layers, role.first, role.last, role.sends, role.returns
-        alike.setdefault(key, []).append(role)
-    for found in alike.values():
-        yield Slot(found[0], len(found), tuple(_most(found, len(counts))))
+        roles_by_layers.setdefault(key, []).append(role)
+    for roles in roles_by_layers.values():
+        yield Slot(roles[0], len(roles), tuple(_largest(roles, len(counts))))
 
 
-def _most(found: Sequence[Role], width: int) -> Iterator[Role]:
-    """Of roles that differ in what they hold, those of which none holds at least as much of everything as another."""
+def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
+    """The roles that hold most: without each role of which another holds at least as much of everything."""
 
-    def held(role: Role) -> Array:
+    def amounts_of(role: Role) -> Array:
         amounts = (role.in_flight, role.waiting, *role.flying)
         return np.stack([np.broadcast_to(np.asarray(amount, float), width) for amount in amounts])
 
-    amounts = [held(role) for role in found]
-    for place, mine in enumerate(amounts):
-        more = [i for i, other in enumerate(amounts) if i != place and (other >= mine).all()]
-        if not any((amounts[i] > mine).any() or i < place for i in more):
-            yield found[place]
+    amounts = [amounts_of(role) for role in roles]
+    for place, first in enumerate(amounts):
+        covering = [i for i, second in enumerate(amounts) if i != place and (second >= first).all()]
+        if not any((amounts[i] > first).any() or i < place for i in covering):
+            yield roles[place]
 
 
 def batched(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:

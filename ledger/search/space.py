@@ -87,7 +87,7 @@ class Space:
         return count
 
     def layouts(self) -> Iterator[Layout]:
-        """Every legal layout, one by one: what arrays are held against."""
+        """Every legal layout, one by one: the reference for arrays of layouts."""
         for chosen in product(*self.values.values()):
             layout = dict(zip(self.keys, chosen, strict=True))
             if effective(layout, self.plan) and not violations(laid_out(self.plan, layout)):
@@ -96,14 +96,14 @@ class Space:
 
 def space_of(plan: Plan, over: Mapping[str, Sequence[Any]] | None = None) -> Space:
     """The whole space of a plan's layouts; keys that `over` names have its values instead."""
-    given = {key: tuple(listed) for key, listed in (over or {}).items()}
+    fixed = {key: tuple(listed) for key, listed in (over or {}).items()}
     for key in ("interleave",) if plan.serve is not None else WHOLE if plan.model.encoder_groups else ():
-        given.setdefault(f"{MESH}{key}", (1,))
+        fixed.setdefault(f"{MESH}{key}", (1,))
     values = {key: tuple(VALUES[key](plan)) for key in keys_of(plan)}
-    if {"parallelism.pipeline", "parallelism.interleave"} & given.keys() and "parallelism.stages" not in given:
-        listed = product(given.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), given.get(f"{MESH}interleave", (1,)))
+    if {"parallelism.pipeline", "parallelism.interleave"} & fixed.keys() and "parallelism.stages" not in fixed:
+        listed = product(fixed.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), fixed.get(f"{MESH}interleave", (1,)))
         values[f"{MESH}stages"] = tuple(unequal_stages(plan, listed))
-    values |= {key: listed for key, listed in given.items() if key in values}
+    values |= {key: listed for key, listed in fixed.items() if key in values}
     return Space(replace(with_token_count(plan), reading=None), values)
 
 
@@ -132,30 +132,26 @@ def laid_out(plan: Plan, layout: Layout) -> Plan:
 def completed(layout: Layout, plan: Plan) -> Layout:
     """The layout with its data-parallel degree, and what it takes away of the plan's own keys: `null` in `--set`."""
     mesh = laid_out(plan, layout).parallelism
-    gone = {key: None for key, serves in KEPT.items() if not serves(layout) and key in plan.origins}
-    return {DATA: mesh.data, **layout, **gone}
+    taken_away = {key: None for key, serves in KEPT.items() if not serves(layout) and key in plan.origins}
+    return {DATA: mesh.data, **layout, **taken_away}
 
 
 def effective(layout: Layout, plan: Plan) -> bool:
-    """Whether each key of a layout has an effect, or is left out or neutral. What is legal, the spec's rules say."""
-    of = {key.removeprefix(MESH): value for key, value in {**NEUTRAL, **layout}.items()}
-    staged, rest = of["pipeline"] > 1, of["tensor"] * of["pipeline"] * of["context"]
-    if plan.cluster.devices % rest:
+    """Whether each key of a layout has an effect, or is left out or neutral; the spec's rules say what is legal."""
+    value_of = {key.removeprefix(MESH): value for key, value in {**NEUTRAL, **layout}.items()}
+    has_stages = value_of["pipeline"] > 1
+    devices_of_replica = value_of["tensor"] * value_of["pipeline"] * value_of["context"]
+    if plan.cluster.devices % devices_of_replica:
         return False
-    shards = plan.cluster.devices // rest * of["context"]
-    mesh = replace(Parallelism(), pipeline=of["pipeline"], interleave=of["interleave"])
+    shards = plan.cluster.devices // devices_of_replica * value_of["context"]
+    mesh = replace(Parallelism(), pipeline=value_of["pipeline"], interleave=value_of["interleave"])
     return (
-        (of["tensor"] > 1 or of["sequence"] == "off")
-        and (of["context_exchange"] is None) == (of["context"] == 1)
-        and (f"{MESH}schedule" not in layout or (of["schedule"] is None) == (not staged))
-        and (staged or (of["interleave"] == 1 and of["ends"] is None and of["stages"] is None))
-        and (of["reshard"] is None) == (of["zero"] != 3)
-        and (of["zero"] > 0 or of["replicate"] == 1)
-        and (shards > 1 or of["zero"] == 0)
-        and (not staged or _cut(plan, mesh, of["ends"], of["stages"]))
+        (value_of["tensor"] > 1 or value_of["sequence"] == "off")
+        and (value_of["context_exchange"] is None) == (value_of["context"] == 1)
+        and (f"{MESH}schedule" not in layout or (value_of["schedule"] is None) == (not has_stages))
+        and (has_stages or (value_of["interleave"] == 1 and value_of["ends"] is None and value_of["stages"] is None))
+        and (value_of["reshard"] is None) == (value_of["zero"] != 3)
+        and (value_of["zero"] > 0 or value_of["replicate"] == 1)
+        and (shards > 1 or value_of["zero"] == 0)
+        and (not has_stages or (value_of["ends"], value_of["stages"]) in cuts(plan, mesh))
     )
-
-
-def _cut(plan: Plan, mesh: Parallelism, ends: str | None, stages: Any) -> bool:
-    """Whether a pipeline's layers are cut in one of the ways that are told apart: one way of each result."""
-    return (ends, stages) in cuts(plan, mesh)

@@ -1,4 +1,4 @@
-"""A choice of all that is no size, and what the compiler's rules say of it: facts over grids of sizes.
+"""Structures: the choices of a layout that are no sizes, and the compiler's facts of them over grids of sizes.
 
 Facts of a unit depend on what cuts one micro-batch, facts of sharing on the degrees that cut weights and on what a
 stage holds (books/assembly). Each is traced from the rules once, evaluated over arrays, and kept in the world.
@@ -46,7 +46,7 @@ def degrees_of_single_experts(plan: Plan) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Composition:
-    """What a stage holds: layers of each group, ends of the model; `chunks` of layers, where that decides more."""
+    """The composition of a stage: layers of each group, ends of the model; `chunks` of layers, where they matter."""
 
     layers: tuple[int, ...]
     first: bool
@@ -60,15 +60,15 @@ class Composition:
 
     def role(self, layers: Sequence[Array] = (), sends: int = 1, returns: int = 1) -> Role:
         """A device of such a stage."""
-        held = tuple(layers) or self.layers
-        return Role("", (0,), 1, held, self.first, self.last, 1, 0, sends, returns)
+        layers_of_groups = tuple(layers) or self.layers
+        return Role("", (0,), 1, layers_of_groups, self.first, self.last, 1, 0, sends, returns)
 
 
 def sized(plan: Plan, inputs: Inputs, count: int = 1) -> Plan:
     """The plan with degrees and a micro-batch that may be values of a trace, and so many micro-batches a step."""
     mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
-    size, ways = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
-    run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * ways))
+    size, pipeline_ends = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
+    run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * pipeline_ends))
     return replace(plan, parallelism=mesh, run=run, cluster=replace(plan.cluster, devices=mesh.data * mesh.replica))
 
 
@@ -78,7 +78,7 @@ def prices_in_bulk(plan: Plan) -> bool:
 
 
 class Structure:
-    """One way of sharing weights and of cutting layers, with one micro-batch a step or several, from one end or both.
+    """A choice of how weights are sharded and layers cut, with one micro-batch a step or several, from one end or both.
 
     `cells` are its legal degrees, copies and micro-batches, as places in the lists of the world. `alone`: no other
     device has a copy or a share of the same weights, of which some stacks keep gradients otherwise.
@@ -101,7 +101,7 @@ class Structure:
 
     @cached_property
     def plan(self) -> Plan:
-        """A plan with these choices, of which only what is not a size counts."""
+        """A plan with these choices; its sizes stand for nothing."""
         return self.world.once(("plan", self.sharded, self.cut, self.ways, self.alone), self._plan)
 
     def _plan(self) -> Plan:
@@ -128,7 +128,7 @@ class Structure:
 
     @cached_property
     def cut_key(self) -> Any:
-        """What decides the units of the model, and all that they compute and hold."""
+        """The key of facts of the model's units, whose computation and bytes depend on nothing else."""
         return self.cut, repr(self.sharded.offload), compute_precision(self.plan), self.alone, stays(self.plan)
 
     @cached_property
@@ -144,10 +144,10 @@ class Structure:
         """Whether all layers of a group are alike, whatever a stage holds of the model, so that facts of one do."""
         model, train = self.plan.model, self.plan.train
         plain = {INPUT, OUTPUT, LOSS, losses.UNIT, *(group.name for group in model.groups)}
-        same = all(unit.name in plain for unit in self.every_unit)
+        are_alike = all(unit.name in plain for unit in self.every_unit)
         trains_all = train.kind == "all" and train.lora is None
-        counted = self.plan.recompute.policy in ("every", "layers", "segment") or self.plan.parallelism.offload.layers
-        return same and trains_all and not counted and not model.of_blocks and not model.encoder_groups
+        by_layer = self.plan.recompute.policy in ("every", "layers", "segment") or self.plan.parallelism.offload.layers
+        return are_alike and trains_all and not by_layer and not model.of_blocks and not model.encoder_groups
 
     @cached_property
     def is_labelled(self) -> bool:
@@ -155,7 +155,7 @@ class Structure:
         return not by_module(replace(self.plan, parallelism=replace(self.plan.parallelism, context=2)))
 
     def composition(self, role: Role, chunks: int) -> Composition:
-        """What devices of a role hold; facts of layers that are not alike also depend on how many chunks there are."""
+        """The composition of a role's stages; facts of layers that are not alike depend on the number of chunks too."""
         return Composition(role.layers, role.first, role.last, 1 if self.is_uniform else chunks)
 
     def placed(self, composition: Composition) -> Plan:
@@ -170,13 +170,13 @@ class Structure:
             return self.world.once(key, lambda: units_of(builder(plan), composition.role()))
         layers = {group.name: count for group, count in zip(self.plan.model.groups, composition.layers, strict=True)}
 
-        def held(unit: Unit) -> bool:
+        def is_in_stage(unit: Unit) -> bool:
             return bool(layers.get(unit.group, composition.first if unit.name == INPUT else composition.last))
 
-        return tuple(filter(held, self.every_unit))
+        return tuple(filter(is_in_stage, self.every_unit))
 
     def unit_key(self, composition: Composition) -> Any:
-        """What decides facts of the units of a stage."""
+        """The key of facts of the units of a stage."""
         return self.cut_key if self.is_uniform else (self.cut_key, composition)
 
     def measured(self, composition: Composition) -> tuple[Unit, ...]:
@@ -184,13 +184,13 @@ class Structure:
         return self.every_unit if self.is_uniform else self.units(composition)
 
     def counts(self, composition: Composition) -> Mapping[str, int]:
-        """How many of each unit a stage holds."""
+        """The number of each unit in a stage, by its name."""
 
-        def counted() -> dict[str, int]:
+        def unit_counts() -> dict[str, int]:
             value = exact(bindings(self.placed(composition), composition.role()))
             return {unit.name: int(value(unit.count)) for unit in self.units(composition)}
 
-        return self.world.once(("counts", self.unit_key(composition), composition), counted)
+        return self.world.once(("counts", self.unit_key(composition), composition), unit_counts)
 
     def _at(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
         """A plan, at its own prices, at sizes of a cut, and what evaluates formulas of one unit each."""
@@ -201,9 +201,9 @@ class Structure:
     # --- facts of units ---
 
     def timed(self, key: tuple[Any, ...], over: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]) -> Facts:
-        """Seconds that `run` says of the plan, over a grid; under one of PRICES made better, where one is named.
+        """Seconds that `run` gives for the plan, over a grid; with one of PRICES made better, where `price` names one.
 
-        All of them are traced at once, as one axis more of the grid.
+        All prices are traced at once, as one more axis of the grid.
         """
 
         def plain() -> Facts:
@@ -211,27 +211,27 @@ class Structure:
             return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
 
         def repriced() -> Facts:
-            def moved(inputs: Inputs) -> Facts:
+            def run_repriced(inputs: Inputs) -> Facts:
                 plan = self.plan
-                for changed in PRICES:
-                    plan = changed.moved(plan, inputs[changed.path])
+                for price_change in PRICES:
+                    plan = price_change.moved(plan, inputs[price_change.path])
                 return run(plan, inputs)
 
             grid, legal = over()
-            return evaluated(priced_grid(grid), moved, legal)
+            return evaluated(priced_grid(grid), run_repriced, legal)
 
         def at_price() -> Facts:
-            every = self.world.once(("repriced", *key), repriced)
-            return each_array(every, lambda values: values[price if len(values) > 1 else 0] if values.ndim else values)
+            table = self.world.once(("repriced", *key), repriced)
+            return each_array(table, lambda values: values[price if len(values) > 1 else 0] if values.ndim else values)
 
         return self.world.once(key, plain) if price is None else self.world.once(("price", price, *key), at_price)
 
     def sizes(self, axes: tuple[str, ...]) -> tuple[Mapping[str, Array], Array]:
-        """Sizes of a cut, and which of them any layout may have."""
-        key = "legal", axes, self.cut.tensor, self.cut.context, self.cut.expert, repr(self.sharded.offload)
-        return self.world.grid(axes), self.world.once(key, lambda: self._legal(axes))
+        """The grid of sizes of a cut, and which of them any layout may have."""
+        key = "legal sizes", axes, self.cut.tensor, self.cut.context, self.cut.expert, repr(self.sharded.offload)
+        return self.world.grid(axes), self.world.once(key, lambda: self._legal_sizes(axes))
 
-    def _legal(self, axes: tuple[str, ...]) -> Array:
+    def _legal_sizes(self, axes: tuple[str, ...]) -> Array:
         """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
         values, legal = self.world.space.values, np.zeros([self.world.lengths[axis] for axis in axes], bool)
         cut = {axis: getattr(self.cut, axis) for axis in CUT[:3]}
@@ -242,7 +242,7 @@ class Structure:
         return legal
 
     def unit_times(self, composition: Composition, price: int | None) -> unit_facts.UnitTimes:
-        """What units take, over the sizes of a cut."""
+        """Seconds of each unit, over the sizes of a cut."""
 
         def run(plan: Plan, inputs: Inputs) -> unit_facts.UnitTimes:
             placed, value = self._at(plan, composition, inputs)
@@ -260,7 +260,7 @@ class Structure:
         return self.timed(self._send_key("send"), lambda: self.sizes(SENT), price, run)
 
     def sent_sums(self) -> Mapping[str, unit_facts.Sums]:
-        """What goes from stage to stage in a micro-batch, over a cut, `data` and `pipeline`."""
+        """Sums over the transfers between stages in a micro-batch, over a cut, `data` and `pipeline`."""
 
         def run(plan: Plan, inputs: Inputs) -> Mapping[str, unit_facts.Sums]:
             placed = sized(plan, inputs)
@@ -272,13 +272,13 @@ class Structure:
         return name, replace(self.cut, recompute="none"), compute_precision(self.plan)
 
     def unit_sums(self, composition: Composition) -> unit_facts.UnitSums:
-        """What units spend, over the sizes of a cut."""
+        """Sums over the kernels of each unit, over the sizes of a cut."""
         return self._of_units(
             "sums", composition, lambda plan, value: unit_facts.unit_sums(plan, self.measured(composition), value)
         )
 
     def live(self, composition: Composition, *, by_category: bool) -> unit_facts.Live:
-        """What is alive while units run, over the sizes of a cut."""
+        """Bytes of live tensors while units run, over the sizes of a cut."""
         added = self.adds(composition)
 
         def run(plan: Plan, value: Value) -> unit_facts.Live:
@@ -287,13 +287,13 @@ class Structure:
         return self._of_units(("live", added, by_category), composition, run)
 
     def workspaces(self, composition: Composition) -> Mapping[str, Array]:
-        """What attention's backward allocates for itself, over the sizes of a cut."""
+        """Bytes of the workspace of attention's backward, over the sizes of a cut."""
         return self._of_units(
             "workspaces", composition, lambda _, value: unit_facts.unit_workspaces(self.measured(composition), value)
         )
 
     def stocks(self, composition: Composition, order: Pipeline, *, by_category: bool) -> unit_facts.Stocks:
-        """What units hold from moment to moment, over the sizes of a cut."""
+        """Bytes that units hold from one moment to a later one, over the sizes of a cut."""
         line = self.line(composition)
         name = next(name for name, row in PIPELINES.items() if row is order)
 
@@ -314,7 +314,7 @@ class Structure:
     # --- moments ---
 
     def line(self, composition: Composition) -> Timeline:
-        """The moments of a stage's step: the same object for all stages whose moments are told apart alike."""
+        """The moments of a stage's step: one object for all stages that have equal moments."""
         moved = tuple((unit.name, unit.hosted) for unit in self.every_unit)
         kind = None if self.is_uniform else self.plan.recompute
         key = "line", self.sharded.zero == 3, repr(self.sharded.offload), moved, repr(kind), composition
@@ -332,16 +332,16 @@ class Structure:
 
     @cached_property
     def sharing_key(self) -> Any:
-        """What decides how weights of layers that are alike are shared."""
+        """The key of facts of sharded weights, of layers that are alike."""
         cut, sharded = self.cut, self.sharded
         offload = [kind for kind in sharded.offload or () if kind != "activations"]
-        ways = sharded.zero, sharded.reshard, repr(offload), self.several, self.ways, self.alone
-        key = cut.tensor, cut.expert, *ways
+        choices = sharded.zero, sharded.reshard, repr(offload), self.several, self.ways, self.alone
+        key = cut.tensor, cut.expert, *choices
         return key if self.is_uniform else (key, self.cut_key)
 
     @cached_property
     def holding_key(self) -> Any:
-        """What else decides what is held of them: the order of gradients in a buffer, what products of theirs read."""
+        """The rest of the key of their bytes: the order of gradients in a buffer, and what dummy gradients read."""
         order: tuple[str, ...] = ()
         if drains(self.plan):
             order = tuple(w.name for unit in self.every_unit for w in sharing.written_weights(unit, added=True))
@@ -360,22 +360,22 @@ class Structure:
 
     def _state_grid(self, composition: Composition, *, deep: bool = True) -> dict[str, Array]:
         """The degrees, a row each, and the layers of stages of a kind, a column each."""
-        columns = self.states.columns
-        rest = columns["tensor"] * columns["context"] * columns["data"]
-        grid = {**columns, "pipeline": np.maximum(1, self.plan.cluster.devices // rest)}
+        degrees = self.states.columns
+        devices_of_stage = degrees["tensor"] * degrees["context"] * degrees["data"]
+        grid = {**degrees, "pipeline": np.maximum(1, self.plan.cluster.devices // devices_of_stage)}
         grid = {name: column[:, None] for name, column in grid.items()}
         if self.is_uniform and deep:
-            for group, held in enumerate(composition.kind[2:]):
-                if held:
-                    listed = self.layer_columns(composition)
-                    grid[f"layers.{group}"] = np.array([layers[group] for layers in listed], float)[None, :]
+            for group, has_layers in enumerate(composition.kind[2:]):
+                if has_layers:
+                    columns_of_layers = self.layer_columns(composition)
+                    grid[f"layers.{group}"] = np.array([layers[group] for layers in columns_of_layers], float)[None, :]
         return grid
 
     def _stage(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Role, Program, Value]:
         """A stage at one setting of the degrees and of its layers."""
         placed = sized(_with_chunks(plan, composition), inputs, count=2 if self.several else 1)
-        held = (inputs.get(f"layers.{group}", count) for group, count in enumerate(composition.layers))
-        role = composition.role(tuple(held))
+        layers = (inputs.get(f"layers.{group}", count) for group, count in enumerate(composition.layers))
+        role = composition.role(tuple(layers))
         value = exact(bindings(placed, role))
         return placed, role, program(placed, role, self.units(composition)), value
 
@@ -383,21 +383,21 @@ class Structure:
         return name, self.sharing_key, composition.kind if self.is_uniform else composition
 
     def sharing_times(self, composition: Composition, price: int | None) -> sharing.SharingTimes:
-        """What a stage does for weights that it shares, over the degrees, with a column for each count of layers."""
+        """Seconds of a stage's work on sharded weights, over the degrees, with a column for each count of layers."""
 
         def run(plan: Plan, inputs: Inputs) -> sharing.SharingTimes:
-            placed, _, held, value = self._stage(plan, composition, inputs)
-            return sharing.sharing_times(placed, held, value)
+            placed, _, stage_program, value = self._stage(plan, composition, inputs)
+            return sharing.sharing_times(placed, stage_program, value)
 
         key = self._shared_key("sharing times", composition)
         return self.timed(key, lambda: (self._state_grid(composition), True), price, run)
 
     def sharing_sums(self, composition: Composition) -> sharing.SharingSums:
-        """What a stage spends on weights that it shares, and holds of them."""
+        """Sums over the kernels that serve sharded weights in a stage, and the bytes that it holds of these."""
 
         def run(plan: Plan, inputs: Inputs) -> sharing.SharingSums:
-            placed, role, held, value = self._stage(plan, composition, inputs)
-            return sharing.sharing_sums(placed, role, held, value)
+            placed, role, stage_program, value = self._stage(plan, composition, inputs)
+            return sharing.sharing_sums(placed, role, stage_program, value)
 
         key = self._shared_key("sharing sums", composition)
         return self.timed(key, lambda: (self._state_grid(composition), True), None, run)
@@ -405,20 +405,20 @@ class Structure:
     def adds(self, composition: Composition) -> bool:
         """Whether a new gradient is added at once to one that is there."""
 
-        def asked() -> bool:
+        def gradients_add() -> bool:
             data = 1 if self.alone else 2 * self.plan.parallelism.expert
-            placed, _, held, _ = self._stage(self.plan, composition, {"data": data})
-            return sharing.gradients_add(placed, held)
+            placed, _, stage_program, _ = self._stage(self.plan, composition, {"data": data})
+            return sharing.gradients_add(placed, stage_program)
 
-        return self.world.once(self._shared_key("adds", composition), asked)
+        return self.world.once(self._shared_key("adds", composition), gradients_add)
 
     def point_facts(self, composition: Composition, *, by_category: bool) -> tuple[sharing.PointFacts, ...]:
-        """What a stage holds of weights and gradients, moment by moment."""
+        """Bytes of weights and gradients in a stage, moment by moment."""
         line = self.line(composition)
 
         def run(inputs: Inputs) -> tuple[sharing.PointFacts, ...]:
-            placed, _, held, value = self._stage(self.plan, composition, inputs)
-            return sharing.point_facts(placed, held, value, line, by_category=by_category)
+            placed, _, stage_program, value = self._stage(self.plan, composition, inputs)
+            return sharing.point_facts(placed, stage_program, value, line, by_category=by_category)
 
         key = *self._shared_key("points", composition), self.holding_key, id(line), by_category
         return self.world.once(key, lambda: evaluated(self._state_grid(composition), run))

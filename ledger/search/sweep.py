@@ -1,4 +1,4 @@
-"""A sweep from its question to its answer: the space in tasks, run wherever it may be, and what they find added."""
+"""A sweep from its question to its answer: the space is split into tasks, these are run, and their results added."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Search:
-    """A sweep that is ready: its plan with its totals, what is asked, the bases, and a task for each piece of each."""
+    """A prepared sweep: its plan with its totals, the question, the bases, and a task for each piece of each."""
 
     asked: Asked
     plan: Plan
@@ -71,7 +71,7 @@ class Search:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is to be known of the answer: plans that are left out, and another objective than the usual one."""
+        """Notes on the answer: plans that are left out, and an objective other than the usual one."""
         if self.left_out:
             yield left_out_words(self.left_out)
         if not self.asked.objective and self.question.objective == RATE:
@@ -79,18 +79,18 @@ class Search:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """That plans run on another device than their cluster describes, each device once."""
-        told = (one.message for base in self.bases for one in cluster_warnings(base.plan.warnings))
-        return tuple(dict.fromkeys(told))
+        """Warnings of plans that run on another device than their cluster describes, each device once."""
+        messages = (warning.message for base in self.bases for warning in cluster_warnings(base.plan.warnings))
+        return tuple(dict.fromkeys(messages))
 
     @property
     def space(self) -> dict[str, tuple[Any, ...]]:
         """The values of every key, over all bases, each once."""
-        found: dict[str, dict[str, Any]] = {key: _by_text(values) for key, values in self.axes.named.items()}
+        values_by_key: dict[str, dict[str, Any]] = {key: _by_text(values) for key, values in self.axes.named.items()}
         for base in self.bases:
             for key in base.space.keys:
-                found[key] = {**found.get(key, {}), **_by_text(base.space.values[key])}
-        return {key: tuple(values.values()) for key, values in found.items()}
+                values_by_key[key] = {**values_by_key.get(key, {}), **_by_text(base.space.values[key])}
+        return {key: tuple(values.values()) for key, values in values_by_key.items()}
 
     @property
     def combinations(self) -> int:
@@ -98,11 +98,11 @@ class Search:
         return sum(base.space.combinations for base in self.bases)
 
     def limits(self, base: Base) -> tuple[Limit, ...]:
-        """What the layouts of a base are held to."""
+        """The limits on the layouts of a base."""
         return limits_of(self.question, base.plan, self.asked.headroom)
 
     def changes(self, rows: Rows, place: int) -> dict[str, Any]:
-        """What makes the spec the plan of a row, complete, as `--set` takes it."""
+        """All changes that make the spec the plan of a row, as `--set` takes them."""
         base = self.bases[self.base_of[int(rows.tasks[place])]]
         choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(base.space.keys)}
         return {**base.changes, **Block(base.space, choices, {}).layout(0)}
@@ -110,7 +110,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found, in how many seconds; not `complete` where it was interrupted."""
+    """The result of a sweep, and its seconds; not `complete` where it was interrupted."""
 
     search: Search
     found: Found
@@ -125,7 +125,7 @@ class Swept:
 
 
 def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...]:
-    """What the layouts of a plan are held to."""
+    """The limits on the layouts of a plan."""
     return question.limits(plan, kept_free(plan, headroom), kept_free_words(plan, headroom))
 
 
@@ -137,31 +137,31 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
         where = plan.origins["model"].where
         raise SpecError([Problem(where, "a bare count of parameters has no layouts", "name a model with layers")])
     require_keys(axes, plan)
-    own = compile_plan(plan).totals
-    question = _question(asked, plan, own)
+    totals = compile_plan(plan).totals
+    question = _question(asked, plan, totals)
     limits_of(question, plan, asked.headroom)
-    found, left_out = with_totals(bases(asked.spec, asked.overrides, axes, note), question.keys)
-    if not found:
+    usable, left_out = with_totals(bases(asked.spec, asked.overrides, axes, note), question.keys)
+    if not usable:
         raise _without_totals(asked, left_out)
     if plan.serve is not None:
-        question = replace(question, shown=shown_totals([base.plan for base in found]))
-    elif not asked.objective and len({tokens_of(base.plan) for base in found}) > 1:
+        question = replace(question, shown=shown_totals([base.plan for base in usable]))
+    elif not asked.objective and len({tokens_of(base.plan) for base in usable}) > 1:
         question = replace(question, objective=RATE, largest=True)
     tasks: list[Task] = []
     base_of: list[int] = []
-    for number, base in enumerate(found):
+    for number, base in enumerate(usable):
         limits = limits_of(question, base.plan, asked.headroom)
         for piece in pieces(base.space):
             tasks.append(Task(len(tasks), piece, base.space, base.fixed, limits, axes.data))
             base_of.append(number)
-    return Search(asked, plan, own, question, axes, found, tuple(tasks), tuple(base_of), left_out)
+    return Search(asked, plan, totals, question, axes, usable, tuple(tasks), tuple(base_of), left_out)
 
 
-def _question(asked: Asked, plan: Plan, own: Mapping[str, Number]) -> Question:
-    """What is asked, with what is usual of a plan that trains or serves where nothing is said."""
-    usual, most, front = (TIME, False, (TIME, MEMORY)) if plan.serve is None else (EACH, True, FRONT)
-    objective = (asked.objective, asked.largest) if asked.objective else (usual, most)
-    question = read_question(plan, own, objective, asked.conditions, asked.front or ",".join(front), asked.top)
+def _question(asked: Asked, plan: Plan, totals: Mapping[str, Number]) -> Question:
+    """The question as it is asked, completed with the usual one of a plan that trains or serves."""
+    usual_objective, is_most, front = (TIME, False, (TIME, MEMORY)) if plan.serve is None else (EACH, True, FRONT)
+    objective = (asked.objective, asked.largest) if asked.objective else (usual_objective, is_most)
+    question = read_question(plan, totals, objective, asked.conditions, asked.front or ",".join(front), asked.top)
     return question if plan.serve is None else replace(question, shown=SERVED)
 
 
@@ -171,7 +171,7 @@ def tokens_of(plan: Plan) -> int:
 
 
 def _without_totals(asked: Asked, left_out: Sequence[LeftOut]) -> SpecError:
-    """That no plan has a total that is asked for, where it was asked for."""
+    """The error that no plan has a total that is asked for, at its place in the command line."""
     first = left_out[0]
     typed: Mapping[str, tuple[str, ...]] = {
         f"--{'maximize' if asked.largest else 'minimize'} ": (asked.objective,),
@@ -185,9 +185,12 @@ def _without_totals(asked: Asked, left_out: Sequence[LeftOut]) -> SpecError:
 def sweep(
     search: Search, run: Run, out: Path | None = None, *, dense: bool = False, progress: Progress = lambda *_: None
 ) -> Swept:
-    """What the tasks find, added in whatever order they are done; interrupted, what was found so far."""
+    """The results of all tasks, added in whatever order they are done; interrupted, the sum so far."""
     begin = time.perf_counter()
-    layers = layers_of(_unit(search), search.question.shown[0], search.space) if dense else None
+    layers = None
+    if dense:
+        most_memory = max(float(base.plan.accelerator.memory) for base in search.bases)
+        layers = layers_of(most_memory / PER_DEVICE, search.question.shown[0], search.space)
     counted = search.axes.named
     parts = parts_of(search, out, layers) if out else None
     job = Job(search.question, counted, layers, parts)
@@ -195,10 +198,10 @@ def sweep(
     total = nothing(search.question)
     number = 0
     try:
-        for task, found in _results(search, job, run):
+        for task, result in _results(search, job, run):
             number += 1
-            total = add(total, found, search.question)
-            if not found.complete:
+            total = add(total, result, search.question)
+            if not result.complete:
                 break
             if output:
                 output.take(task)
@@ -218,25 +221,20 @@ def sweep(
 
 
 def _results(search: Search, job: Job, run: Run) -> Any:
-    """What every task found: of those that were done before, as it was kept."""
-    left = []
+    """Each task with its result, which is read from its file where the task was done before."""
+    not_done = []
     for task in search.tasks:
-        done = job.parts.done(task) if job.parts else None
-        if done is None:
-            left.append(task)
+        result = job.parts.done(task) if job.parts else None
+        if result is None:
+            not_done.append(task)
         else:
-            yield task, done
-    if left:
-        yield from run(left, job)
+            yield task, result
+    if not_done:
+        yield from run(not_done, job)
 
 
 def _by_text(values: Sequence[Any]) -> dict[str, Any]:
     return {text_of(value): value for value in values}
-
-
-def _unit(search: Search) -> float:
-    """A cell of memory: a share of the largest device."""
-    return max(float(base.plan.accelerator.memory) for base in search.bases) / PER_DEVICE
 
 
 def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
@@ -244,7 +242,7 @@ def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
     others = tuple(search.axes.others)
     columns = columns_of(search.space, others, keys_of(search.plan), search.question.keys)
     form = form_of(out)
-    told = [
+    identity = [
         program_digest(),
         form,
         repr(search.question),
@@ -254,22 +252,22 @@ def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
         repr(search.axes),
     ]
     for base in search.bases:
-        told += [base.plan.digest, text_of(dict(base.changes)), text_of(base.space.values)]
-    told += [f"{task.number} {task.piece.name} {task.limits} {task.data}" for task in search.tasks]
-    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        identity += [base.plan.digest, text_of(dict(base.changes)), text_of(base.space.values)]
+    identity += [f"{task.number} {task.piece.name} {task.limits} {task.data}" for task in search.tasks]
+    name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
     return Parts(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
 
 
-def _unused(search: Search, found: Found) -> list[str]:
+def _unused(search: Search, result: Found) -> list[str]:
     """Values that were named and that no legal layout has, but for those of plans that were left out."""
-    told = []
-    others = {(key, text_of(value)) for one in search.left_out for key, value in one.base.fixed.items()}
+    notes = []
+    values_left_out = {(key, text_of(value)) for lack in search.left_out for key, value in lack.base.fixed.items()}
     for key, values in search.axes.named.items():
-        counts = zip(values, found.used.get(key, np.zeros(0)), strict=False)
-        none = [value for value, count in counts if not count and (key, text_of(value)) not in others]
-        if none and found.complete:
-            told.append(f"no legal layout has {key} = {', '.join(map(text_of, none))}")
-    return told
+        counts = zip(values, result.used.get(key, np.zeros(0)), strict=False)
+        unused = [value for value, count in counts if not count and (key, text_of(value)) not in values_left_out]
+        if unused and result.complete:
+            notes.append(f"no legal layout has {key} = {', '.join(map(text_of, unused))}")
+    return notes
 
 
 def empty(search: Search) -> SpecError:
@@ -277,9 +275,9 @@ def empty(search: Search) -> SpecError:
     from ledger.search.axes import common_reason
 
     def without(base: Base, key: str) -> Plan | None:
-        left = {other: value for other, value in base.fixed.items() if other != key}
+        fixed = {other_key: value for other_key, value in base.fixed.items() if other_key != key}
         try:
-            return load_plan(search.asked.spec, (*search.asked.overrides, *assignments(left)), rules=())
+            return load_plan(search.asked.spec, (*search.asked.overrides, *assignments(fixed)), rules=())
         except SpecError:
             return None
 

@@ -1,4 +1,4 @@
-"""One piece of a sweep, wherever it is run: its rows are counted, compared and, where wanted, written."""
+"""One task of a sweep: its layouts are priced, counted and compared and, where asked for, written to a file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -32,17 +31,29 @@ PARQUET, CSV = "parquet", "csv"
 FORMS = (PARQUET, CSV)
 
 
-class Writer(Protocol):
-    """What writes the rows of a task: its file is there whole, or not at all."""
+class Writer:
+    """Writes the rows of a task to a `file`: it is there complete, or not at all."""
+
+    file: Any
+
+    def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
+        self.columns, self.fixed = columns, fixed
+        self.unfinished = UnfinishedFile(path)
 
     def write(self, batch: Batch) -> None:
         """Writes the rows of a batch."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Puts the file in its place."""
+        self.file.close()
+        self.unfinished.put_in_place()
 
     def abandon(self) -> None:
-        """Leaves nothing behind but a file in its place."""
+        """Removes the unfinished file; one that is in its place stays."""
+        with suppress(OSError):
+            self.file.close()
+        self.unfinished.abandon()
 
 
 @dataclass(frozen=True)
@@ -58,19 +69,19 @@ class Parts:
         return Path(self.folder) / f"{task.number:06}.{self.form}"
 
     def writer(self, task: Task) -> Writer:
-        """What writes the rows of a task."""
-        made = ParquetWriter if self.form == PARQUET else CsvWriter
-        return made(self.path(task), self.columns, task.fixed)
+        """The writer of the rows of a task."""
+        writer_type = ParquetWriter if self.form == PARQUET else CsvWriter
+        return writer_type(self.path(task), self.columns, task.fixed)
 
-    def keep(self, task: Task, found: Found) -> None:
-        """Keeps what was found of a task whose rows are in their place: from here on it counts as done."""
+    def keep(self, task: Task, result: Found) -> None:
+        """Writes the result of a task whose rows are in their place: from here on the task counts as done."""
         with UnfinishedFile(self.found(task)) as file, file.draft.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **as_arrays(found))
+            np.savez(stream, allow_pickle=False, **as_arrays(result))
             stream.flush()
             file.put_in_place()
 
     def done(self, task: Task) -> Found | None:
-        """What was found of a task that was done before; None where it was not, or its file is damaged."""
+        """The result of a task that was done before; None where it was not, or its file is damaged."""
         if not (self.found(task).is_file() and self.path(task).is_file()):
             return None
         try:
@@ -80,18 +91,17 @@ class Parts:
             return None
 
     def found(self, task: Task) -> Path:
-        """The file with what was found of a task."""
+        """The file with the result of a task."""
         return self.path(task).with_suffix(".npz")
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """Rows as Parquet, a row group for each batch."""
 
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
         import pyarrow.parquet as pq
 
-        self.columns, self.fixed = columns, fixed
-        self.unfinished = UnfinishedFile(path)
+        super().__init__(path, columns, fixed)
         # A part is read once, soon, and on this machine: it is not worth compressing.
         self.file = pq.ParquetWriter(
             self.unfinished.draft,
@@ -107,22 +117,11 @@ class ParquetWriter:
 
         fields = schema(self.columns)
         arrays = [
-            pa.array(cells, fields.field(key).type).take(pa.array(places))
-            for key, cells, places in self.columns.values(batch, self.fixed)
+            pa.array(values, fields.field(key).type).take(pa.array(places))
+            for key, values, places in self.columns.values(batch, self.fixed)
         ]
         arrays += [pa.array(batch.totals[key], pa.float64(), from_pandas=True) for key in self.columns.totals]
         self.file.write_table(pa.Table.from_arrays(arrays, schema=fields))
-
-    def close(self) -> None:
-        """Puts the file in its place."""
-        self.file.close()
-        self.unfinished.put_in_place()
-
-    def abandon(self) -> None:
-        """Leaves nothing behind but a file in its place."""
-        with suppress(OSError):
-            self.file.close()
-        self.unfinished.abandon()
 
 
 def schema(columns: Columns) -> pa.Schema:
@@ -133,48 +132,36 @@ def schema(columns: Columns) -> pa.Schema:
     return pa.schema([*keys, *((key, pa.float64()) for key in columns.totals)])
 
 
-class CsvWriter:
+class CsvWriter(Writer):
     """Rows as CSV without a header; an empty cell where a key is left out or a total has no value."""
 
     def __init__(self, path: Path, columns: Columns, fixed: Mapping[str, Any]) -> None:
-        self.columns, self.fixed = columns, fixed
-        self.unfinished = UnfinishedFile(path)
-        self.file: TextIOWrapper = self.unfinished.draft.open("w", encoding="utf-8", newline="")
+        super().__init__(path, columns, fixed)
+        self.file = self.unfinished.draft.open("w", encoding="utf-8", newline="")
 
     def write(self, batch: Batch) -> None:
         """Writes lines, column by column until there are cells of text."""
-        listed: list[Sequence[Any]] = [
-            np.array(cells, object)[places].tolist() for _, cells, places in self.columns.values(batch, self.fixed)
+        columns: list[Sequence[Any]] = [
+            np.array(values, object)[places].tolist() for _, values, places in self.columns.values(batch, self.fixed)
         ]
         for key in self.columns.totals:
-            cells = batch.totals[key].astype(object)
-            cells[np.isnan(batch.totals[key])] = None
-            listed.append(cells.tolist())
-        csv.writer(self.file, lineterminator="\n").writerows(zip(*listed, strict=True))
-
-    def close(self) -> None:
-        """Puts the file in its place."""
-        self.file.close()
-        self.unfinished.put_in_place()
-
-    def abandon(self) -> None:
-        """Leaves nothing behind but a file in its place."""
-        with suppress(OSError):
-            self.file.close()
-        self.unfinished.abandon()
+            values = batch.totals[key].astype(object)
+            values[np.isnan(batch.totals[key])] = None
+            columns.append(values.tolist())
+        csv.writer(self.file, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
-def as_arrays(found: Found) -> dict[str, np.ndarray]:
-    """What was found of a whole task, as arrays by name."""
-    rows = {f"{part}.{name}": getattr(getattr(found, part), name) for part in PARTS for name in ROWS}
-    counts = {"counts": np.array([found.legal, found.fitting, found.meeting], np.int64)}
-    used = {f"used.{key}": counted for key, counted in found.used.items()}
-    density = {"cells": found.density.cells, "cell_counts": found.density.counts} if found.density else {}
+def as_arrays(result: Found) -> dict[str, np.ndarray]:
+    """The result of a task, as arrays by name."""
+    rows = {f"{part}.{name}": getattr(getattr(result, part), name) for part in PARTS for name in ROWS}
+    counts = {"counts": np.array([result.legal, result.fitting, result.meeting], np.int64)}
+    used = {f"used.{key}": counted for key, counted in result.used.items()}
+    density = {"cells": result.density.cells, "cell_counts": result.density.counts} if result.density else {}
     return {**rows, **counts, **used, **density}
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> Found:
-    """What `as_arrays` was made from."""
+    """The result of a task from the arrays that `as_arrays` made of it."""
     rows = {part: Rows(*(arrays[f"{part}.{name}"] for name in ROWS)) for part in PARTS}
     legal, fitting, meeting = map(int, arrays["counts"])
     used = {key.removeprefix("used."): arrays[key] for key in arrays if key.startswith("used.")}
@@ -203,7 +190,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every task. `counted`: keys whose values are counted. `layers`: of a density, where wanted.
+    """The question to every task. `counted`: keys whose values are counted. `layers`: of a density, where asked for.
 
     `parts`: where the rows of each task are written, if anywhere. `until`: the time (s of time.monotonic) after which a
     task goes by what it has; 0: none.
@@ -238,8 +225,8 @@ class Deadline:
 
 
 def run_task(task: Task, job: Job) -> Found:
-    """What a task finds. Interrupted, or out of time, it returns what it had: not `complete`, and it keeps no rows."""
-    found, deadline = nothing(job.question), Deadline(job.until)
+    """The result of a task; interrupted, or out of time, what it had by then: not `complete`, and no rows are kept."""
+    result, deadline = nothing(job.question), Deadline(job.until)
     densities: list[Density] = []
     writer = job.parts.writer(task) if job.parts else None
     keys = job.question.keys
@@ -248,30 +235,30 @@ def run_task(task: Task, job: Job) -> Found:
         for batch in priced(task, [key for key in keys if key != EDIT_RANK], deadline):
             if costs:
                 batch = replace(batch, totals={**batch.totals, EDIT_RANK: costs.rank(batch)})  # noqa: PLW2901
-            found = found_in(batch, task.number, job.question, task.limits, found)
-            found = replace(found, used=_used(batch, job.counted, task.fixed, found.used))
+            result = found_in(batch, task.number, job.question, task.limits, result)
+            result = replace(result, used=_count_values(batch, job.counted, task.fixed, result.used))
             if job.layers:
                 densities.append(density_of(batch, job.layers, task.fixed))
             if writer and job.parts:
                 with naming(job.parts.path(task)):
                     writer.write(batch)
-        found = replace(found, complete=not deadline.passed)
+        result = replace(result, complete=not deadline.passed)
     except KeyboardInterrupt:
-        found = replace(found, complete=False)
+        result = replace(result, complete=False)
     except BaseException:
         if writer:
             writer.abandon()
         raise
-    found = replace(found, density=summed(densities) if densities else None)
+    result = replace(result, density=summed(densities) if densities else None)
     if writer and job.parts:
         try:
-            if found.complete:
+            if result.complete:
                 with naming(job.parts.path(task)):
                     writer.close()
-                job.parts.keep(task, found)
+                job.parts.keep(task, result)
         finally:
             writer.abandon()
-    return found
+    return result
 
 
 def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) -> Iterator[Batch]:
@@ -285,11 +272,11 @@ def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) ->
         raise
 
 
-def _used(
+def _count_values(
     batch: Batch, counted: Mapping[str, tuple[Any, ...]], fixed: Mapping[str, Any], so_far: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """How many legal layouts have each value of the keys that are counted."""
-    found = {}
+    """The number of legal layouts with each value of the keys that are counted."""
+    layouts_by_key = {}
     for key, values in counted.items():
         places = {text_of(value): place for place, value in enumerate(values)}
         if key in fixed:
@@ -298,7 +285,7 @@ def _used(
         elif key == DATA:
             counts = np.array([np.count_nonzero(batch.data == value) for value in values], np.int64)
         else:
-            own = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
-            counts = np.bincount(own[batch.choices[key]], minlength=len(values))
-        found[key] = counts + so_far.get(key, 0)
-    return found
+            value_places = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
+            counts = np.bincount(value_places[batch.choices[key]], minlength=len(values))
+        layouts_by_key[key] = counts + so_far.get(key, 0)
+    return layouts_by_key

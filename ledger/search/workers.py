@@ -1,7 +1,7 @@
-"""Where tasks are run: in this process, in several on this machine, or on a Dask cluster. Each gives what tasks find.
+"""Where tasks are run: in this process, in several processes of this machine, or on a Dask cluster.
 
-Every task that is taken up is given back once, with what it found, in the order in which they are done; a worker that
-dies loses nothing, since its task is taken up again.
+Every task is given back once, with its result, in the order in which they are done; the task of a worker that dies is
+run again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def in_this_process(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
         yield task, run_task(task, job)
 
 
-# --- processes ----------------------------------------------------------------------------------
+# --- processes ---
 
 
 def in_processes(count: int) -> Run:
@@ -52,9 +52,9 @@ def in_processes(count: int) -> Run:
                     pipe, process = _start(job)
                     workers[pipe] = process, _send(pipe, waiting)
                 ready = connection.wait(list(workers))
-                for pipe in [one for one in workers if one in ready]:
+                for pipe in [open_pipe for open_pipe in workers if open_pipe in ready]:
                     process, task = workers.pop(pipe)
-                    answer = _received(pipe)
+                    answer = _receive(pipe)
                     if answer is None:  # it died: another takes its task up
                         tries[task.number] += 1
                         _end(pipe, process)
@@ -78,12 +78,12 @@ def in_processes(count: int) -> Run:
 
 def _start(job: Job) -> tuple[connection.Connection, SpawnProcess]:
     context = get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, job), daemon=True)
+    our_end, its_end = context.Pipe()
+    process = context.Process(target=_serve, args=(its_end, job), daemon=True)
     with interrupt_held(context):
         process.start()
-    there.close()
-    return here, process
+    its_end.close()
+    return our_end, process
 
 
 def _send(pipe: connection.Connection, waiting: deque[Task]) -> Task:
@@ -94,7 +94,7 @@ def _send(pipe: connection.Connection, waiting: deque[Task]) -> Task:
     return task
 
 
-def _received(pipe: connection.Connection) -> Any:
+def _receive(pipe: connection.Connection) -> Any:
     """The answer of a process; None where it died."""
     try:
         return pipe.recv()
@@ -126,7 +126,7 @@ def _serve(pipe: connection.Connection, job: Job) -> None:
             return
 
 
-# --- a cluster ----------------------------------------------------------------------------------
+# --- a cluster ---
 
 
 def require_dask(address: str) -> None:
@@ -157,8 +157,9 @@ def connected(address: str) -> Client:
     try:
         client = Connection()
     except (OSError, ValueError, TypeError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
         help_text = (
-            f"start one (`dask scheduler`), and give its address, for example tcp://127.0.0.1:8786 ({_first(error)})"
+            f"start one (`dask scheduler`), and give its address, for example tcp://127.0.0.1:8786 ({first_line})"
         )
         raise fault(place, column, f"no scheduler answers at `{address}` within {TIMEOUT} s", help_text) from error
     if not client.scheduler_info(n_workers=-1)["workers"]:
@@ -168,19 +169,15 @@ def connected(address: str) -> Client:
     return client
 
 
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def _require_same_program(client: Client, place: str, column: int) -> None:
     """Raises SpecError where a worker runs another version of this program."""
     from ledger.spec.version import program_digest
 
-    here = program_digest()
-    for worker, there in client.run(_digest_or_reason).items():
-        if there != here:
+    digest = program_digest()
+    for worker, answer in client.run(_digest_or_reason).items():
+        if answer != digest:
             client.close()
-            help_text = f"install the same version there ({there[:80] if ' ' in there else 'its files differ'})"
+            help_text = f"install the same version there ({answer[:80] if ' ' in answer else 'its files differ'})"
             raise fault(place, column, f"the worker at {worker} has another ledger than this one", help_text)
 
 
@@ -211,9 +208,9 @@ def on_cluster(client: Client) -> Run:
                 task = sent.pop(future.key)
                 if future.status == "error":
                     raise WorkerError(f"piece {task.piece.name}: {future.exception()}")
-                found = future.result()
+                result = future.result()
                 future.release()
-                yield task, found
+                yield task, result
         finally:
             client.cancel(list(futures.futures))
 

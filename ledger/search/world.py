@@ -1,4 +1,4 @@
-"""What all pieces of a space share: which layouts are legal, the shapes of pipelines, and facts that are known."""
+"""What all pieces of a search space share: legal layouts, the shapes of pipelines, and a memo of traced facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cut:
 
     @property
     def layout(self) -> Layout:
-        """Its keys."""
+        """The keys of a layout that this choice decides."""
         return {
             "parallelism.sequence": self.sequence,
             "parallelism.context_exchange": self.exchange,
@@ -63,7 +63,7 @@ class Sharded:
 
     @property
     def layout(self) -> Layout:
-        """Its keys."""
+        """The keys of a layout that this choice decides."""
         stated = {"zero": self.zero, "reshard": self.reshard, "offload": self.offload}
         return {f"parallelism.{name}": value for name, value in stated.items()}
 
@@ -80,14 +80,14 @@ class States:
     lengths: Mapping[str, int]
 
     def places(self, cells: Mapping[str, Array]) -> Array:
-        """Where the degrees of cells are among these."""
+        """The place of each cell's degrees among these."""
         flat: Array = np.zeros(cells["data"].size, np.int64)
         for axis in STATE:
             flat = flat * self.lengths[axis] + cells[axis]
         return np.searchsorted(self.codes, flat)
 
 
-Known = TypeVar("Known")
+Made = TypeVar("Made")
 _WORLDS: dict[str, World] = {}
 
 
@@ -100,37 +100,43 @@ def world(space: Space) -> World:
     return _WORLDS[key]
 
 
-class World:
+class Memo:
+    """Values that are made once, under keys."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """The value of a key, made by the first call."""
+        if key not in self._values:
+            self._values[key] = make()
+        value: Made = self._values[key]
+        return value
+
+
+class World(Memo):
     """A space with the places of its values: `lists` has those that are sizes, by axis."""
 
     def __init__(self, space: Space) -> None:
+        super().__init__()
         self.space, self.plan = space, space.plan
         values, devices, batch = space.values, self.plan.cluster.devices, self.plan.run.global_batch
         degrees = [values[f"parallelism.{axis}"] for axis in ("tensor", "pipeline", "context")]
-        rest = {t * p * c for t, p, c in product(*degrees)}
-        data = sorted({devices // one for one in rest if devices % one == 0})
+        devices_of_replica = {t * p * c for t, p, c in product(*degrees)}
+        data = sorted({devices // count for count in devices_of_replica if devices % count == 0})
         if "parallelism.data" in values:
-            data = [one for one in data if one in values["parallelism.data"]]
+            data = [degree for degree in data if degree in values["parallelism.data"]]
         self.lists: dict[str, list[int]] = {"data": data, "micro_batch": list(values["run.micro_batch"])}
         for axis in ("tensor", "context", "expert", "pipeline", "replicate"):
             self.lists[axis] = list(values[f"parallelism.{axis}"])
-        at_once = {one * size for one in data for size in values["run.micro_batch"]}
-        counts = {batch // (one * ways) for one in at_once for ways in (1, 2) if batch % (one * ways) == 0}
-        self.counts = sorted(counts)
+        at_once = {degree * size * ends for degree in data for size in values["run.micro_batch"] for ends in (1, 2)}
+        self.counts = sorted({batch // sequences for sequences in at_once if batch % sequences == 0})
         self.lengths = {**{axis: len(listed) for axis, listed in self.lists.items()}, "count": len(self.counts)}
         self.shapes = list(shapes(space, self.counts)) if self.counts else []
-        self._known: dict[Any, Any] = {}
-
-    def once(self, key: Any, make: Callable[[], Known]) -> Known:
-        """What is made once, under a key."""
-        if key not in self._known:
-            self._known[key] = make()
-        found: Known = self._known[key]
-        return found
 
     @cached_property
     def stages(self) -> list[Any]:
-        """The ways in which layers are dealt out."""
+        """The partitions of the layers into pipeline stages."""
         return list(dict.fromkeys(shape.mesh.stages for shape in self.shapes)) or [Parallelism().stages]
 
     @cached_property
@@ -147,34 +153,38 @@ class World:
         return dict(zip(axes, np.meshgrid(*lists, indexing="ij", sparse=True), strict=True))
 
     def number(self, columns: Mapping[str, Array], axis: str) -> Array:
-        """What the places of an axis stand for."""
+        """The values of an axis at these places."""
         return np.array(self.lists[axis])[columns[axis]]
 
-    def cells(self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, ways: int) -> dict[str, Array]:
-        """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists.
+    def cells(
+        self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, pipeline_ends: int
+    ) -> dict[str, Array]:
+        """The legal choices of degrees, copies and micro-batch under a sharding of weights, as places in the lists.
 
         `cut` says which axes are used at all; of those that it does not name, any. `several`: whether a step then has
         more than one micro-batch, `count`: the place of their number.
         """
-        key = "cells", tuple(cut.items()), sharded, cut_layers, ways
-        return self.once(key, lambda: self._cells(cut, sharded, cut_layers, ways))
+        key = "cells", tuple(cut.items()), sharded, cut_layers, pipeline_ends
+        return self.once(key, lambda: self._cells(cut, sharded, cut_layers, pipeline_ends))
 
-    def _cells(self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, ways: int) -> dict[str, Array]:
+    def _cells(
+        self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, pipeline_ends: int
+    ) -> dict[str, Array]:
         names = (*CUT[:3], "pipeline", "replicate", "micro_batch")
         places = {axis: np.arange(len(self.lists[axis])) for axis in names}
         for axis, used in cut.items():
             places[axis] = np.flatnonzero((np.array(self.lists[axis]) > 1) == used)
         if not sharded.zero:
             places["replicate"] = np.flatnonzero(np.array(self.lists["replicate"]) == 1)
-        found = np.meshgrid(*places.values(), indexing="ij")
-        columns = {axis: column.reshape(-1) for axis, column in zip(names, found, strict=True)}
+        indices = np.meshgrid(*places.values(), indexing="ij")
+        columns = {axis: column.reshape(-1) for axis, column in zip(names, indices, strict=True)}
         at_once = self.number(columns, "tensor") * self.number(columns, "context") * self.number(columns, "pipeline")
-        degree, left = np.divmod(self.plan.cluster.devices, at_once)
-        known = np.array(self.lists["data"] or [0])
-        place = np.minimum(np.searchsorted(known, degree), known.size - 1)
-        together = np.maximum(1, degree * self.number(columns, "micro_batch") * ways)
-        count, more = np.divmod(self.plan.run.global_batch, together)
-        fits = (left == 0) & (known[place] == degree) & (more == 0) & (count > 0)
+        degree, devices_left = np.divmod(self.plan.cluster.devices, at_once)
+        data_degrees = np.array(self.lists["data"] or [0])
+        place = np.minimum(np.searchsorted(data_degrees, degree), data_degrees.size - 1)
+        sequences_at_once = np.maximum(1, degree * self.number(columns, "micro_batch") * pipeline_ends)
+        count, sequences_left = np.divmod(self.plan.run.global_batch, sequences_at_once)
+        fits = (devices_left == 0) & (data_degrees[place] == degree) & (sequences_left == 0) & (count > 0)
         more_columns: dict[str, Array] = {
             "data": place,
             "count": np.searchsorted(self.counts, count),
@@ -185,52 +195,51 @@ class World:
         legal = np.broadcast_to(legal, columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
 
-    def states(self, cut: Mapping[str, bool], sharded: Sharded, ways: int) -> States:
+    def states(self, cut: Mapping[str, bool], sharded: Sharded, pipeline_ends: int) -> States:
         """The legal degrees that cut weights and their states, each once."""
         zero = replace(sharded, reshard=self.space.values["parallelism.reshard"][-1] if sharded.zero == 3 else None)
-        return self.once(("states", tuple(cut.items()), zero, ways), lambda: self._states(cut, zero, ways))
+        return self.once(
+            ("states", tuple(cut.items()), zero, pipeline_ends), lambda: self._states(cut, zero, pipeline_ends)
+        )
 
-    def _states(self, cut: Mapping[str, bool], sharded: Sharded, ways: int) -> States:
-        cells = self.cells(cut, sharded, None, ways)
+    def _states(self, cut: Mapping[str, bool], sharded: Sharded, pipeline_ends: int) -> States:
+        layouts = self.cells(cut, sharded, None, pipeline_ends)
         lengths = [self.lengths[axis] for axis in STATE]
-        flat: Array = np.zeros(cells["data"].size, np.int64)
+        flat: Array = np.zeros(layouts["data"].size, np.int64)
         for axis in STATE:
-            flat = flat * self.lengths[axis] + cells[axis]
-        found = np.unique(flat)
-        columns = dict(zip(STATE, np.unravel_index(found, lengths), strict=True))
-        return States(found, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
+            flat = flat * self.lengths[axis] + layouts[axis]
+        codes = np.unique(flat)
+        columns = dict(zip(STATE, np.unravel_index(codes, lengths), strict=True))
+        return States(codes, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
 
     def keys(self, columns: Mapping[str, Array], sharded: Sharded, cut_layers: Cut | None) -> dict[str, Array]:
         """The keys of layouts, as places among the values of the space."""
         values = self.space.values
         fixed = {**sharded.layout, **(cut_layers.layout if cut_layers else {})}
-        found: dict[str, Array] = {key: values[key].index(value) for key, value in fixed.items()}
+        places: dict[str, Array] = {key: values[key].index(value) for key, value in fixed.items()}
         for axis, column in columns.items():
             if axis in self.lists:
-                found["run.micro_batch" if axis == "micro_batch" else f"parallelism.{axis}"] = column
-        return found
+                places["run.micro_batch" if axis == "micro_batch" else f"parallelism.{axis}"] = column
+        return places
 
-    def layer_list(self, held: tuple[bool, ...]) -> list[tuple[int, ...]]:
-        """The layers that stages may hold which hold these ends and groups."""
+    def layer_list(self, kind: tuple[bool, ...]) -> list[tuple[int, ...]]:
+        """The layers of each group that stages may hold, of all stages with these ends and groups."""
         roles = (slot.role for shape in self.shapes for slot in shape.slots)
-        return self.once(("layers", held), lambda: sorted({r.layers for r in roles if _held(r) == held}))
-
-
-def _held(role: Any) -> tuple[bool, ...]:
-    return role.first, role.last, *(bool(count) for count in role.layers)
+        layers = (role.layers for role in roles if (role.first, role.last, *map(bool, role.layers)) == kind)
+        return self.once(("layers", kind), lambda: sorted(set(layers)))
 
 
 def _field(plan: Plan, key: str, value: Any) -> Any:
-    """What a plan's field is where a spec states a value."""
+    """The value of a plan's field where a spec states `value` for a key."""
     if key == "run.micro_batch":
         return value
     layout: Layout = dict.fromkeys(LAYOUT) | {"recompute": "none", "run.micro_batch": 1, "parallelism.zero": 0}
     layout = {**layout, "parallelism.context": 1, key: value}
-    found = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
-    return found.recompute if key == "recompute" else getattr(found.parallelism, key.removeprefix("parallelism."))
+    example = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
+    return example.recompute if key == "recompute" else getattr(example.parallelism, key.removeprefix("parallelism."))
 
 
-# --- Which layouts are legal: each rule of the spec asked once for every set of values that it reads ---
+# --- legality: each rule of the spec is asked once for every set of values that it reads ---
 
 Read = Callable[[str], Any]
 STAGES = "parallelism.stages"
@@ -247,13 +256,13 @@ class Legality:
         self.tables = [table for rule in RULES if (table := _Table(rule, plan, values)).axes or not table.always]
         self.never = any(not table.axes and not table.always for table in self.tables)
 
-    def allowed(self, chosen: Mapping[str, Array], given: Sequence[str] = ()) -> Array:
-        """Whether layouts are legal by the rules that read no other keys than those chosen, and any of `given`."""
-        found: Array = np.bool_(not self.never)
+    def allowed(self, chosen: Mapping[str, Array], among: Sequence[str] = ()) -> Array:
+        """Whether layouts are legal by the rules that read no other keys than those chosen, and any of `among`."""
+        legal: Array = np.bool_(not self.never)
         for table in self.tables:
-            if set(table.axes) <= chosen.keys() and (not given or set(given) & set(table.axes)):
-                found = found & table.looked_up(chosen)
-        return found
+            if set(table.axes) <= chosen.keys() and (not among or set(among) & set(table.axes)):
+                legal = legal & table.looked_up(chosen)
+        return legal
 
 
 class _Table:
@@ -302,7 +311,7 @@ class _Table:
         return bool(self.known.all())
 
     def looked_up(self, chosen: Mapping[str, Array]) -> Array:
-        """Its answer for layouts, as places among the values of each key."""
+        """Whether the rule has nothing to say about layouts that are given as places among the values of each key."""
         answers: Array = self.known[tuple(chosen[key] for key in self.axes)]
         return answers.astype(bool)
 
@@ -311,22 +320,22 @@ class _Mesh(Parallelism):
     """A layout whose degrees and choices are looked up when they are read."""
 
     @classmethod
-    def over(cls, own: Parallelism, look: Read, values: Mapping[str, Any]) -> _Mesh:
-        """The layout over a plan's own."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", dict(vars(own)))
-        object.__setattr__(made, "_look", look)
-        object.__setattr__(made, "_keys", frozenset(values))
-        return made
+    def over(cls, mesh: Parallelism, look: Read, values: Mapping[str, Any]) -> _Mesh:
+        """A layout that falls back on the plan's own."""
+        looked_up = cls.__new__(cls)
+        object.__setattr__(looked_up, "__dict__", dict(vars(mesh)))
+        object.__setattr__(looked_up, "_look", look)
+        object.__setattr__(looked_up, "_keys", frozenset(values))
+        return looked_up
 
     def __getattribute__(self, name: str) -> Any:
-        held = object.__getattribute__(self, "__dict__")
-        if "_keys" not in held or name.startswith("_"):
+        fields = object.__getattribute__(self, "__dict__")
+        if "_keys" not in fields or name.startswith("_"):
             return object.__getattribute__(self, name)
         key = MESH + name
-        if key in held["_keys"]:
-            return held["_look"](key)
-        if key in KEPT and not KEPT[key](_Looked(held["_look"])):
+        if key in fields["_keys"]:
+            return fields["_look"](key)
+        if key in KEPT and not KEPT[key](_Looked(fields["_look"])):
             return getattr(Parallelism, name)
         return object.__getattribute__(self, name)
 
@@ -346,11 +355,11 @@ class _Batch(Run):
     """A run whose micro-batch is looked up when it is read."""
 
     @classmethod
-    def over(cls, own: Run, look: Read) -> _Batch:
-        """The run over a plan's own."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", dict(vars(own)) | {"_look": look})
-        return made
+    def over(cls, run: Run, look: Read) -> _Batch:
+        """A run that falls back on the plan's own."""
+        looked_up = cls.__new__(cls)
+        object.__setattr__(looked_up, "__dict__", dict(vars(run)) | {"_look": look})
+        return looked_up
 
     def __getattribute__(self, name: str) -> Any:
         if name == "micro_batch":
@@ -358,7 +367,6 @@ class _Batch(Run):
         return object.__getattribute__(self, name)
 
 
-def places(values: Sequence[Any], wanted: Sequence[Any]) -> Iterator[int]:
-    """Where values stand among others."""
-    for one in wanted:
-        yield values.index(one)
+def places(values: Sequence[Any], chosen: Sequence[Any]) -> Iterator[int]:
+    """The place of each wanted value among `values`."""
+    return map(values.index, chosen)

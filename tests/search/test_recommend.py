@@ -66,9 +66,9 @@ SMALL: Mapping[str, tuple[Any, ...]] = {
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is found in the user's cache, and nothing is left in it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    recommendation_cache._in_process.cache_clear()
+    recommendation_cache._process_cache.cache_clear()
     yield
-    recommendation_cache._in_process.cache_clear()
+    recommendation_cache._process_cache.cache_clear()
 
 
 # One layout beside the plan's own: what there is to find does not matter.
@@ -368,7 +368,7 @@ def test_a_plan_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = load_plan(QWEN)
     first = recommendations(plan, extent=Extent())
     assert recommendations(load_plan(QWEN), extent=Extent()) == first
-    recommendation_cache._in_process.cache_clear()
+    recommendation_cache._process_cache.cache_clear()
     assert recommendations(plan, extent=Extent()) == first
     assert len(asked) == 1
     recommendations(load_plan(QWEN, ["run.micro_batch=1"]), extent=Extent())
@@ -426,7 +426,7 @@ def test_a_damaged_file_is_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_p
     recommendations(plan, extent=Extent())
     (file,) = (tmp_path / "ledger" / "recommendations").iterdir()
     file.write_text(content, encoding="utf-8")
-    recommendation_cache._in_process.cache_clear()
+    recommendation_cache._process_cache.cache_clear()
     recommendations(plan, extent=Extent())
     assert len(asked) == 2
 

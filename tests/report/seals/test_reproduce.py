@@ -214,7 +214,7 @@ def test_recommended_layouts_are_compiled_again(
     nicer = replace(honest, totals={**true, "time.step": true["time.step"] / 2})
     for layout, said in ((honest, True), (nicer, False)):
         found = Recommendations(smallest=layout, fastest=layout, front=(layout,), legal=1, fitting=1)
-        monkeypatch.setattr("ledger._searched", lambda _, found=found: found)
+        monkeypatch.setattr("ledger._search_layouts", lambda _, found=found: found)
         (path,) = ledger.write_report("gpt2", tmp_path, "html")
         made = ledger.reproduce(path)
         assert (made["same"], bool(made["layouts"])) == (said, not said)
