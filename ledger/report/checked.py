@@ -236,25 +236,25 @@ def with_search(outcome: CheckOutcome, search: Search) -> CheckOutcome:
 
 def search_lines(outcome: CheckOutcome) -> Iterator[str]:
     """What a search recommends of a plan, with the figures of each layout and the lines to write, and what it saw."""
-    found = outcome.recommendations
-    if found is None:
+    search = outcome.recommendations
+    if search is None:
         return
-    for name, layout in found.named().items():
+    for name, layout in search.named().items():
         length = next(key for key in LENGTHS if key in layout.totals)
-        shown = [length, *(key for key in PAID if key in layout.totals), MEMORY]
-        yield f"{name}: {', '.join(said(layout.totals[key], unit_of(key)) for key in shown)}"
+        keys = [length, *(key for key in PAID if key in layout.totals), MEMORY]
+        yield f"{name}: {', '.join(said(layout.totals[key], unit_of(key)) for key in keys)}"
         yield from (f"  {line}" for line in layout.yaml)
-    if found.nearest:
-        free = said(found.headroom, "B")
+    if search.nearest:
+        free = said(search.headroom, "B")
         fits = outcome.unfit is not None and outcome.unfit.verdict.fits
-        missed = f"leaves {free} free" if fits else f"fits with {free} free" if found.headroom else "fits"
-        if found.nearest.changes:
-            yield f"none {missed}; the nearest miss: {found.nearest.label}"
-            yield from (f"  {line}" for line in _missing(found.nearest.totals, found.headroom))
+        missed = f"leaves {free} free" if fits else f"fits with {free} free" if search.headroom else "fits"
+        if search.nearest.changes:
+            yield f"none {missed}; the nearest miss: {search.nearest.label}"
+            yield from (f"  {line}" for line in _missing(search.nearest.totals, search.headroom))
         else:
             yield f"none {missed}, or misses it by less than the plan"
-    further = "" if found.complete or found.failure else "; `--search SECONDS` or `--search all` looks further"
-    yield f"{found.scope}{further}".replace(THIN, " ")
+    further = "" if search.complete or search.failure else "; `--search SECONDS` or `--search all` looks further"
+    yield f"{search.scope}{further}".replace(THIN, " ")
 
 
 def _missing(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
@@ -265,9 +265,9 @@ def _missing(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
         more = said(needed - capacity + headroom, "B")
         yield f"it needs {said(needed, 'B')}, {more} more than {said(capacity, 'B')}{less}"
     for place, words in HOST_PLACES.items():
-        held, room = totals.get(f"memory.{place}", 0.0), totals.get(f"memory.{place}.capacity", inf)
-        if held > room:
-            yield f"it needs {said(held, 'B')} of {words}, {said(held - room, 'B')} more than there is"
+        stored, room = totals.get(f"memory.{place}", 0.0), totals.get(f"memory.{place}.capacity", inf)
+        if stored > room:
+            yield f"it needs {said(stored, 'B')} of {words}, {said(stored - room, 'B')} more than there is"
 
 
 def search_note(outcome: CheckOutcome) -> Problem | None:
@@ -275,7 +275,7 @@ def search_note(outcome: CheckOutcome) -> Problem | None:
     if outcome.recommendations is None:
         return None
     where = next(
-        (one.where for one in (*outcome.failures, *outcome.warnings) if one.rule in ABOUT_MEMORY),
+        (problem.where for problem in (*outcome.failures, *outcome.warnings) if problem.rule in ABOUT_MEMORY),
         Location(outcome.spec),
     )
     return Problem(where, "\n".join(search_lines(outcome)), rule="search")

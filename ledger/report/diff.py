@@ -165,7 +165,7 @@ def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
     answers = ["fits" if compiled.verdict.fits else "does not fit" for compiled in (old, new)]
     rows = [("answer", answers[0], answers[1])]
     words = ("headline", "bottleneck", "evidence")
-    rows += [(what, getattr(old.verdict, what), getattr(new.verdict, what)) for what in words]
+    rows += [(word, getattr(old.verdict, word), getattr(new.verdict, word)) for word in words]
     before, after = ({check.title: check.status for check in compiled.verdict.checks} for compiled in (old, new))
     rows += [
         (f"check: {title}", before.get(title, "-"), after.get(title, "-")) for title in sorted({**before, **after})
@@ -183,8 +183,8 @@ def total_changes(
     either = {*old, *new}
     first = [key for key in FIRST if key in either]
     keys = [*first, *sorted(either - set(first), key=lambda key: (total_group(key), key))]
-    shown = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
-    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in shown)
+    listed_keys = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
+    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in listed_keys)
 
 
 def total_group(key: str) -> str:

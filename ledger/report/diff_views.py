@@ -107,9 +107,9 @@ def tables(diff: Diff) -> Iterator[Table]:
     if diff.inputs:
         yield Table("Inputs", INPUT, tuple(input_rows(diff.inputs)))
     if diff.formulas:
-        shown = diff.formulas[:LONGEST]
-        cut = f"Formulas, {len(shown)} of {len(diff.formulas)}" if len(shown) < len(diff.formulas) else "Formulas"
-        yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in shown))
+        printed = diff.formulas[:LONGEST]
+        cut = f"Formulas, {len(printed)} of {len(diff.formulas)}" if len(printed) < len(diff.formulas) else "Formulas"
+        yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in printed))
 
 
 def formula_row(formula: FormulaChange) -> tuple[Cell, ...]:

@@ -37,7 +37,7 @@ BLOCK = re.compile(r"(?P<mark>(?:#{1,6}|[-+])(?=\s|$)|[-=_]{2,}\s*$)|(?P<number>
 
 def seen(text: str) -> str:
     """The text with a space for each character that is not seen."""
-    return "".join(" " if unicodedata.category(one) in UNSEEN else one for one in text)
+    return "".join(" " if unicodedata.category(character) in UNSEEN else character for character in text)
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
@@ -77,16 +77,16 @@ def literal(text: str) -> str:
 
 def fenced(lines: Iterable[str], language: str) -> str:
     """Lines of a program in Markdown, each as it is; none ends the block."""
-    shown = [seen(line) for line in lines]
-    fence = "`" * max(3, 1 + max((len(run) for line in shown for run in BACKQUOTES.findall(line)), default=0))
-    return "\n".join((f"{fence}{language}", *shown, fence))
+    seen_lines = [seen(line) for line in lines]
+    fence = "`" * max(3, 1 + max((len(run) for line in seen_lines for run in BACKQUOTES.findall(line)), default=0))
+    return "\n".join((f"{fence}{language}", *seen_lines, fence))
 
 
 def _no_block(line: str) -> str:
-    found = BLOCK.match(line)
-    if not found:
+    match = BLOCK.match(line)
+    if not match:
         return line
-    return f"\\{line}" if found["mark"] else f"{found['number']}\\{line[found.end() :]}"
+    return f"\\{line}" if match["mark"] else f"{match['number']}\\{line[match.end() :]}"
 
 
 def html_code(text: str, longest: int = LONGEST) -> str:
@@ -122,8 +122,8 @@ class MadeSection:
 
     def put_into(self, document: str, lines: Iterable[str]) -> str:
         """The document with the section made anew; ValueError where it has no place for it."""
-        before, begin, rest = document.partition(self.begin)
-        _, end, after = rest.partition(self.end)
+        before, begin, following = document.partition(self.begin)
+        _, end, after = following.partition(self.end)
         if not (begin and end):
             raise ValueError(f"the document has no lines {self.begin!r} and {self.end!r}")
         return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n{end}{after}"

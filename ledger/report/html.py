@@ -85,19 +85,19 @@ def live_script(sections: Iterable[tuple[Section, object]]) -> str:
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
-    made = _environment("page")
-    made.filters["breakable"] = breakable
-    made.filters["coded"] = coded
-    return made
+    templates = _environment("page")
+    templates.filters["breakable"] = breakable
+    templates.filters["coded"] = coded
+    return templates
 
 
 @cache
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
-    made = _environment("markdown", finalize=_in_markdown)
+    templates = _environment("markdown", finalize=_in_markdown)
     for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
-        made.globals[name] = partial(_as_written, written)
-    return made
+        templates.globals[name] = partial(_as_written, written)
+    return templates
 
 
 def _as_written(written: Callable[..., str], *of: object) -> Markup:
@@ -169,7 +169,7 @@ def share_letters(page: str) -> str:
     names = {
         body: f"line-{number}" for number, body in enumerate(dict.fromkeys(body for _, body in LINE.findall(page)))
     }
-    page = LINE.sub(lambda found: f'{found[1]}<use href="#{names[found[2]]}"/></svg>', page)
+    page = LINE.sub(lambda match: f'{match[1]}<use href="#{names[match[2]]}"/></svg>', page)
     letters = "".join(shape for _, shape in sorted(shapes.items()))
     lines = "".join(f'<g id="{name}">{body}</g>' for body, name in names.items())
     sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true"><defs>{letters}{lines}</defs></svg>'

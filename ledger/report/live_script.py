@@ -41,7 +41,11 @@ def calculator(page: Page) -> str:
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
     limit = _limit(known.graph, steps)
     rules = (*known.rules, *known.warnings)
-    roots = [[*_conditions(known.structures, rules)], *(_asked(one) for one in known.structures), [limit.place]]
+    roots = [
+        [*_conditions(known.structures, rules)],
+        *(_asked(structure) for structure in known.structures),
+        [limit.place],
+    ]
     written = script(known.graph, [*known.own, *prices, *steps], roots)
     data = {
         "inputs": list(known.own),
@@ -51,8 +55,8 @@ def calculator(page: Page) -> str:
         "units": {name: unit for name, unit in UNITS.items() if name in known.own},
         "words": {name: known.choices.words(name) for name in CHOICES},
         "multiplied": MULTIPLIED,
-        "offers": [_offer(other) for other in known.choices.options[DEVICE].values()],
-        "notices": {name: [_notices(other) for other in known.choices.options[name].values()] for name in CHOICES},
+        "offers": [_offer(variant) for variant in known.choices.options[DEVICE].values()],
+        "notices": {name: [_notices(variant) for variant in known.choices.options[name].values()] for name in CHOICES},
         **_spec(plan),
         "stops": known.stops,
         "devices": plan.cluster.devices,
@@ -64,9 +68,9 @@ def calculator(page: Page) -> str:
         "limits": list(LIMITS.values()),
         "limit": written.slots[limit.place],
         "categories": CATEGORIES,
-        "rules": [_rule(one, written) for one in known.rules],
-        "warnings": [_rule(one, written) for one in known.warnings],
-        "structures": [_structure(one, written) for one in known.structures],
+        "rules": [_rule(rule, written) for rule in known.rules],
+        "warnings": [_rule(rule, written) for rule in known.warnings],
+        "structures": [_structure(structure, written) for structure in known.structures],
         "size": written.size,
         "blocks": written.blocks_of,
     }
@@ -84,7 +88,7 @@ def _offer(plan: Plan) -> dict[str, Any]:
 def _notices(plan: Plan) -> list[tuple[str, str]]:
     """What reading a plan warns of beyond the rules, which the page asks itself."""
     rules = {rule.__name__ for rule in WARNINGS}
-    return [(one.message, one.help) for one in plan.warnings if one.rule not in rules]
+    return [(warning.message, warning.help) for warning in plan.warnings if warning.rule not in rules]
 
 
 def _spec(plan: Plan) -> dict[str, Any]:
@@ -106,8 +110,8 @@ def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
 
 def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
     """What is asked before any structure is chosen."""
-    for one in structures:
-        yield from (place for place, _ in one.guards)
+    for structure in structures:
+        yield from (place for place, _ in structure.guards)
     for rule in rules:
         yield from (place for conditions in rule.silent for place, _ in conditions)
         for finding in rule.findings:
@@ -115,16 +119,16 @@ def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) ->
             yield from (part for part in (*finding.message, *finding.help) if isinstance(part, int))
 
 
-def _asked(one: Structure) -> list[int]:
-    return [value.place for value in (*one.totals.values(), one.moment) if isinstance(value, Traced)]
+def _asked(structure: Structure) -> list[int]:
+    return [value.place for value in (*structure.totals.values(), structure.moment) if isinstance(value, Traced)]
 
 
-def _structure(one: Structure, written: Script) -> dict[str, Any]:
+def _structure(structure: Structure, written: Script) -> dict[str, Any]:
     return {
-        "guards": _slots(one.guards, written),
-        "totals": {key: _slot(value, written) for key, value in one.totals.items()},
-        "moment": _slot(one.moment, written),
-        "moments": one.moments,
+        "guards": _slots(structure.guards, written),
+        "totals": {key: _slot(value, written) for key, value in structure.totals.items()},
+        "moment": _slot(structure.moment, written),
+        "moments": structure.moments,
     }
 
 
@@ -137,15 +141,19 @@ def _slots(guards: Sequence[Guard], written: Script) -> list[list[Any]]:
     return [[written.slots[place], int(truth)] for place, truth in guards]
 
 
-def _rule(one: TracedRule, written: Script) -> dict[str, Any]:
+def _rule(rule: TracedRule, written: Script) -> dict[str, Any]:
     def pieces(parts: Sequence[str | int]) -> list[str | int]:
         return [part if isinstance(part, str) else written.slots[part] for part in parts]
 
     findings = (
-        {"conditions": _slots(each.conditions, written), "message": pieces(each.message), "help": pieces(each.help)}
-        for each in one.findings
+        {
+            "conditions": _slots(finding.conditions, written),
+            "message": pieces(finding.message),
+            "help": pieces(finding.help),
+        }
+        for finding in rule.findings
     )
-    return {"silent": [_slots(conditions, written) for conditions in one.silent], "findings": list(findings)}
+    return {"silent": [_slots(conditions, written) for conditions in rule.silent], "findings": list(findings)}
 
 
 def moves(page: Page, name: str) -> bool:
@@ -185,12 +193,13 @@ def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]
     writer = _Writer(graph, inputs, sorted(users), {place for asked in roots for place in asked})
     members: dict[tuple[int, ...], list[int]] = {}
     for place in writer.stored:
-        mine = (0,) if 0 in users[place] else tuple(users[place])
-        members.setdefault(mine, []).append(place)
-    order = sorted(members, key=lambda mine: (mine != (0,), -len(mine), members[mine][0]))
-    blocks = tuple("".join(writer.assignments(members[mine])) for mine in order)
+        structures = (0,) if 0 in users[place] else tuple(users[place])
+        members.setdefault(structures, []).append(place)
+    order = sorted(members, key=lambda structures: (structures != (0,), -len(structures), members[structures][0]))
+    blocks = tuple("".join(writer.assignments(members[structures])) for structures in order)
     blocks_of = tuple(
-        tuple(index for index, mine in enumerate(order) if structure in mine) for structure in range(len(roots))
+        tuple(index for index, structures in enumerate(order) if structure in structures)
+        for structure in range(len(roots))
     )
     return Script(blocks, blocks_of, writer.slots, len(inputs) + len(writer.stored))
 

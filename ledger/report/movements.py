@@ -77,7 +77,10 @@ def movements(
         if not key or key != measure.key(old):
             continue
         limit = NEGLIGIBLE * abs(float(old[key]))
-        causes = [Contribution(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
+        causes = [
+            Contribution(attribution.inputs, attribution.mean)
+            for attribution in attribute(key, old[key], new[key], effects)
+        ]
         causes = [cause for cause in causes if abs(float(cause.amount)) > limit]
         joint = new[key] - old[key] - sum(cause.amount for cause in causes)
         if abs(float(joint)) > limit:
@@ -87,11 +90,11 @@ def movements(
 
 def amounts_by_cause(moved: Iterable[Movement]) -> dict[tuple[str, ...], dict[str, Number]]:
     """What each cause does to each measure, the largest first by the first measure that moves; jointly at the end."""
-    found: dict[tuple[str, ...], dict[str, Number]] = {}
+    amounts: dict[tuple[str, ...], dict[str, Number]] = {}
     for movement in moved:
         for cause in movement.causes:
-            found.setdefault(cause.inputs, {})[movement.measure] = cause.amount
-    return dict(sorted(found.items(), key=lambda item: not item[0]))
+            amounts.setdefault(cause.inputs, {})[movement.measure] = cause.amount
+    return dict(sorted(amounts.items(), key=lambda item: not item[0]))
 
 
 # --- Which inputs caused a change ---
@@ -136,12 +139,12 @@ def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bund
 
     Where there are more than MOST_INPUTS, those of a part of the plan are changed together.
     """
-    alone: list[Bundle] = [(change,) for change in changes]
+    bundles: list[Bundle] = [(change,) for change in changes]
     if len(changes) > MOST_INPUTS:
         parts = dict.fromkeys(part_of(change.path) for change in changes)
-        alone = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
-    free = [bundle for bundle in alone if may_change_alone(old, new, changed_fields(bundle))]
-    tied = tuple(change for bundle in alone if bundle not in free for change in bundle)
+        bundles = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
+    free = [bundle for bundle in bundles if may_change_alone(old, new, changed_fields(bundle))]
+    tied = tuple(change for bundle in bundles if bundle not in free for change in bundle)
     return (*free, tied) if tied else tuple(free)
 
 

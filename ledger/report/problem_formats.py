@@ -48,8 +48,8 @@ class JudgedSpec:
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
         """Every problem with its level, the gravest first."""
-        for level, found in zip(LEVELS, (self.errors, self.warnings, self.notes), strict=True):
-            for problem in found:
+        for level, problems in zip(LEVELS, (self.errors, self.warnings, self.notes), strict=True):
+            for problem in problems:
                 yield level, problem
 
 
@@ -94,17 +94,17 @@ def _github_command(level: str, problem: Problem) -> str:
 
 def sarif(judgement: Judgement) -> str:
     """One run of a SARIF log with a result for each problem; columns are counted in characters."""
-    found = judgement.problems()
-    rules = sorted({problem.rule or UNNAMED for _, problem in found})
+    problems = judgement.problems()
+    rules = sorted({problem.rule or UNNAMED for _, problem in problems})
     listed = [{"id": rule, "shortDescription": {"text": judgement.meaning(rule)}} for rule in rules]
-    prints = _fingerprints([problem for _, problem in found])
+    fingerprints = _fingerprints([problem for _, problem in problems])
     run = {
         "tool": {"driver": {"name": "ledger", "version": VERSION, "rules": listed}},
         "automationDetails": {"id": f"ledger/{judgement.verb}/"},
         "columnKind": "unicodeCodePoints",
         "results": [
-            {**_sarif_result(level, problem, rules), "partialFingerprints": {"ledger/v1": one}}
-            for (level, problem), one in zip(found, prints, strict=True)
+            {**_sarif_result(level, problem, rules), "partialFingerprints": {"ledger/v1": fingerprint}}
+            for (level, problem), fingerprint in zip(problems, fingerprints, strict=True)
         ],
     }
     log = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
@@ -162,17 +162,17 @@ def _junit_case(suite: Element, spec: JudgedSpec, verb: str) -> None:
     """Adds the case of a spec; readers of JUnit XML show one failure of a case, so it has all of the text."""
     named = {"classname": f"ledger.{verb}", "name": readable(spec.spec), "file": readable(spec.file)}
     case = SubElement(suite, "testcase", named)
-    headline, told = spec.headline, list(spec.problems())
+    headline, output_problems = spec.headline, list(spec.problems())
     if spec.status in ELEMENTS:
         first = spec.errors[0]
         said = {"message": readable(first.message), "type": first.rule or UNNAMED}
         failure = SubElement(case, ELEMENTS[spec.status], said)
         failure.text = "\n".join(_listed("", problem) for problem in spec.errors)
-        told = told[len(spec.errors) :]
+        output_problems = output_problems[len(spec.errors) :]
     elif spec.status == SKIPPED:
         SubElement(case, "skipped", {"message": readable(headline)})
         headline = ""
-    lines = (readable(headline), *(_listed(f"{level}: ", problem) for level, problem in told))
+    lines = (readable(headline), *(_listed(f"{level}: ", problem) for level, problem in output_problems))
     if output := "\n".join(filter(None, lines)):
         SubElement(case, "system-out").text = output
 

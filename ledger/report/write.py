@@ -114,6 +114,6 @@ def run_elasticities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     from ledger.books.what_if.sensitivity import sensitivities
 
     length = "time.calendar" if compiled.plan.run.tokens else "time.step"
-    found = sensitivities(compiled, of_time_alone=True)
-    rows = [(row.path, row.title, row.elasticities.get(length)) for row in found]
+    effects = sensitivities(compiled, of_time_alone=True)
+    rows = [(row.path, row.title, row.elasticities.get(length)) for row in effects]
     return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)

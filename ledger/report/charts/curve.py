@@ -54,13 +54,13 @@ def chart(places: Sequence[CurvePoint], across: Axis, up: Axis, title: str, widt
 
 def _named(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
     """Each point with its name; points that lie on one another have theirs together, in their order."""
-    found: list[tuple[Middle, list[str]]] = []
+    groups: list[tuple[Middle, list[str]]] = []
     for middle, label in zip(middles, labels, strict=True):
-        if found and dist(middle, found[-1][0]) < 2 * RADIUS:
-            found[-1][1].append(label)
+        if groups and dist(middle, groups[-1][0]) < 2 * RADIUS:
+            groups[-1][1].append(label)
         else:
-            found.append((middle, [label]))
-    return [(middle, ", ".join(names)) for middle, names in found]
+            groups.append((middle, [label]))
+    return [(middle, ", ".join(names)) for middle, names in groups]
 
 
 def _grid(x: Scale, y: Scale, across: Axis, up: Axis) -> list[str]:

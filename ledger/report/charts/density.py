@@ -50,8 +50,8 @@ def chart(
     x = Scale(0.0, grid.reach, 78.0, width - 8.0)
     y = Scale(grid.shortest, grid.longest, TOP + tall, TOP, logarithmic=True)
     drawn = front[:MOST_POINTS]
-    places = [(x(one.memory), y(one.seconds)) for one in drawn]
-    own = (x(plan.memory), y(plan.seconds))
+    places = [(x(point.memory), y(point.seconds)) for point in drawn]
+    plan_at = (x(plan.memory), y(plan.seconds))
     parts = [
         *_ground(x, y),
         *_key(grid, x),
@@ -60,12 +60,14 @@ def chart(
     parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
     parts += [
-        element("g", circle(place, RADIUS, "network", f"{one.label}: {one.tip}"), data_front=str(number))
-        for number, (one, place) in enumerate(zip(drawn, places, strict=True))
+        element("g", circle(place, RADIUS, "network", f"{point.label}: {point.tip}"), data_front=str(number))
+        for number, (point, place) in enumerate(zip(drawn, places, strict=True))
     ]
-    parts.append(_diamond(own, plan.tip))
-    discs = [Box.around(*place, RADIUS, RADIUS) for place in [own, *places]]
-    marks = [Mark(label, disc) for label, disc in zip([plan.label, *(one.label for one in drawn)], discs, strict=True)]
+    parts.append(_diamond(plan_at, plan.tip))
+    discs = [Box.around(*place, RADIUS, RADIUS) for place in [plan_at, *places]]
+    marks = [
+        Mark(label, disc) for label, disc in zip([plan.label, *(point.label for point in drawn)], discs, strict=True)
+    ]
     walls = [Box(x(limit) - 1.0, y.end, x(limit) + 1.0, y.start) for limit in limits if limit < grid.reach]
     texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED, (BESIDE,))
     parts += [_haloed(text) for text in texts]
@@ -99,13 +101,13 @@ def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
     rows, columns = len(grid.levels), len(grid.levels[0])
     across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
     for level in range(1, LEVELS + 1):
-        cells = "".join(
+        squares = "".join(
             f"M{x.start + column * across:.1f} {y.start - (row + 1) * up:.1f}h{across:.1f}v{up:.1f}h-{across:.1f}z"
             for row, listed in enumerate(grid.levels)
-            for column, there in enumerate(listed)
-            if there == level
+            for column, cell_level in enumerate(listed)
+            if cell_level == level
         )
-        yield element("path", d=cells, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+        yield element("path", d=squares, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
 
 
 def _key(grid: DensityGrid, x: Scale) -> list[str]:

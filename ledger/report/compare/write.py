@@ -34,7 +34,7 @@ def as_html(comparison: PlanComparison) -> bytes:
 
 def as_pdf(comparison: PlanComparison) -> bytes:
     """The same on paper, with the text of each plan attached."""
-    texts = {one.label: one.compiled.plan.text for one in comparison.plans}
+    texts = {plan.label: plan.compiled.plan.text for plan in comparison.plans}
     files = [
         AttachedFile(f"{label.replace('/', '-')}.yaml", text, "a plan that is compared")
         for label, text in texts.items()

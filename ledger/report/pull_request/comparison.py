@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def compare(pairs: PlanPairs) -> Comparison:
     """Every affected plan compiled once a side, and with each input changed alone where there are several."""
     labels = plan_labels(pair.path for pair in pairs.pairs)
-    found = [compare_pair(pair, labels[pair.path]) for pair in pairs.affected]
-    return Comparison(pairs.old.title, pairs.new.title, pairs.count, tuple(sorted(found, key=severity)))
+    plan_changes = [compare_pair(pair, labels[pair.path]) for pair in pairs.affected]
+    return Comparison(pairs.old.title, pairs.new.title, pairs.count, tuple(sorted(plan_changes, key=severity)))
 
 
 def known_totals(comparison: Comparison) -> frozenset[str]:
@@ -87,7 +87,7 @@ def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
     bundles = bundle_inputs(old, new, change.inputs)
     effects = compile_between((old, before.totals), (new, after.totals), bundles, compile_totals)
     moved = tuple(movements(before.totals, after.totals, effects))
-    is_same = not any(one.causes or one.by for one in moved)
+    is_same = not any(movement.causes or movement.by for movement in moved)
     turned = tuple(flips(before, after, effects))
     return replace(change, kind=SAME if is_same and not turned else CHANGED, movements=moved, flips=turned)
 
@@ -104,9 +104,9 @@ def turning_inputs(
     effects: Sequence[BundleTotals], holds: Callable[[PlanOutcome], bool], *, turned: bool
 ) -> tuple[str, ...]:
     """The inputs that turn a word of the verdict on their own; else those without which it would not have turned."""
-    alone = [one for one in effects if holds(plan_outcome(one.with_it, one.added)) == turned]
-    needed = [one for one in effects if holds(plan_outcome(one.without, one.removed)) != turned]
-    return tuple(name for one in alone or needed for name in one.inputs)
+    sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]
+    needed = [effect for effect in effects if holds(plan_outcome(effect.without, effect.removed)) != turned]
+    return tuple(name for effect in sufficient or needed for name in effect.inputs)
 
 
 def severity(change: PlanChange) -> tuple[object, ...]:
@@ -123,7 +123,11 @@ def severity(change: PlanChange) -> tuple[object, ...]:
         change.kind == MOVED,
     )
     moved = [change.movement(measure) for measure in MEASURES]
-    return (*(not rank for rank in ranks), *(-float(one.by) if one else 0.0 for one in moved), change.path)
+    return (
+        *(not rank for rank in ranks),
+        *(-float(movement.by) if movement else 0.0 for movement in moved),
+        change.path,
+    )
 
 
 def outcome_of(version: PlanVersion | None) -> PlanOutcome | None:

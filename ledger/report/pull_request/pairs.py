@@ -29,7 +29,7 @@ class PlanVersion:
     @property
     def content(self) -> object:
         """What tells two versions apart: the resolved document; of what is no sound plan, its problems."""
-        return self.plan.digest if self.plan else tuple((one.message, one.help) for one in self.problems)
+        return self.plan.digest if self.plan else tuple((problem.message, problem.help) for problem in self.problems)
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ def plan_pairs(
     after = plan_paths(new, lambda path: now(path) or (path in moved and was(moved[path])))
     _require_plans(asked, (old, new), (before, after))
     sources = {path: path if path in before else moved.get(path, "") for path in after}
-    taken = {path for path in sources.values() if path}
+    paired = {path for path in sources.values() if path}
     olds = dict(_versions(old, before, library, ()))
     news = dict(_versions(new, after, library, tuple(overrides)))
     pairs = [PlanPair(olds.get(sources[path]), news[path]) for path in after]
-    gone = [PlanPair(olds[path], None) for path in before if path not in taken]
+    gone = [PlanPair(olds[path], None) for path in before if path not in paired]
     return PlanPairs(old, new, tuple(sorted((*pairs, *gone), key=lambda pair: pair.path)))
 
 
@@ -109,13 +109,13 @@ def load_version(tree: Tree, path: str, library: Library, overrides: tuple[str, 
 def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
     """What each plan is called: the name of its file, with as many folders as tell it from others."""
     unique = sorted(set(paths))
-    shown = {path: PurePosixPath(printable(path)) for path in unique}
-    labels = {path: shown[path].stem for path in unique}
+    shown_paths = {path: PurePosixPath(printable(path)) for path in unique}
+    labels = {path: shown_paths[path].stem for path in unique}
     depth = 2
-    while len(set(labels.values())) < len(unique) and depth <= max(len(path.parts) for path in shown.values()):
+    while len(set(labels.values())) < len(unique) and depth <= max(len(path.parts) for path in shown_paths.values()):
         shared = [label for label in labels.values() if list(labels.values()).count(label) > 1]
         labels = {
-            path: "/".join(shown[path].with_suffix("").parts[-depth:]) if label in shared else label
+            path: "/".join(shown_paths[path].with_suffix("").parts[-depth:]) if label in shared else label
             for path, label in labels.items()
         }
         depth += 1
@@ -128,12 +128,12 @@ def _versions(
     return ((path, load_version(tree, path, library, overrides)) for path in paths)
 
 
-def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], found: tuple[tuple[str, ...], ...]) -> None:
+def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], plans: tuple[tuple[str, ...], ...]) -> None:
     """Raises SpecError for what was typed and is, before and after, no plan and no folder with one."""
     problems = []
     for typed in asked:
         tests = [tree.chosen([typed]) for tree in trees]
-        if not any(test(path) for test, paths in zip(tests, found, strict=True) for path in paths):
+        if not any(test(path) for test, paths in zip(tests, plans, strict=True) for path in paths):
             help_text = "a plan is a YAML file that begins with `spec: ledger/1` and has `plan:`, and is committed"
             message = f"no plan there, neither at {trees[0].title} nor at {trees[1].title}"
             problems.append(Problem(Location(typed), message, help_text))
@@ -192,7 +192,7 @@ class PlanChange:
 
     def movement(self, measure: Measure) -> Movement | None:
         """What became of a measure; None where one of the plans lacks it."""
-        return next((one for one in self.movements if one.measure == measure.name), None)
+        return next((movement for movement in self.movements if movement.measure == measure.name), None)
 
     def lost(self, word: str) -> bool:
         """Whether a word of the verdict holds no more."""

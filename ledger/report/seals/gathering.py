@@ -36,9 +36,9 @@ class NotingLibrary(Library):
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
         """As of any library."""
-        found = super().find(kind, name, where, beside)
-        self.noted.append((beside, name, found))
-        return found
+        source = super().find(kind, name, where, beside)
+        self.noted.append((beside, name, source))
+        return source
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def seal_of(plan: Plan) -> Seal:
         paths = dict(_paths(names, noting))
         for path in files_of_evidence(again):
             names.of_path(path)
-    for _, _, found in noting.noted:  # of plans that ran, too
-        names.of_source(found)
+    for _, _, noted_source in noting.noted:  # of plans that ran, too
+        names.of_source(noted_source)
     typed = {path: name for (file, path), name in paths.items() if not file}
     overrides = tuple(_portable(text, typed) for text in plan.reading.overrides)
     files = tuple(SealedFile(file, text, file in names.of_library) for file, text in sorted(names.texts.items()))
@@ -149,10 +149,10 @@ def base_of(source: Source) -> Path:
 
 def _paths(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, str], str]]:
     """Each path that names a file, with the file that it is written in (none: typed with the command), and its name."""
-    for beside, word, found in library.noted:
-        name = names.of_source(found)
+    for naming_file, word, source in library.noted:
+        name = names.of_source(source)
         if word.endswith(YAML):
-            yield (names.of_source(beside) if beside.file else "", word), name
+            yield (names.of_source(naming_file) if naming_file.file else "", word), name
 
 
 def _portable(override: str, typed: Mapping[str, str]) -> str:
@@ -168,9 +168,9 @@ def _revision(folders: Folders, source: Source, plan: str, files: tuple[SealedFi
     top = checkout(folders.base)
     if top is None or source.file in {STANDARD_INPUT, GIVEN_TEXT}:
         return None
-    own = [one.name for one in files if (top / one.name).is_file()]
+    repository_files = [file.name for file in files if (top / file.name).is_file()]
     within = plan if source.revision else _within(Path(source.file), top)
-    return revision_of(top, within, own or [plan], source.revision.name if source.revision else "")
+    return revision_of(top, within, repository_files or [plan], source.revision.name if source.revision else "")
 
 
 def _within(path: Path, top: Path) -> str:
@@ -209,8 +209,8 @@ def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") 
 def _changed(top: Path, commit: str, files: Sequence[str]) -> bool:
     """Whether a file is not as the commit has it, but for line ends: hashed here, since `git status` runs filters."""
     rows = _git(top, "ls-tree", "-z", commit, "--", *files).split("\0")
-    known = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
-    return any(name not in known or not _as_committed(top / name, *known[name]) for name in files)
+    entries = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
+    return any(name not in entries or not _as_committed(top / name, *entries[name]) for name in files)
 
 
 def _as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
@@ -220,7 +220,7 @@ def _as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
         return False
     kind = hashlib.sha1 if len(blob) == SHA1 else hashlib.sha256
     written = (content, content.replace(b"\r\n", b"\n"))
-    return any(kind(b"blob %d\0" % len(one) + one).hexdigest() == blob for one in written)
+    return any(kind(b"blob %d\0" % len(variant) + variant).hexdigest() == blob for variant in written)
 
 
 def _git(top: Path, *arguments: str) -> str:

@@ -80,11 +80,11 @@ def reproduce(path: Path) -> Reproduction:
     kind, seal = carried_seal(path, content)
     with opened(seal) as plan:
         compiled = compile_plan(plan)
-        found = _recommendations(seal, path)
+        search = _recommendations(seal, path)
         record = show_record(compiled, seal.name)
         totals = tuple(total_changes(seal.totals, record["totals"]))
-        page = UNCOMPARED if totals else _page(path, content, compiled, seal, found)
-        layouts = tuple(_other_layouts(plan, found)) if found else ()
+        page = UNCOMPARED if totals else _page(path, content, compiled, seal, search)
+        layouts = tuple(_other_layouts(plan, search)) if search else ()
     here = installed_compiler()
     books = SAME if record_digest(record) == seal.books or page in (SAME, WORDS) else DIFFERS
     if page == DIFFERS and here.program != seal.compiler.program:
@@ -112,13 +112,13 @@ def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
         "plan": again.seal.plan,
         "overrides": list(again.seal.overrides),
         "compiler": {"sealed": vars(again.seal.compiler), "installed": vars(again.installed)},
-        "totals": [vars(one) for one in again.totals],
+        "totals": [vars(change) for change in again.totals],
         "layouts": list(again.layouts),
         "books": again.books,
         "page": again.page,
         "library": {
             "files": list(again.files),
-            "totals": [vars(one) for one in again.with_library],
+            "totals": [vars(change) for change in again.with_library],
             "refused": again.refused,
         },
     }
@@ -126,8 +126,8 @@ def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
 
 def _alike(before: float, after: float) -> bool:
     """Integers are equal; of other numbers the last digits are the machine's."""
-    whole = isinstance(before, int) and isinstance(after, int)
-    return before == after or (not whole and isclose(before, after, rel_tol=TOLERANCE))
+    are_integers = isinstance(before, int) and isinstance(after, int)
+    return before == after or (not are_integers and isclose(before, after, rel_tol=TOLERANCE))
 
 
 def _recommendations(seal: Seal, path: Path) -> Recommendations | None:
@@ -143,13 +143,13 @@ def _damaged(path: Path) -> SpecError:
     return SpecError([Problem(Location(str(path)), "the seal is damaged: it holds no result of a search", HELP)])
 
 
-def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Recommendations | None) -> str:
+def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Recommendations | None) -> str:
     """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
     kind = kind_of(content)
     try:
-        now = FORMATS[kind](assemble_report(compiled, (kind,), found, seal))
+        now = FORMATS[kind](assemble_report(compiled, (kind,), search, seal))
     except NOT_RECOMMENDATIONS as error:
-        if found is None:
+        if search is None:
             raise
         raise _damaged(path) from error  # recommendations that lack what a page prints of them
     if not same_page(kind, content, now):
@@ -157,11 +157,11 @@ def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Rec
     return WORDS if kind == "pdf" and content != now else SAME
 
 
-def _other_layouts(plan: Plan, found: Recommendations) -> Iterator[str]:
+def _other_layouts(plan: Plan, search: Recommendations) -> Iterator[str]:
     """Recommended layouts that have other totals, or are refused, when they are compiled by themselves."""
-    named = {**found.named(), **({"nearest": found.nearest} if found.nearest else {})}
-    for name, one in named.items():
-        if not _holds(plan, one):
+    named = {**search.named(), **({"nearest": search.nearest} if search.nearest else {})}
+    for name, layout in named.items():
+        if not _holds(plan, layout):
             yield name
 
 
@@ -175,7 +175,7 @@ def _holds(plan: Plan, layout: Recommendation) -> bool:
 
 def _other_files(seal: Seal) -> Iterator[str]:
     """Files of the library that are not as they are here."""
-    return (one.name for one in seal.files if one.of_library and _installed_text(one) != one.text)
+    return (file.name for file in seal.files if file.of_library and _installed_text(file) != file.text)
 
 
 def _installed_text(file: SealedFile) -> str | None:
@@ -186,7 +186,7 @@ def _installed_text(file: SealedFile) -> str | None:
 def _with_library(again: Reproduction) -> Reproduction:
     """The same, with what the plan says where the library is the installed one."""
     root = installed_specs()
-    texts = {one.name: one for one in again.seal.files if not one.of_library or one.name == again.seal.plan}
+    texts = {file.name: file for file in again.seal.files if not file.of_library or file.name == again.seal.plan}
     for path in (one for one in root.rglob("*") if one.suffix in {".yaml", ".csv"}):
         name = f"{OWN_FOLDER}/{path.relative_to(root).as_posix()}"
         texts.setdefault(name, SealedFile(name, path.read_bytes().decode("utf-8-sig"), of_library=True))
@@ -238,8 +238,8 @@ def kind_of(content: bytes) -> str:
 
 
 def _of_html(content: bytes) -> Any:
-    before, opening, rest = content.partition(OPENING)
-    block, closing, after = rest.partition(CLOSING)
+    before, opening, following = content.partition(OPENING)
+    block, closing, after = following.partition(CLOSING)
     if not opening or not closing:
         raise NoSealError("it has no seal")
     if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
@@ -259,8 +259,8 @@ def _of_pdf(content: bytes) -> Any:
     if SEAL not in attached:
         raise NoSealError("it has no seal attached")
     record = _parsed(attached[SEAL])
-    for one in record["files"]:
-        one["text"] = attached[f"{SEALED}{one['name']}"].decode()
+    for file in record["files"]:
+        file["text"] = attached[f"{SEALED}{file['name']}"].decode()
     return record
 
 
@@ -275,19 +275,19 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     """The attachments of a PDF by name; ValueError where it cannot be read, or has two of a name."""
     from pypdf import PdfReader
 
-    found: dict[str, bytes] = {}
+    texts: dict[str, bytes] = {}
     size = 0
     try:
-        for one in PdfReader(BytesIO(content)).attachment_list:
-            if not _is_deflated(one.pdf_object["/EF"]):
+        for attachment in PdfReader(BytesIO(content)).attachment_list:
+            if not _is_deflated(attachment.pdf_object["/EF"]):
                 break
-            text = bytes(one.content)
+            text = bytes(attachment.content)
             size += len(text)
-            if one.name in found or size > LARGEST_REPORT:
+            if attachment.name in texts or size > LARGEST_REPORT:
                 break
-            found[one.name] = text
+            texts[attachment.name] = text
         else:
-            return found
+            return texts
     except Exception as error:  # whatever a damaged file makes the library raise
         raise ValueError(str(error) or type(error).__name__) from error
     raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
@@ -312,7 +312,7 @@ def same_page(kind: str, old: bytes, new: bytes) -> bool:
     if old == new:
         return True
     if kind == "pdf":
-        return all(same_text(one, other) for one, other in zip_longest(_pages(old), _pages(new), fillvalue=""))
+        return all(same_text(first, second) for first, second in zip_longest(_pages(old), _pages(new), fillvalue=""))
     return same_text(old.decode(errors="replace"), new.decode(errors="replace"))
 
 
@@ -321,7 +321,7 @@ def same_text(old: str, new: str) -> bool:
     if old == new:
         return True
     pairs = zip_longest(NUMBER.split(old), NUMBER.split(new))
-    return all(one == other or (place % 2 and _near(one, other)) for place, (one, other) in enumerate(pairs))
+    return all(first == second or (place % 2 and _near(first, second)) for place, (first, second) in enumerate(pairs))
 
 
 def _near(old: str | None, new: str | None) -> bool:

@@ -109,9 +109,9 @@ def seal_record(seal: Seal, *, texts: bool = True) -> dict[str, Any]:
         "totals": dict(seal.totals),
         "books": seal.books,
         "files": [
-            {"name": one.name, "of_library": one.of_library, "sha256": one.digest}
-            | ({"text": one.text} if texts else {})
-            for one in seal.files
+            {"name": file.name, "of_library": file.of_library, "sha256": file.digest}
+            | ({"text": file.text} if texts else {})
+            for file in seal.files
         ],
     }
 
@@ -161,7 +161,7 @@ def _seal(record: Any) -> Seal:
     for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
         if count > MOST_LISTED:
             raise BrokenSealError(f"it has {count} {name}")
-    names = {one.name for one in files}
+    names = {file.name for file in files}
     revision = record["revision"]
     seal = Seal(
         name=_name(record["name"]),
@@ -170,11 +170,11 @@ def _seal(record: Any) -> Seal:
         effective=_text(record["effective"]),
         files=files,
         references={
-            (_text(one["file"]), _text(one["path"])): _name(one["stands_for"])
-            for one in _each(record["references"], dict)
+            (_text(reference["file"]), _text(reference["path"])): _name(reference["stands_for"])
+            for reference in _each(record["references"], dict)
         },
         libraries=tuple(_each(record["libraries"], _name)),
-        compiler=Compiler(**{one.name: _text(record["compiler"][one.name]) for one in fields(Compiler)}),
+        compiler=Compiler(**{part.name: _text(record["compiler"][part.name]) for part in fields(Compiler)}),
         revision=_revision(revision) if revision is not None else None,
         search=None if record["search"] is None else dict(record["search"]),
         totals={_text(key): _number(value) for key, value in dict(record["totals"]).items()},
@@ -193,22 +193,22 @@ def _files(listed: Any) -> Iterator[SealedFile]:
     size = 0
     if not isinstance(listed, list) or len(listed) > MOST_FILES:
         raise BrokenSealError(f"its files are no list of at most {MOST_FILES}")
-    for one in listed:
-        made = SealedFile(_name(one["name"]), _text(one["text"]), one["of_library"] is True)
-        size += len(made.text)
-        if len(made.text) > LARGEST_FILE or size > LARGEST_SEAL:
-            raise BrokenSealError(f"{_shown(made.name)} is larger than a seal may be")
-        if made.name in seen:
-            raise BrokenSealError(f"it has two files {_shown(made.name)}")
-        if made.digest != one["sha256"]:
-            raise BrokenSealError(f"{_shown(made.name)} is not the file that was sealed")
-        seen.add(made.name)
-        yield made
+    for entry in listed:
+        file = SealedFile(_name(entry["name"]), _text(entry["text"]), entry["of_library"] is True)
+        size += len(file.text)
+        if len(file.text) > LARGEST_FILE or size > LARGEST_SEAL:
+            raise BrokenSealError(f"{_shown(file.name)} is larger than a seal may be")
+        if file.name in seen:
+            raise BrokenSealError(f"it has two files {_shown(file.name)}")
+        if file.digest != entry["sha256"]:
+            raise BrokenSealError(f"{_shown(file.name)} is not the file that was sealed")
+        seen.add(file.name)
+        yield file
 
 
-def _name(given: Any) -> str:
+def _name(value: Any) -> str:
     """A name of a file: relative, and within the folder that it is relative to."""
-    name = _text(given)
+    name = _text(value)
     parts = PurePosixPath(name).parts
     if not parts or name != "/".join(parts) or len(name) > LONGEST_NAME:
         raise BrokenSealError(f"{_shown(name)} is no name of a file")
@@ -217,33 +217,36 @@ def _name(given: Any) -> str:
     return name
 
 
-def _revision(given: Mapping[str, Any]) -> Revision:
+def _revision(record: Mapping[str, Any]) -> Revision:
     return Revision(
-        _text(given["commit"]), _text(given["date"]), given["changed"] is True, tuple(_each(given["authors"], _text))
+        _text(record["commit"]),
+        _text(record["date"]),
+        record["changed"] is True,
+        tuple(_each(record["authors"], _text)),
     )
 
 
-def _each(given: Any, read: Callable[[Any], Value]) -> list[Value]:
-    if not isinstance(given, list) or len(given) > MOST_FILES:
+def _each(values: Any, read: Callable[[Any], Value]) -> list[Value]:
+    if not isinstance(values, list) or len(values) > MOST_FILES:
         raise BrokenSealError("a list is missing or too long")
-    return [read(one) for one in given]
+    return [read(value) for value in values]
 
 
-def _shown(given: Any) -> str:
+def _shown(value: Any) -> str:
     """The beginning of a value, in letters that every terminal has."""
-    return f"`{ascii(given)[:SHOWN]}`"
+    return f"`{ascii(value)[:SHOWN]}`"
 
 
-def _text(given: Any) -> str:
-    if not isinstance(given, str):
-        raise BrokenSealError(f"{_shown(given)} is no text")
-    given.encode()  # ValueError for half of a surrogate pair
-    return given
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BrokenSealError(f"{_shown(value)} is no text")
+    value.encode()  # ValueError for half of a surrogate pair
+    return value
 
 
-def _number(given: Any) -> int | float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise BrokenSealError(f"{_shown(given)} is no number")
-    if not abs(given) < GREATEST:
-        raise BrokenSealError(f"{_shown(given)} is too large a number")
-    return given
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BrokenSealError(f"{_shown(value)} is no number")
+    if not abs(value) < GREATEST:
+        raise BrokenSealError(f"{_shown(value)} is too large a number")
+    return value

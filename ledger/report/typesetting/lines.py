@@ -60,9 +60,9 @@ def _divides_in_turn(tree: ast.expr) -> bool:
 
 def _definition(letter: str, meaning: ast.expr) -> Iterator[str]:
     head = in_latex(ast.Name(letter)).text
-    first, *rest = pack_lines(pieces(meaning))
+    first, *further_lines = pack_lines(pieces(meaning))
     yield f"{head} = {first}"
-    yield from rest
+    yield from further_lines
 
 
 def pack_lines(parts: Iterator[FormulaPiece]) -> Iterator[str]:
@@ -93,19 +93,19 @@ def _term(term: ast.expr) -> Iterator[FormulaPiece]:
     elif is_sum(parts[-1]):
         yield from _bracketed(parts[:-1], parts[-1])
     else:
-        first, *rest = parts
+        first, *later_factors = parts
         yield FormulaPiece(in_latex(first).within(PRODUCT), width(first))
-        for part in rest:
+        for part in later_factors:
             yield FormulaPiece(rf"\cdot {in_latex(part).within(PRODUCT)}", DOT + width(part))
 
 
 def _bracketed(before: list[ast.expr], inside: ast.expr) -> Iterator[FormulaPiece]:
     """Factors before a sum in parentheses that goes on over lines."""
     head = multiply_factors(before)
-    first, *rest = pieces(inside)
+    first, *later_pieces = pieces(inside)
     text = rf"{in_latex(head).within(PRODUCT)} \, ({first.text}"
     opened = FormulaPiece(text, width(head) + SPACE + FENCE / 2 + first.width, opens=True)
-    *middle, last = (opened, *rest)
+    *middle, last = (opened, *later_pieces)
     yield from middle
     yield replace(last, text=f"{last.text})", width=last.width + FENCE / 2)
 
@@ -183,15 +183,15 @@ def _shortened(node: ast.expr) -> ast.expr:
 
 def _factored(tree: ast.expr, least: int) -> ast.expr:
     """A sum in which factors that at least so many terms share are written once, before those terms."""
-    rest = [part for sign, part in terms(tree) if sign == "+"]
-    if len(rest) < len(terms(tree)):
+    remaining = [part for sign, part in terms(tree) if sign == "+"]
+    if len(remaining) < len(terms(tree)):
         return tree
     groups: list[ast.expr] = []
-    while (name := _shared(rest, least)) is not None:
-        sharing = [factors(term) for term in rest if name in _names(term)]
-        rest = [term for term in rest if name not in _names(term)]
+    while (name := _shared(remaining, least)) is not None:
+        sharing = [factors(term) for term in remaining if name in _names(term)]
+        remaining = [term for term in remaining if name not in _names(term)]
         groups.append(_group(name, sharing))
-    return add_terms([("+", part) for part in (*groups, *rest)])
+    return add_terms([("+", part) for part in (*groups, *remaining)])
 
 
 def _names(term: ast.expr) -> set[str]:
@@ -208,11 +208,11 @@ def _shared(parts: list[ast.expr], least: int) -> str | None:
 def _group(name: str, sharing: list[list[ast.expr]]) -> ast.expr:
     """Terms with a factor in common, after all that they have in common: names, and the greatest number."""
     divisor = gcd(*(_number(parts) for parts in sharing))
-    first, *others = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in sharing)
+    first, *other_names = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in sharing)
     common = [
         factor_name
         for factor_name in dict.fromkeys(first)
-        if factor_name == name or all(factor_name in names for names in others)
+        if factor_name == name or all(factor_name in names for names in other_names)
     ]
     inside = [multiply_factors(_times(_number(parts) // divisor, _without(parts, common))) for parts in sharing]
     before = _times(divisor, [ast.Name(factor_name) for factor_name in common])
@@ -227,13 +227,13 @@ def _number(parts: list[ast.expr]) -> int:
 
 def _without(parts: list[ast.expr], names: list[str]) -> list[ast.expr]:
     """The factors after the number, without the first of each of the names."""
-    rest, left = [], list(names)
+    remaining, to_remove = [], list(names)
     for factor in parts[1:] if _number(parts) != 1 else parts:
-        if isinstance(factor, ast.Name) and factor.id in left:
-            left.remove(factor.id)
+        if isinstance(factor, ast.Name) and factor.id in to_remove:
+            to_remove.remove(factor.id)
         else:
-            rest.append(factor)
-    return rest
+            remaining.append(factor)
+    return remaining
 
 
 def _times(number: int, parts: list[ast.expr]) -> list[ast.expr]:

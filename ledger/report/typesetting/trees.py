@@ -53,8 +53,8 @@ def factors(node: ast.expr) -> list[ast.expr]:
 
 def add_terms(parts: list[tuple[str, ast.expr]]) -> ast.expr:
     """The sum of terms with signs; the first sign is a plus."""
-    (_, total), *rest = parts
-    for sign, part in rest:
+    (_, total), *later_terms = parts
+    for sign, part in later_terms:
         total = ast.BinOp(total, ast.Add() if sign == "+" else ast.Sub(), part)
     return total
 
@@ -63,8 +63,8 @@ def multiply_factors(parts: list[ast.expr]) -> ast.expr:
     """The product of factors; one where there are none."""
     if not parts:
         return ast.Constant(1)
-    product, *rest = parts
-    for part in rest:
+    product, *later_factors = parts
+    for part in later_factors:
         product = ast.BinOp(product, ast.Mult(), part)
     return product
 

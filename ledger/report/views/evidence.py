@@ -283,7 +283,7 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
             "fragmentation of the allocator",
         ),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
-        *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
+        *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", use) for kind, name, use in OVERLAPS),
         ("launch of a kernel", said_or_nothing(stack.launch), "small kernels in eager mode"),
         *operation_rows(plan, totals),
         ("power of the site", f"{numbers.plain(stated.power_usage_effectiveness)} times the devices' power", "energy"),
@@ -292,19 +292,23 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
 
 def operation_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> Iterator[tuple[str, str, str]]:
     """What a run is said to lose beyond its steps, and what its power is; empty where nothing is said."""
-    given, calendar = plan.operations, "the calendar"
-    best = ", the best" if given.checkpoint_interval == BEST else ""
-    yield "failures of a device", said_or_nothing(given.failure_rate, "/s"), calendar
+    operations, calendar = plan.operations, "the calendar"
+    best = ", the best" if operations.checkpoint_interval == BEST else ""
+    yield "failures of a device", said_or_nothing(operations.failure_rate, "/s"), calendar
     every = said_or_nothing(totals.get("checkpoint.interval"))
     yield "a checkpoint every", every + best if every else "", calendar
     yield "a checkpoint stops the run for", said_or_nothing(totals.get("checkpoint.time")), calendar
-    yield "a restart takes", said_or_nothing(given.restart_time), calendar
-    yield "an evaluation every", said_or_nothing(given.evaluation_interval), calendar
-    yield "an evaluation stops the run for", said_or_nothing(given.evaluation_time), calendar
-    yield "warm-up", said_or_nothing(given.warm_up), calendar
-    yield "use of the reservation", numbers.percent(given.utilisation) if given.utilisation < 1 else "", calendar
-    yield "measured power of a device", numbers.si(given.power, "W") if given.power else "", "energy"
-    intensity = given.grid_intensity
+    yield "a restart takes", said_or_nothing(operations.restart_time), calendar
+    yield "an evaluation every", said_or_nothing(operations.evaluation_interval), calendar
+    yield "an evaluation stops the run for", said_or_nothing(operations.evaluation_time), calendar
+    yield "warm-up", said_or_nothing(operations.warm_up), calendar
+    yield (
+        "use of the reservation",
+        numbers.percent(operations.utilisation) if operations.utilisation < 1 else "",
+        calendar,
+    )
+    yield "measured power of a device", numbers.si(operations.power, "W") if operations.power else "", "energy"
+    intensity = operations.grid_intensity
     yield "carbon intensity of the grid", numbers.written(intensity, "kg/J") if intensity is not None else "", "carbon"
 
 

@@ -131,8 +131,8 @@ def stack_parts(moment: Moment) -> tuple[charts.StackPart, ...]:
 
 def reserved_parts(role: RoleResult) -> tuple[charts.StackPart, ...]:
     """What a device holds at its peak, and what lies outside the tensors; they sum to what it reserves."""
-    beside = max(role.reserved - role.peak.total, 0)
-    return (*stack_parts(role.peak), charts.StackPart(OVERHEAD[0], OVERHEAD[1], beside))
+    outside = max(role.reserved - role.peak.total, 0)
+    return (*stack_parts(role.peak), charts.StackPart(OVERHEAD[0], OVERHEAD[1], outside))
 
 
 def role_figure(compiled: Compiled) -> Chart:
@@ -186,10 +186,10 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
         (
             Cell(name, colour=key, note=meaning),
             persisting_cell(compiled, key),
-            amount(held, "B"),
-            Cell(numbers.percent(share(held, role.reserved))),
+            amount(held_bytes, "B"),
+            Cell(numbers.percent(share(held_bytes, role.reserved))),
         )
-        for key, name, meaning, held in (*parts, (*OVERHEAD, max(role.reserved - role.peak.total, 0)))
+        for key, name, meaning, held_bytes in (*parts, (*OVERHEAD, max(role.reserved - role.peak.total, 0)))
     )
     headings = (Column("category"), *columns("number", "persists", "at the peak", "share"))
     return Table("Memory by category", headings, rows, sortable=False)
@@ -197,8 +197,8 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
 
 def persisting_cell(compiled: Compiled, category: str) -> Cell:
     """What of a category persists from step to step; a dash where nothing of it can."""
-    held = compiled.totals.get(f"memory.static.{category}", 0)
-    return amount(held, "B") if category in PERSISTING else DASH
+    persisting = compiled.totals.get(f"memory.static.{category}", 0)
+    return amount(persisting, "B") if category in PERSISTING else DASH
 
 
 def outside_table(role: RoleResult) -> Table | None:
@@ -214,7 +214,8 @@ def largest_table(peak: Moment) -> Table | None:
         return None
     headings = (Column("account", "code"), *columns("number", "holds", "share of the peak"))
     rows = tuple(
-        (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
+        (Cell(name), amount(held_bytes, "B"), Cell(numbers.percent(share(held_bytes, peak.total))))
+        for name, held_bytes in peak.details
     )
     return Table("Largest tensors at the peak", headings, rows, 12)
 
@@ -245,30 +246,33 @@ def state_table(report: Report) -> Table | None:
 def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """What each rule of the optimizer keeps of the weights that no rule before it updates."""
     place, where = ("host", ", in host memory") if plan.parallelism.updates_on_host else ("memory", "")
-    held = {(place, "optimizer"), ("host", PAGED)}
-    kept = [row for row in accounts if (row.resource.kind, row.resource.category) in held]
+    stored_in = {(place, "optimizer"), ("host", PAGED)}
+    state_accounts = [row for row in accounts if (row.resource.kind, row.resource.category) in stored_in]
     rule: Optimizer | None = plan.optimizer
-    left = set(KINDS)
+    remaining = set(KINDS)
     while rule is not None:
         for name, state in rule.states.items():
             title = f"{name.replace('_', ' ')} ({rule.title}{where})"
-            kinds = _weight_kinds(left & {*rule.weights}, state)
-            found = _bytes(row for row in kept if row.cause.state in (name, f"{name}.scales"))
-            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
-        left -= {*rule.weights}
+            kinds = _weight_kinds(remaining & {*rule.weights}, state)
+            state_bytes = _bytes(row for row in state_accounts if row.cause.state in (name, f"{name}.scales"))
+            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), state_bytes
+        remaining -= {*rule.weights}
         rule = rule.otherwise
 
 
 def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
-    kept = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
-    copies = [row for row in kept if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
+    weight_accounts = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
+    copies = [row for row in weight_accounts if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
     if recipe and copies:
         scales = f"{recipe.format}, scales in {recipe.scale}"
         yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes(copies)
     if recipe and recipe.history:
-        found = _bytes(row for row in kept if row.cause.state == "amax")
-        yield *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"), found
+        magnitudes = _bytes(row for row in weight_accounts if row.cause.state == "amax")
+        yield (
+            *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"),
+            magnitudes,
+        )
 
 
 def _bytes(accounts: Iterable[Account]) -> Cell:

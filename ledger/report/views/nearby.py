@@ -8,7 +8,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books import time
 from ledger.books import time as intervals
 from ledger.evidence import citations
 from ledger.evidence.citations import CITED
@@ -92,7 +91,7 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
 
 def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the plan does and no measured run near it did."""
-    lacking = [what for what in timed[0].lacks if all(what in run.lacks for run in timed)]
+    lacking = [feature for feature in timed[0].lacks if all(feature in run.lacks for run in timed)]
     if lacking:
         yield f"This plan {' and '.join(lacking)}, which none of them does."
 
@@ -115,10 +114,10 @@ KNOWN = {
 
 def _band_parts(compiled: Compiled) -> str:
     """What the band stands for."""
-    known, wider = intervals.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
+    runs, wider = KNOWN[intervals.known_as(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
     prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
     return (
-        f"An interval of this width held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn."
+        f"An interval of this width held 80 of 100 published runs {runs}, each publication left out in turn."
         f"{prices} Its lower end is never below the roofline."
     )
 
@@ -136,10 +135,10 @@ def microbenchmarks(report: Report) -> NearbyView:
     if not measured:
         return NearbyView(no_microbenchmarks_sentence(report.compiled), (), None)
     classes = measurement_classes(measured)
-    whole = sum(row.share for row in classes)
-    weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / whole) if whole else ""
-    sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(whole)} of the step"
-    sentence += f"; weighted by those shares, predictions are off by {weighed}." if whole else ", and delay nothing."
+    covered = sum(row.share for row in classes)
+    weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / covered) if covered else ""
+    sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(covered)} of the step"
+    sentence += f"; weighted by those shares, predictions are off by {weighed}." if covered else ", and delay nothing."
     notes = (*_largest_class(classes), *_in_sample(measured, classes), *_matmul_level(report, measured))
     title = "Microbenchmarks nearest to this plan's kernels"
     rows = tuple(_kernel_row(row) for row in measured)
@@ -151,17 +150,17 @@ def measurement_classes(measured: Sequence[NearMeasurement]) -> tuple[Measuremen
     classes: dict[str, list[NearMeasurement]] = {}
     for row in measured:
         classes.setdefault(row.what, []).append(row)
-    summed = (_measurement_class(what, members) for what, members in classes.items())
+    summed = (_measurement_class(kernel_class, members) for kernel_class, members in classes.items())
     return tuple(sorted(summed, key=lambda row: -row.share))
 
 
-def _measurement_class(what: str, members: Sequence[NearMeasurement]) -> MeasurementClass:
+def _measurement_class(kernel_class: str, members: Sequence[NearMeasurement]) -> MeasurementClass:
     share = sum(row.share for row in members)
     weights = [row.share / share if share else 1 / len(members) for row in members]
     errors = [row.error for row in members]
     pairs = list(zip(weights, errors, strict=True))
     absolute, signed = sum(w * abs(e) for w, e in pairs), sum(w * e for w, e in pairs)
-    return MeasurementClass(what, share, absolute, signed, (min(errors), max(errors)))
+    return MeasurementClass(kernel_class, share, absolute, signed, (min(errors), max(errors)))
 
 
 def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
@@ -245,16 +244,16 @@ def basis_sentence(compiled: Compiled) -> str:
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
-    parts = [f"{numbers.percent(share)} on {what}" for share, what in shares]
+    parts = [f"{numbers.percent(share)} on {source}" for share, source in shares]
     return f"{word}: {_joined(parts)}."
 
 
 def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
     """Every share that is not nought, measurements first."""
     named = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
-    for share, what in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
+    for share, source in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
         if share >= LEAST:
-            yield share, what
+            yield share, source
 
 
 def _joined(parts: list[str]) -> str:

@@ -39,7 +39,7 @@ def files(report: Report) -> Table | None:
     """Every file that decides what the report says, with the digest of its text."""
     if report.seal is None:
         return None
-    rows = tuple(text_cells(one.name, short_digest(one.digest)) for one in report.seal.files)
+    rows = tuple(text_cells(file.name, short_digest(file.digest)) for file in report.seal.files)
     return Table("Files within this report", columns("code", "file", "sha256 begins with"), rows, PRINTED)
 
 

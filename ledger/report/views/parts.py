@@ -200,7 +200,7 @@ def anchor(kind: str, name: str) -> str:
 def number_captions(page: str) -> str:
     """The page with `Figure 3` in captions and in references; what is not on the page is not referred to."""
     names = caption_names(MARK.findall(page))
-    page = MARK.sub(lambda found: f'<span class="no">{names[found[1]]}</span>', page)
+    page = MARK.sub(lambda match: f'<span class="no">{names[match[1]]}</span>', page)
     return REFERENCE.sub(_reference(names), page)
 
 
@@ -208,13 +208,13 @@ def caption_names(anchors: list[str]) -> dict[str, str]:
     """What each anchor is called, in their order; figures and tables are counted apart."""
     counted: Counter[str] = Counter()
     names = {}
-    for one in anchors:
-        kind = KINDS[one.partition("-")[0]]
+    for fragment in anchors:
+        kind = KINDS[fragment.partition("-")[0]]
         counted[kind] += 1
-        names[one] = f"{kind} {counted[kind]}"
+        names[fragment] = f"{kind} {counted[kind]}"
     return names
 
 
 def _reference(names: dict[str, str]) -> Callable[[re.Match[str]], str]:
     """A link that says the number of what it leads to."""
-    return lambda found: f'<a class="ref" href="#{found[1]}">{names[found[1]]}</a>' if found[1] in names else ""
+    return lambda match: f'<a class="ref" href="#{match[1]}">{names[match[1]]}</a>' if match[1] in names else ""

@@ -146,17 +146,17 @@ def losses_table(compiled: Compiled) -> Table | None:
     if "time.run" not in values or not plan.operations.loses or not compiled.verdict.runs:
         return None
     trained, length = float(values["time.run"]), float(values["time.calendar"])
-    found = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
+    lost_seconds = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
     failed = float(failures(plan)) * length * plan.operations.utilisation
-    told = {
+    notes = {
         "restarts": f"{numbers.plain(failed)} failures",
         "work done again": "for each failure half an interval, at most half of the training",
     }
-    rows = [("training", trained), *found, ("the run, on the calendar", length)]
+    rows = [("training", trained), *lost_seconds, ("the run, on the calendar", length)]
     headings = (Column("what takes it"), *columns("number", "time", "share"))
     cells = (
         (
-            Cell(name, note=told.get(name, "")),
+            Cell(name, note=notes.get(name, "")),
             *text_cells(numbers.duration(seconds), numbers.percent(share(seconds, length))),
         )
         for name, seconds in rows

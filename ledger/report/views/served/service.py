@@ -92,11 +92,11 @@ class PhasesView:
 def service(report: Report) -> ServiceView | None:
     """How fast and how cheap; None of a plan that trains."""
     compiled = report.compiled
-    found = compiled.service
-    if found is None:
+    stated_service = compiled.service
+    if stated_service is None:
         return None
-    points = curve(found)
-    mixed = numbers.percent(found.stated.mixed)
+    points = curve(stated_service)
+    mixed = numbers.percent(stated_service.stated.mixed)
     return ServiceView(
         in_flight(float(compiled.totals["serve.concurrency"])),
         total(compiled, "serve.time_per_token"),
@@ -104,7 +104,7 @@ def service(report: Report) -> ServiceView | None:
         total(compiled, "serve.time_per_token.floor"),
         f"A chunk of another prompt is in {mixed} of its steps.",
         curve_figure(points),
-        curve_table(points, found),
+        curve_table(points, stated_service),
         key_table("The load of the plan", RATES, compiled),
         pass_table(compiled),
     )
@@ -134,9 +134,9 @@ def curve_figure(points: Sequence[CurvePoint]) -> Chart:
     )
 
 
-def curve_table(points: Sequence[CurvePoint], found: Service) -> Table:
+def curve_table(points: Sequence[CurvePoint], stated_service: Service) -> Table:
     """The points of the curve, with what a million tokens cost there."""
-    price, devices = found.plan.assumptions.price, found.plan.cluster.devices
+    price, devices = stated_service.plan.assumptions.price, stated_service.plan.cluster.devices
     headings = (
         *columns("number", "in flight", "time per token", "tokens a second", "a device", "a whole answer"),
         *((Column("a million tokens", "number"),) if price else ()),
@@ -216,5 +216,5 @@ KEYS = (
 
 def serving(report: Report) -> Table | None:
     """Keys and values, prefill and decode; None where only a count is known."""
-    found = key_table("Serving on the training devices", KEYS, report.compiled)
-    return found if found.rows else None
+    table = key_table("Serving on the training devices", KEYS, report.compiled)
+    return table if table.rows else None

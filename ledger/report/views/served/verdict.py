@@ -103,8 +103,8 @@ def _note(report: Report, key: str) -> str:
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
     if key == "serve.tokens_per_second":
-        each = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
-        return f"{each} a device"
+        per_device = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
+        return f"{per_device} a device"
     if key == "serve.concurrency.max":
         return f"{numbers.size(values['serve.cache.bytes_per_sequence'])} of cache for each"
     price = plan.assumptions.price
@@ -120,46 +120,54 @@ AT_THIS_LOAD = "with the sequences in flight, or the requests, of this plan"
 
 def served_advice(report: Report) -> Advice | None:
     """The layouts that are recommended; None where none were searched, or where none gives more than this one."""
-    found, here = report.recommendations, report.compiled.totals
-    if not found:
+    search, here = report.recommendations, report.compiled.totals
+    if not search:
         return None
-    fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - found.headroom
-    rows = [(name, one) for name, one in found.named().items() if one.changes and not (fits and _alike(one, here))]
+    fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - search.headroom
+    rows = [
+        (name, layout)
+        for name, layout in search.named().items()
+        if layout.changes and not (fits and _alike(layout, here))
+    ]
     if not rows:
         return None
-    return Advice(tuple(advised_service(*row, here) for row in rows), f"{found.scope}, {AT_THIS_LOAD}.")
+    return Advice(tuple(advised_service(*row, here) for row in rows), f"{search.scope}, {AT_THIS_LOAD}.")
 
 
 def served_sentence(report: Report) -> str:
     """The layout that gives most, or that none fits; empty where none were searched, or none gives more."""
-    found, here = report.recommendations, report.compiled.totals
-    if not found:
+    search, here = report.recommendations, report.compiled.totals
+    if not search:
         return ""
-    if not found.smallest or not found.fastest or not found.legal:
-        return unfound_sentence(found, "fits")
-    if found.smallest.changes:
-        return f"Fits with {numbers.size(found.headroom)} free: {found.smallest.label}."
-    if _alike(found.fastest, here):
-        return f"None of {numbers.integer(found.legal)} legal layouts gives more."
-    if found.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
-        saved = numbers.percent(1 - found.fastest.totals[LATENCY] / float(here[LATENCY]))
-        return f"A token takes {saved} less: {found.fastest.label}."
-    return f"{numbers.percent(found.fastest.totals[RATE] / float(here[RATE]) - 1)} more output: {found.fastest.label}."
+    if not search.smallest or not search.fastest or not search.legal:
+        return unfound_sentence(search, "fits")
+    if search.smallest.changes:
+        return f"Fits with {numbers.size(search.headroom)} free: {search.smallest.label}."
+    if _alike(search.fastest, here):
+        return f"None of {numbers.integer(search.legal)} legal layouts gives more."
+    if search.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
+        saved = numbers.percent(1 - search.fastest.totals[LATENCY] / float(here[LATENCY]))
+        return f"A token takes {saved} less: {search.fastest.label}."
+    return (
+        f"{numbers.percent(search.fastest.totals[RATE] / float(here[RATE]) - 1)} more output: {search.fastest.label}."
+    )
 
 
-def _alike(one: Recommendation, here: Mapping[str, Number]) -> bool:
+def _alike(layout: Recommendation, here: Mapping[str, Number]) -> bool:
     """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
-    return one.totals[RATE] < (1 + WORTH) * float(here[RATE]) and one.totals[LATENCY] > (1 - WORTH) * float(
+    return layout.totals[RATE] < (1 + WORTH) * float(here[RATE]) and layout.totals[LATENCY] > (1 - WORTH) * float(
         here[LATENCY]
     )
 
 
-def advised_service(name: str, one: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+def advised_service(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
     """A layout against the plan: its output, what that costs, and how long a user waits."""
-    totals = one.totals
-    told = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
-    told.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
-    told.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
-    told.append(f"{numbers.size(totals['memory.reserved'])} a device")
-    told.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
-    return AdvisedLayout(name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(told), one.yaml)
+    totals = layout.totals
+    figures = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
+    figures.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
+    figures.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
+    figures.append(f"{numbers.size(totals['memory.reserved'])} a device")
+    figures.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
+    return AdvisedLayout(
+        name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(figures), layout.yaml
+    )
