@@ -120,7 +120,7 @@ def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = 
             cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
             causes.setdefault(cause, []).append((check, decision))
     for lines in causes.values():
-        yield _problem(compiled, spec, lines)
+        yield _problem_of_cause(compiled, spec, lines)
 
 
 def line_name(check: Check) -> str:
@@ -128,7 +128,7 @@ def line_name(check: Check) -> str:
     return HEADROOM if (check.name, check.status) == (FITS, "warn") else check.name
 
 
-def _problem(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
+def _problem_of_cause(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
     """Lines of one cause as one problem: the first in full, the others by their titles."""
     (check, decision), *others = lines
     parts = _missed_headroom(compiled, check) or [f"{check.title}: {check.figure}", check.detail]
@@ -224,7 +224,7 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         failures=failed_checks(compiled, spec),
         warnings=plan_warnings(compiled, spec),
         headline=compiled.verdict.headline,
-        sources=_texts(compiled.plan),
+        sources=_unsaved_texts(compiled.plan),
         unfit=compiled if misses_headroom(compiled) else None,
     )
 
@@ -250,14 +250,14 @@ def search_lines(outcome: CheckOutcome) -> Iterator[str]:
         missed = f"leaves {free} free" if fits else f"fits with {free} free" if search.headroom else "fits"
         if search.nearest.changes:
             yield f"none {missed}; the nearest miss: {search.nearest.label}"
-            yield from (f"  {line}" for line in _missing(search.nearest.totals, search.headroom))
+            yield from (f"  {line}" for line in _memory_shortfalls(search.nearest.totals, search.headroom))
         else:
             yield f"none {missed}, or misses it by less than the plan"
     further = "" if search.complete or search.failure else "; `--search SECONDS` or `--search all` looks further"
     yield f"{search.scope}{further}".replace(THIN, " ")
 
 
-def _missing(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
+def _memory_shortfalls(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
     """How much more than there is a layout needs of a device, of its host, and of the host's drives."""
     needed, capacity = totals[MEMORY], totals[CAPACITY]
     if needed > capacity - headroom:
@@ -288,7 +288,7 @@ def misses_headroom(compiled: Compiled) -> bool:
     )
 
 
-def _texts(plan: Plan) -> dict[str, str]:
+def _unsaved_texts(plan: Plan) -> dict[str, str]:
     """The texts of a plan that are in no file, or not in the file as it is now."""
     if plan.reading is None:
         return {}

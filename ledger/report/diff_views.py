@@ -60,12 +60,12 @@ def as_text(diff: Diff, width: int = 0) -> str:
 
 def as_markdown(diff: Diff) -> str:
     """The difference as Markdown, for a pull request; no text of a plan is markup there."""
-    return markdown_environment().get_template("diff.md").render(**_shown(diff)).strip()
+    return markdown_environment().get_template("diff.md").render(**_template_values(diff)).strip()
 
 
 def as_html(diff: Diff) -> str:
     """A section to put into a page that has the report's stylesheet."""
-    return environment().get_template("diff.html").render(screen=True, **_shown(diff)).strip() + "\n"
+    return environment().get_template("diff.html").render(screen=True, **_template_values(diff)).strip() + "\n"
 
 
 def as_json(diff: Diff) -> str:
@@ -76,7 +76,7 @@ def as_json(diff: Diff) -> str:
 FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
 
 
-def _shown(diff: Diff) -> dict[str, Any]:
+def _template_values(diff: Diff) -> dict[str, Any]:
     """What templates print."""
     return {
         "title": title(diff),

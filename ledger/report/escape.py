@@ -67,12 +67,12 @@ def plain(text: str) -> str:
 def sentence(text: str) -> str:
     """A text in Markdown, with the names that stand in backticks as code; it may begin a line."""
     parts = (code(part) if place % 2 else plain(part) for place, part in enumerate(NAMED.split(text)))
-    return _no_block("".join(parts).strip(" "))
+    return _escape_block_mark("".join(parts).strip(" "))
 
 
 def literal(text: str) -> str:
     """A text in Markdown as it is, its backticks too; it may begin a line."""
-    return _no_block(plain(text).strip(" "))
+    return _escape_block_mark(plain(text).strip(" "))
 
 
 def fenced(lines: Iterable[str], language: str) -> str:
@@ -82,7 +82,7 @@ def fenced(lines: Iterable[str], language: str) -> str:
     return "\n".join((f"{fence}{language}", *seen_lines, fence))
 
 
-def _no_block(line: str) -> str:
+def _escape_block_mark(line: str) -> str:
     match = BLOCK.match(line)
     if not match:
         return line
@@ -91,7 +91,7 @@ def _no_block(line: str) -> str:
 
 def html_code(text: str, longest: int = LONGEST) -> str:
     """The text in HTML as code, also where Markdown is read within HTML: signs are character references."""
-    written = "".join(map(_reference, one_line(text, longest) or "–"))
+    written = "".join(map(_character_reference, one_line(text, longest) or "–"))
     return f"<code>{SITE.sub('www&#46;', written)}</code>"
 
 
@@ -100,7 +100,7 @@ def html_text(text: str) -> str:
     return html.escape(text)
 
 
-def _reference(character: str) -> str:
+def _character_reference(character: str) -> str:
     if character in PLAIN or not character.isascii():
         return character
     return f"&#{ord(character)};{ZERO_WIDTH if character in '@#' else ''}"

@@ -24,10 +24,10 @@ def aligned(rows: Rows, right: Collection[int], width: int = 0) -> Iterator[list
         cells = [broken(cell, room) for cell, room in zip(row, widths, strict=True)]
         height = max(map(len, cells), default=0)
         lines = ([*cell, *[""] * (height - len(cell))] for cell in cells)
-        yield [_line(line, widths, right) for line in zip(*lines, strict=True)]
+        yield [_aligned_line(line, widths, right) for line in zip(*lines, strict=True)]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+def _aligned_line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
     placed = (
         cell.rjust(room) if column in right else cell.ljust(room)
         for column, (cell, room) in enumerate(zip(cells, widths, strict=True))

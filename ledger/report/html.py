@@ -94,17 +94,17 @@ def environment() -> Environment:
 @cache
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
-    templates = _environment("markdown", finalize=_in_markdown)
+    templates = _environment("markdown", finalize=_markdown_value)
     for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
-        templates.globals[name] = partial(_as_written, written)
+        templates.globals[name] = partial(_marked_up, written)
     return templates
 
 
-def _as_written(written: Callable[..., str], *of: object) -> Markup:
+def _marked_up(written: Callable[..., str], *of: object) -> Markup:
     return Markup(written(*of))  # noqa: S704 - escaped
 
 
-def _in_markdown(value: object) -> Markup:
+def _markdown_value(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(sentence(str(value)))  # noqa: S704 - escaped
 
 
@@ -205,7 +205,7 @@ CITATIONS = (  # what stands in a source, and the address that it is of; the fir
 
 def linked(text: str | Markup) -> Markup:
     """A text with its citations as links; what is marked up already keeps its elements, and has no links yet."""
-    return Markup(_pattern().sub(_link, str(escape(text))))  # noqa: S704 - escaped
+    return Markup(_pattern().sub(_link_to, str(escape(text))))  # noqa: S704 - escaped
 
 
 def address(citation: re.Match[str]) -> str:
@@ -227,7 +227,7 @@ def _forms() -> tuple[tuple[str, str], ...]:
     return tuple((f"form{at}", address) for at, (_, address) in enumerate(CITATIONS))
 
 
-def _link(citation: re.Match[str]) -> str:
+def _link_to(citation: re.Match[str]) -> str:
     return f'<a class="out" href="{address(citation)}" rel="noreferrer">{citation[0]}</a>'
 
 

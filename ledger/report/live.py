@@ -70,27 +70,27 @@ class Choices:
         """The plan in which each choice has the word at its place: what one of them changes, the others keep."""
         places = tuple(values[name] for name in self.options)
         if places not in self.known:
-            self.known[places] = self._chosen(places)
+            self.known[places] = self._plan_at(places)
         return self.known[places]
 
-    def _chosen(self, places: tuple[int, ...]) -> Plan:
+    def _plan_at(self, places: tuple[int, ...]) -> Plan:
         plan = base = self.plan
         for words, place in zip(self.options.values(), places, strict=True):
             variant = tuple(words.values())[place]
             if variant is not base:
-                plan = replace(plan, **{name: getattr(variant, name) for name in _changed(base, variant)})
+                plan = replace(plan, **{name: getattr(variant, name) for name in _changed_parts(base, variant)})
         return plan
 
     @cached_property
     def changed(self) -> Mapping[str, frozenset[str]]:
         """By input, the parts of the plan that another word of it changes."""
         return {
-            name: frozenset(part for variant in words.values() for part in _changed(self.plan, variant))
+            name: frozenset(part for variant in words.values() for part in _changed_parts(self.plan, variant))
             for name, words in self.options.items()
         }
 
 
-def _changed(first: Plan, second: Plan) -> frozenset[str]:
+def _changed_parts(first: Plan, second: Plan) -> frozenset[str]:
     """The parts in which two plans differ."""
     return frozenset(name for name in READ if getattr(first, name) != getattr(second, name))
 
@@ -168,7 +168,7 @@ def page_of(plan: Plan) -> Page | None:
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
     saved = saved_bytes(plan)
-    tried = [*reachable(choices, legal), *_single(choices, legal)]
+    tried = [*reachable(choices, legal), *_single_changes(choices, legal)]
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:
             break
@@ -178,17 +178,17 @@ def page_of(plan: Plan) -> Page | None:
         if len(graph.terms) > MOST_TERMS:
             left_out.append(difference(base, chosen))
         else:
-            structures.append(_structure(choices, graph, chosen, books, saved))
-    further = [*tried, *_awkward(choices)]
+            structures.append(_priced_structure(choices, graph, chosen, books, saved))
+    further = [*tried, *_awkward_settings(choices)]
     rules, warnings = (traced_rules(table, choices.at, graph, further, choices.changed) for table in (RULES, WARNINGS))
     offered = {
-        name: [value for value in values if _reached(choices, graph, structures, name, value)]
+        name: [value for value in values if _is_reached(choices, graph, structures, name, value)]
         for name, values in legal.items()
     }
     return Page(choices, base, graph, tuple(structures), rules, warnings, offered, tuple(left_out))
 
 
-def _structure(
+def _priced_structure(
     choices: Choices, graph: Graph, chosen: Setting, books: dict[tuple[Any, ...], TracedBooks], saved: Bytes
 ) -> Structure:
     """A structure; devices that run the same have their books in common."""
@@ -209,7 +209,7 @@ def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[
     turns = [
         ((BATCH if name == "global_batch" and one_micro_batch else first) + rank * further, (name, value))
         for name, (first, further) in TURNED.items()
-        for rank, value in enumerate(_turned(base[name], name, legal[name]))
+        for rank, value in enumerate(_turning_values(base[name], name, legal[name]))
     ]
     groups = (group for count in range(2 + MOST_TURNS) for group in combinations(turns, count))
     several = [group for group in groups if sum(name != "global_batch" for _, (name, _) in group) <= MOST_TURNS]
@@ -229,7 +229,7 @@ def is_legal(choices: Choices, chosen: Setting) -> bool:
     return choices.judged[key]
 
 
-def _turned(base: int, name: str, legal: Sequence[int]) -> Iterator[int]:
+def _turning_values(base: int, name: str, legal: Sequence[int]) -> Iterator[int]:
     """Values of an input that turn a structure into another: split or not, other stages; 0 for one micro-batch."""
     if name == "global_batch":
         yield 0
@@ -258,20 +258,20 @@ def repaired(choices: Choices, chosen: Setting, *, turned: bool = False) -> dict
     return {**chosen, "global_batch": chosen["global_batch"] if may_stay else least * 2 * chosen[STAGES]}
 
 
-def _ways(choices: Choices, name: str, value: int) -> Iterator[dict[str, Any]]:
+def _settings_with(choices: Choices, name: str, value: int) -> Iterator[dict[str, Any]]:
     """Settings in which one input alone has another value, and the batch follows."""
     moved = {**setting(choices.plan), **choices.own(), name: value}
     yield from (moved, repaired(choices, moved), repaired(choices, moved, turned=True))
 
 
-def _single(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
+def _single_changes(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings in which one input alone has another value, and the batch follows."""
     for name, values in legal.items():
         for value in values:
-            yield from [chosen for chosen in _ways(choices, name, value) if is_legal(choices, chosen)][:1]
+            yield from [chosen for chosen in _settings_with(choices, name, value) if is_legal(choices, chosen)][:1]
 
 
-def _awkward(choices: Choices) -> Iterator[dict[str, Any]]:
+def _awkward_settings(choices: Choices) -> Iterator[dict[str, Any]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
     plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
     longest = max(base["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
@@ -295,9 +295,9 @@ def difference(base: Setting, chosen: Setting) -> dict[str, int]:
     return {name: value for name, value in chosen.items() if value != base[name]}
 
 
-def _reached(choices: Choices, graph: Graph, structures: Sequence[Structure], name: str, value: int) -> bool:
+def _is_reached(choices: Choices, graph: Graph, structures: Sequence[Structure], name: str, value: int) -> bool:
     """Whether some structure holds where one input alone has another value, and the batch follows."""
-    evaluations = (Evaluation(graph, chosen) for chosen in _ways(choices, name, value))
+    evaluations = (Evaluation(graph, chosen) for chosen in _settings_with(choices, name, value))
     return any(at.meets(structure.guards) for at in evaluations for structure in structures)
 
 
@@ -325,13 +325,13 @@ def stops(choices: Choices) -> dict[str, list[int]]:
         **{name: list(range(len(choices.words(name)))) for name in choices.options},
     }
     return {
-        name: sorted({base[name], *(value for value in values if _legal_alone(choices, name, value))})
+        name: sorted({base[name], *(value for value in values if _is_legal_alone(choices, name, value))})
         for name, values in wide.items()
     }
 
 
-def _legal_alone(choices: Choices, name: str, value: int) -> bool:
-    _, *settings = _ways(choices, name, value)
+def _is_legal_alone(choices: Choices, name: str, value: int) -> bool:
+    _, *settings = _settings_with(choices, name, value)
     return any(is_legal(choices, chosen) for chosen in settings)
 
 

@@ -39,11 +39,11 @@ def calculator(page: Page) -> str:
     known, plan = page, page.plan
     prices = [price.path for price in PRICES]
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
-    limit = _limit(known.graph, steps)
+    limit = _limiting_resource(known.graph, steps)
     rules = (*known.rules, *known.warnings)
     roots = [
-        [*_conditions(known.structures, rules)],
-        *(_asked(structure) for structure in known.structures),
+        [*_condition_places(known.structures, rules)],
+        *(_total_places(structure) for structure in known.structures),
         [limit.place],
     ]
     written = script(known.graph, [*known.own, *prices, *steps], roots)
@@ -55,9 +55,9 @@ def calculator(page: Page) -> str:
         "units": {name: unit for name, unit in UNITS.items() if name in known.own},
         "words": {name: known.choices.words(name) for name in CHOICES},
         "multiplied": MULTIPLIED,
-        "offers": [_offer(variant) for variant in known.choices.options[DEVICE].values()],
+        "offers": [_price_offer(variant) for variant in known.choices.options[DEVICE].values()],
         "notices": {name: [_notices(variant) for variant in known.choices.options[name].values()] for name in CHOICES},
-        **_spec(plan),
+        **_spec_data(plan),
         "stops": known.stops,
         "devices": plan.cluster.devices,
         "of_a_run": OF_A_RUN,
@@ -68,9 +68,9 @@ def calculator(page: Page) -> str:
         "limits": list(LIMITS.values()),
         "limit": written.slots[limit.place],
         "categories": CATEGORIES,
-        "rules": [_rule(rule, written) for rule in known.rules],
-        "warnings": [_rule(rule, written) for rule in known.warnings],
-        "structures": [_structure(structure, written) for structure in known.structures],
+        "rules": [_rule_data(rule, written) for rule in known.rules],
+        "warnings": [_rule_data(rule, written) for rule in known.warnings],
+        "structures": [_structure_data(structure, written) for structure in known.structures],
         "size": written.size,
         "blocks": written.blocks_of,
     }
@@ -79,7 +79,7 @@ def calculator(page: Page) -> str:
     return f"const PLAN = {literal(data)};\nconst BLOCKS = [\n{blocks}];\n{scripts}"
 
 
-def _offer(plan: Plan) -> dict[str, Any]:
+def _price_offer(plan: Plan) -> dict[str, Any]:
     """What an hour of the plan's device costs, and since when."""
     price = plan.assumptions.price
     return {"price": price.per_device_hour, "date": price.date} if price else {}
@@ -91,7 +91,7 @@ def _notices(plan: Plan) -> list[tuple[str, str]]:
     return [(warning.message, warning.help) for warning in plan.warnings if warning.rule not in rules]
 
 
-def _spec(plan: Plan) -> dict[str, Any]:
+def _spec_data(plan: Plan) -> dict[str, Any]:
     """The plan's file, what was set beside it, and whether it states a price of its own."""
     if plan.reading is None:
         return {"file": f"{plan.name}.yaml", "overrides": [], "priced": True}
@@ -100,7 +100,7 @@ def _spec(plan: Plan) -> dict[str, Any]:
     return {"file": file, "overrides": plan.reading.overrides, "priced": priced}
 
 
-def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
+def _limiting_resource(graph: Graph, steps: Sequence[str]) -> Traced:
     """Which resource limits a step, from its seconds and those with better prices, which are inputs."""
     trace = Trace(graph)
     seconds = [trace.input(name, 1.0) for name in steps]
@@ -108,7 +108,7 @@ def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
     return place
 
 
-def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
+def _condition_places(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
     """What is asked before any structure is chosen."""
     for structure in structures:
         yield from (place for place, _ in structure.guards)
@@ -119,11 +119,11 @@ def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) ->
             yield from (part for part in (*finding.message, *finding.help) if isinstance(part, int))
 
 
-def _asked(structure: Structure) -> list[int]:
+def _total_places(structure: Structure) -> list[int]:
     return [value.place for value in (*structure.totals.values(), structure.moment) if isinstance(value, Traced)]
 
 
-def _structure(structure: Structure, written: Script) -> dict[str, Any]:
+def _structure_data(structure: Structure, written: Script) -> dict[str, Any]:
     return {
         "guards": _slots(structure.guards, written),
         "totals": {key: _slot(value, written) for key, value in structure.totals.items()},
@@ -141,7 +141,7 @@ def _slots(guards: Sequence[Guard], written: Script) -> list[list[Any]]:
     return [[written.slots[place], int(truth)] for place, truth in guards]
 
 
-def _rule(rule: TracedRule, written: Script) -> dict[str, Any]:
+def _rule_data(rule: TracedRule, written: Script) -> dict[str, Any]:
     def pieces(parts: Sequence[str | int]) -> list[str | int]:
         return [part if isinstance(part, str) else written.slots[part] for part in parts]
 
@@ -209,7 +209,7 @@ class _Writer:
 
     def __init__(self, graph: Graph, inputs: Sequence[str], places: Sequence[int], roots: Collection[int]) -> None:
         self.terms = graph.terms
-        uses = Counter(part for place in places if self._computed(place) for part in self.terms[place][1:])
+        uses = Counter(part for place in places if self._is_computed(place) for part in self.terms[place][1:])
         self.slots = {place: inputs.index(self.terms[place][1]) for place in places if self.terms[place][0] == INPUT}
         self.stored: list[int] = []
         self.written: dict[int, tuple[str, int]] = {}
@@ -230,7 +230,7 @@ class _Writer:
             self.stored.append(place)
             self.slots[place] = len(inputs) + len(self.stored) - 1
 
-    def _computed(self, place: int) -> bool:
+    def _is_computed(self, place: int) -> bool:
         return self.terms[place][0] not in (INPUT, CONSTANT)
 
     def assignments(self, places: Sequence[int]) -> Iterator[str]:
@@ -240,22 +240,27 @@ class _Writer:
 
     def expression(self, place: int) -> tuple[str, int]:
         """A term as JavaScript, and how tightly it binds."""
-        if not self._computed(place):
+        if not self._is_computed(place):
             return self.written[place]
         name, *operands = self.terms[place]
         operation, parts = OPERATIONS[name], [self.operand(operand) for operand in operands]
         if operation.script.startswith(("Math", "!")) or "**" in operation.script:
             enclosed = [text for text, _ in parts] if "(" in operation.script else [_enclosed(*part) for part in parts]
             if name in ("floor_divide", "ceil_divide"):
-                enclosed = [_bound(*parts[0], PRODUCT), _bound(*parts[1], PRODUCT + 1)]
+                enclosed = [_parenthesised(*parts[0], PRODUCT), _parenthesised(*parts[1], PRODUCT + 1)]
             elif name in ("truncate", "floor", "next_power_of_two"):
-                enclosed = [_bound(*parts[0], SUM)]
+                enclosed = [_parenthesised(*parts[0], SUM)]
             return operation.script.format(*enclosed), CALL
         if name == "where":
             condition, yes, no = parts
-            return f"{_bound(*condition, 2)}?{_bound(*yes, 2)}:{_bound(*no, 1)}", operation.binds
+            return (
+                f"{_parenthesised(*condition, 2)}?{_parenthesised(*yes, 2)}:{_parenthesised(*no, 1)}",
+                operation.binds,
+            )
         after = operation.binds if name in ASSOCIATIVE else operation.binds + 1
-        return operation.script.format(_bound(*parts[0], operation.binds), _bound(*parts[1], after)), operation.binds
+        return operation.script.format(
+            _parenthesised(*parts[0], operation.binds), _parenthesised(*parts[1], after)
+        ), operation.binds
 
     def operand(self, place: int) -> tuple[str, int]:
         """A term where another one reads it."""
@@ -264,7 +269,7 @@ class _Writer:
         return self.written[place]
 
 
-def _bound(text: str, binds: int, least: int) -> str:
+def _parenthesised(text: str, binds: int, least: int) -> str:
     return text if binds >= least else f"({text})"
 
 

@@ -83,7 +83,7 @@ def served_page(plan: Plan) -> ServedPage | None:
     most = MOST_SETTINGS if plan.serve.concurrency else MOST_ARRIVING
     places = sorted(
         product(*(range(len(control.values)) for control in inputs)),
-        key=lambda setting: _changes(setting, inputs),
+        key=lambda setting: _change_count(setting, inputs),
     )[:most]
     settings = dict(compiled_settings(plan, inputs, places))
     answers = {place: answer(totals) for place, totals in settings.items()}
@@ -94,24 +94,24 @@ def served_inputs(plan: Plan, serve: Serve) -> Iterator[ServedInput]:
     """The load, lengths that are alike for all, and the degree of tensor parallelism; the load comes first."""
     if serve.concurrency:
         counts = {max(1, round(serve.concurrency * times)) for times in LOADS}
-        yield _input("concurrency", "serve.concurrency", "sequences in flight", counts, (serve.concurrency, ""))
+        yield _served_input("concurrency", "serve.concurrency", "sequences in flight", counts, (serve.concurrency, ""))
     else:
         rate = serve.arrival_rate or 0.0
         rates = {rate * times for times in AROUND}
-        yield _input(
+        yield _served_input(
             "arrival_rate", "serve.arrival_rate", "requests that arrive in a second", rates, (rate, " requests/s")
         )
     for name, title in (("prompt", "tokens of a prompt"), ("output", "tokens of an answer")):
         length = getattr(serve, name)
         if len(length.parts) == 1:
             around = {max(1, round(length.longest * times)) for times in AROUND}
-            yield _input(name, f"serve.{name}", title, around, (length.longest, " tokens"))
+            yield _served_input(name, f"serve.{name}", title, around, (length.longest, " tokens"))
     tensor = plan.parallelism.tensor
     degrees = {int(tensor * times) for times in AROUND if tensor * times == int(tensor * times)}
-    yield _input("tensor", "parallelism.tensor", "tensor parallel", degrees, (tensor, ""))
+    yield _served_input("tensor", "parallelism.tensor", "tensor parallel", degrees, (tensor, ""))
 
 
-def _input(name: str, path: str, title: str, values: set[Any], stated: tuple[float, str]) -> ServedInput:
+def _served_input(name: str, path: str, title: str, values: set[Any], stated: tuple[float, str]) -> ServedInput:
     plan_value, unit = stated
     ordered = tuple(sorted(values))
     return ServedInput(
@@ -119,7 +119,7 @@ def _input(name: str, path: str, title: str, values: set[Any], stated: tuple[flo
     )
 
 
-def _changes(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
+def _change_count(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
     far = [abs(place - control.own) for place, control in zip(places, inputs, strict=True)]
     return sum(map(bool, far)), sum(far), places
 
@@ -193,11 +193,11 @@ def served_calculator(page: ServedPage) -> str:
             }
             for control in page.inputs
         ],
-        "answers": {_joined(place): said for place, said in page.answers.items()},
-        "settings": {_joined(place): totals for place, totals in page.settings.items()},
+        "answers": {_place_key(place): said for place, said in page.answers.items()},
+        "settings": {_place_key(place): totals for place, totals in page.settings.items()},
     }
     return f"const PLAN = {literal(data)};\n{assets.text('load.js')}"
 
 
-def _joined(places: Places) -> str:
+def _place_key(places: Places) -> str:
     return ",".join(map(str, places))

@@ -124,27 +124,27 @@ def complete_structure(_: Any, pdf: Any) -> None:
     """Puts the identifiers of a PDF's headers into a tree, and their scopes into their attributes."""
     import pydyf
 
-    elements = [element for element in pdf.objects if _is(element, "Type", "/StructElem")]
+    elements = [element for element in pdf.objects if _has_value(element, "Type", "/StructElem")]
     by_reference = {element.reference: element for element in elements}
     identified = sorted((element["ID"].string, element) for element in elements if "ID" in element)
     names = pydyf.Array(item for _, element in identified for item in (element["ID"], element.reference))
     tree = pydyf.Dictionary({"Names": names})
     if identified:
-        root = next(element for element in pdf.objects if _is(element, "Type", "/StructTreeRoot"))
+        root = next(element for element in pdf.objects if _has_value(element, "Type", "/StructTreeRoot"))
         # At one node a name tree has no limits: its names are sorted, however many they are.
         pdf.add_object(tree)
         root["IDTree"] = tree.reference
     for element in elements:
         if element["S"] == HEADER:
-            above = {outer["S"] for outer in _above(element, by_reference)}
+            above = {outer["S"] for outer in _enclosing_elements(element, by_reference)}
             element["A"]["Scope"] = "/Column" if HEAD in above else "/Row"
 
 
-def _is(item: Any, key: str, value: str) -> bool:
+def _has_value(item: Any, key: str, value: str) -> bool:
     return isinstance(item, dict) and item.get(key) == value
 
 
-def _above(element: Any, by_reference: dict[Any, Any]) -> Iterator[Any]:
+def _enclosing_elements(element: Any, by_reference: dict[Any, Any]) -> Iterator[Any]:
     """The elements around one, as far as its table."""
     while (element := by_reference.get(element["P"])) and element["S"] != "/Table":
         yield element

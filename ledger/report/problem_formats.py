@@ -167,17 +167,17 @@ def _junit_case(suite: Element, spec: JudgedSpec, verb: str) -> None:
         first = spec.errors[0]
         said = {"message": readable(first.message), "type": first.rule or UNNAMED}
         failure = SubElement(case, ELEMENTS[spec.status], said)
-        failure.text = "\n".join(_listed("", problem) for problem in spec.errors)
+        failure.text = "\n".join(_problem_line("", problem) for problem in spec.errors)
         output_problems = output_problems[len(spec.errors) :]
     elif spec.status == SKIPPED:
         SubElement(case, "skipped", {"message": readable(headline)})
         headline = ""
-    lines = (readable(headline), *(_listed(f"{level}: ", problem) for level, problem in output_problems))
+    lines = (readable(headline), *(_problem_line(f"{level}: ", problem) for level, problem in output_problems))
     if output := "\n".join(filter(None, lines)):
         SubElement(case, "system-out").text = output
 
 
-def _listed(level: str, problem: Problem) -> str:
+def _problem_line(level: str, problem: Problem) -> str:
     return f"{readable(str(problem.where))}: {level}{text_of(problem)}"
 
 

@@ -35,7 +35,7 @@ class Recommendation:
     @property
     def label(self) -> str:
         """The changes in a line: `tensor 4, recompute full`."""
-        return ", ".join(map(_said, self.changes, self.changes.values())) or OWN
+        return ", ".join(map(_change_text, self.changes, self.changes.values())) or OWN
 
     @property
     def yaml(self) -> tuple[str, ...]:
@@ -145,8 +145,8 @@ def from_record(record: Mapping[str, Any]) -> Recommendations:
     return Recommendations(
         **{
             **record,
-            **{name: _layout(record[name]) for name in LAYOUTS if record[name]},
-            "front": tuple(map(_layout, record["front"])),
+            **{name: _read_layout(record[name]) for name in LAYOUTS if record[name]},
+            "front": tuple(map(_read_layout, record["front"])),
             "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
             "kept": tuple(record["kept"]),
             "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
@@ -158,11 +158,11 @@ def _layout_record(layout: Recommendation) -> dict[str, Any]:
     return {"changes": dict(layout.changes), "totals": dict(layout.totals)}
 
 
-def _layout(record: Mapping[str, Any]) -> Recommendation:
+def _read_layout(record: Mapping[str, Any]) -> Recommendation:
     return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
 
 
-def _said(key: str, value: Any) -> str:
+def _change_text(key: str, value: Any) -> str:
     name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
     if value is None:
         return f"no {name}"

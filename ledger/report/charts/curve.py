@@ -45,14 +45,14 @@ def chart(places: Sequence[CurvePoint], across: Axis, up: Axis, title: str, widt
         parts.append(element("circle", cx=middle[0], cy=middle[1], r=RADIUS, **fill(colour)))
     marks = [
         Mark(label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0))
-        for middle, label in _named(middles, [place.label for place in places])
+        for middle, label in _merged_names(middles, [place.label for place in places])
     ]
     joined = boxes_along([(x(place.across), y(place.up)) for place in places])
     parts += [text.draw() for text in place_labels(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
     return picture(width, tall + 72.0, title, parts)
 
 
-def _named(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
+def _merged_names(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
     """Each point with its name; points that lie on one another have theirs together, in their order."""
     groups: list[tuple[Middle, list[str]]] = []
     for middle, label in zip(middles, labels, strict=True):

@@ -53,9 +53,9 @@ def chart(
     places = [(x(point.memory), y(point.seconds)) for point in drawn]
     plan_at = (x(plan.memory), y(plan.seconds))
     parts = [
-        *_ground(x, y),
-        *_key(grid, x),
-        element("g", *_levels(grid, x, y), class_="density", **_geometry(grid, x, y)),
+        *_grid_lines(x, y),
+        *_legend(grid, x),
+        element("g", *_level_shapes(grid, x, y), class_="density", **_script_geometry(grid, x, y)),
     ]
     parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
@@ -89,14 +89,14 @@ def _diamond(at: tuple[float, float], tip: str) -> str:
     return element("polygon", title, points=corners, fill=light("ink"), class_="f-ink", stroke=light("paper"))
 
 
-def _geometry(grid: DensityGrid, x: Scale, y: Scale) -> dict[str, str | float | None]:
+def _script_geometry(grid: DensityGrid, x: Scale, y: Scale) -> dict[str, str | float | None]:
     """What a script needs to draw other levels into the same place."""
     rows, columns = len(grid.levels), len(grid.levels[0])
     across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
     return {"data_left": x.start, "data_bottom": y.start, "data_across": f"{across:.4f}", "data_up": f"{up:.4f}"}
 
 
-def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
+def _level_shapes(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
     """One shape for all cells of each level."""
     rows, columns = len(grid.levels), len(grid.levels[0])
     across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
@@ -110,7 +110,7 @@ def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
         yield element("path", d=squares, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
 
 
-def _key(grid: DensityGrid, x: Scale) -> list[str]:
+def _legend(grid: DensityGrid, x: Scale) -> list[str]:
     """What the axis of time is, at the left; at the right how many layouts each colour stands for, few to many."""
     base = TOP - 12.0
     few = "1 layout in a cell"
@@ -133,7 +133,7 @@ def _key(grid: DensityGrid, x: Scale) -> list[str]:
     return [*parts, Text(first - 6.0, base, few, SMALL, "end", fill="muted").draw()]
 
 
-def _ground(x: Scale, y: Scale) -> list[str]:
+def _grid_lines(x: Scale, y: Scale) -> list[str]:
     """Lines at round values, named at the left and below."""
     parts, reach = [], 0.0
     for value in x.ticks(6):

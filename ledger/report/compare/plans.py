@@ -109,7 +109,7 @@ def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compil
     """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
     require_several(specs)
     plans = made_of_all(partial(load_named, spec, overrides) for spec in specs)
-    _require_different(specs, [_file_of(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
+    _require_different(specs, [_plan_file(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
     return made_of_all(partial(compile_plan, plan) for plan in plans)
 
 
@@ -122,7 +122,7 @@ def _require_different(specs: Sequence[str], meanings: Sequence[Hashable]) -> No
         raise fault(specs[place], 1, f"`{specs[place]}` is named twice{again}", "name each plan once")
 
 
-def _file_of(plan: Plan, spec: str) -> Hashable:
+def _plan_file(plan: Plan, spec: str) -> Hashable:
     """The file that a plan was read from, whatever its spelling; the spec itself of one of a revision or of no file."""
     source = plan.reading.source if plan.reading else None
     if source is None or source.revision is not None or not Path(source.file).is_file():

@@ -80,24 +80,24 @@ def reproduce(path: Path) -> Reproduction:
     kind, seal = carried_seal(path, content)
     with opened(seal) as plan:
         compiled = compile_plan(plan)
-        search = _recommendations(seal, path)
+        search = _read_recommendations(seal, path)
         record = show_record(compiled, seal.name)
         totals = tuple(total_changes(seal.totals, record["totals"]))
-        page = UNCOMPARED if totals else _page(path, content, compiled, seal, search)
+        page = UNCOMPARED if totals else _page_status(path, content, compiled, seal, search)
         layouts = tuple(_other_layouts(plan, search)) if search else ()
     here = installed_compiler()
     books = SAME if record_digest(record) == seal.books or page in (SAME, WORDS) else DIFFERS
     if page == DIFFERS and here.program != seal.compiler.program:
         page = UNCOMPARED
     again = Reproduction(kind, seal, here, totals, layouts, books, page, tuple(_other_files(seal)))
-    return _with_library(again) if again.files else again
+    return _compare_with_library(again) if again.files else again
 
 
 def total_changes(sealed: Totals, now: Totals) -> Iterator[TotalChange]:
     """Totals that differ by more than the last digits, in the order of the report."""
     for key in dict.fromkeys((*sealed, *now)):
         before, after = sealed.get(key), now.get(key)
-        if before is None or after is None or not _alike(before, after):
+        if before is None or after is None or not _is_alike(before, after):
             yield TotalChange(key, before, after)
 
 
@@ -124,26 +124,26 @@ def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
     }
 
 
-def _alike(before: float, after: float) -> bool:
+def _is_alike(before: float, after: float) -> bool:
     """Integers are equal; of other numbers the last digits are the machine's."""
     are_integers = isinstance(before, int) and isinstance(after, int)
     return before == after or (not are_integers and isclose(before, after, rel_tol=TOLERANCE))
 
 
-def _recommendations(seal: Seal, path: Path) -> Recommendations | None:
+def _read_recommendations(seal: Seal, path: Path) -> Recommendations | None:
     if seal.search is None:
         return None
     try:
         return from_record(seal.search)
     except NOT_RECOMMENDATIONS as error:
-        raise _damaged(path) from error
+        raise _damaged_error(path) from error
 
 
-def _damaged(path: Path) -> SpecError:
+def _damaged_error(path: Path) -> SpecError:
     return SpecError([Problem(Location(str(path)), "the seal is damaged: it holds no result of a search", HELP)])
 
 
-def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Recommendations | None) -> str:
+def _page_status(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Recommendations | None) -> str:
     """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
     kind = kind_of(content)
     try:
@@ -151,7 +151,7 @@ def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Re
     except NOT_RECOMMENDATIONS as error:
         if search is None:
             raise
-        raise _damaged(path) from error  # recommendations that lack what a page prints of them
+        raise _damaged_error(path) from error  # recommendations that lack what a page prints of them
     if not same_page(kind, content, now):
         return DIFFERS
     return WORDS if kind == "pdf" and content != now else SAME
@@ -161,16 +161,16 @@ def _other_layouts(plan: Plan, search: Recommendations) -> Iterator[str]:
     """Recommended layouts that have other totals, or are refused, when they are compiled by themselves."""
     named = {**search.named(), **({"nearest": search.nearest} if search.nearest else {})}
     for name, layout in named.items():
-        if not _holds(plan, layout):
+        if not _is_reproduced(plan, layout):
             yield name
 
 
-def _holds(plan: Plan, layout: Recommendation) -> bool:
+def _is_reproduced(plan: Plan, layout: Recommendation) -> bool:
     draft = revised(plan, assignments(layout.changes))
     if draft.plan is None or draft.problems:
         return False
     now = {key: float(value) for key, value in compile_plan(draft.plan).totals.items()}
-    return all(key in now and _alike(float(value), now[key]) for key, value in layout.totals.items())
+    return all(key in now and _is_alike(float(value), now[key]) for key, value in layout.totals.items())
 
 
 def _other_files(seal: Seal) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _installed_text(file: SealedFile) -> str | None:
     return path.read_bytes().decode("utf-8-sig") if path.is_file() else None
 
 
-def _with_library(again: Reproduction) -> Reproduction:
+def _compare_with_library(again: Reproduction) -> Reproduction:
     """The same, with what the plan says where the library is the installed one."""
     root = installed_specs()
     texts = {file.name: file for file in again.seal.files if not file.of_library or file.name == again.seal.plan}
@@ -237,34 +237,34 @@ def kind_of(content: bytes) -> str:
     return "pdf" if start.startswith(b"%PDF-") else "json" if start.startswith(b"{") else "html"
 
 
-def _of_html(content: bytes) -> Any:
+def _html_seal(content: bytes) -> Any:
     before, opening, following = content.partition(OPENING)
     block, closing, after = following.partition(CLOSING)
     if not opening or not closing:
         raise NoSealError("it has no seal")
     if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
         raise NoSealError("it is not as a report is written")
-    return _parsed(block)
+    return _parse_json(block)
 
 
-def _of_json(content: bytes) -> Any:
-    record = _parsed(content)
+def _json_seal(content: bytes) -> Any:
+    record = _parse_json(content)
     if not isinstance(record, Mapping) or "seal" not in record:
         raise NoSealError("it has no seal")
     return record["seal"]
 
 
-def _of_pdf(content: bytes) -> Any:
+def _pdf_seal(content: bytes) -> Any:
     attached = pdf_attachments(content)
     if SEAL not in attached:
         raise NoSealError("it has no seal attached")
-    record = _parsed(attached[SEAL])
+    record = _parse_json(attached[SEAL])
     for file in record["files"]:
         file["text"] = attached[f"{SEALED}{file['name']}"].decode()
     return record
 
 
-def _parsed(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     """The values of a text of JSON; NoSealError where it has far more of them than any report."""
     if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
         raise NoSealError(f"it has more than {MOST_VALUES} values")
@@ -298,7 +298,7 @@ def _is_deflated(packed: Any) -> bool:
     return all(packed[form].get_object().get("/Filter") in DEFLATED for form in packed)
 
 
-READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _of_html, "pdf": _of_pdf, "json": _of_json}
+READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}
 
 
 # --- alike ---
@@ -312,7 +312,9 @@ def same_page(kind: str, old: bytes, new: bytes) -> bool:
     if old == new:
         return True
     if kind == "pdf":
-        return all(same_text(first, second) for first, second in zip_longest(_pages(old), _pages(new), fillvalue=""))
+        return all(
+            same_text(first, second) for first, second in zip_longest(_page_texts(old), _page_texts(new), fillvalue="")
+        )
     return same_text(old.decode(errors="replace"), new.decode(errors="replace"))
 
 
@@ -321,14 +323,16 @@ def same_text(old: str, new: str) -> bool:
     if old == new:
         return True
     pairs = zip_longest(NUMBER.split(old), NUMBER.split(new))
-    return all(first == second or (place % 2 and _near(first, second)) for place, (first, second) in enumerate(pairs))
+    return all(
+        first == second or (place % 2 and _is_near(first, second)) for place, (first, second) in enumerate(pairs)
+    )
 
 
-def _near(old: str | None, new: str | None) -> bool:
+def _is_near(old: str | None, new: str | None) -> bool:
     return old is not None and new is not None and isclose(float(old), float(new), rel_tol=TOLERANCE)
 
 
-def _pages(content: bytes) -> list[str]:
+def _page_texts(content: bytes) -> list[str]:
     """The text of each page."""
     from pypdf import PdfReader
 

@@ -92,7 +92,7 @@ def _searched_sentence(search: Recommendations, here: Mapping[str, Number]) -> s
         return f"Fits{free}: {search.smallest.label}."
     if search.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
         return f"None of {numbers.integer(search.legal)} legal layouts is faster{f' and leaves{free[5:]}' if free else ''}."
-    return f"{_saving(search.fastest, here)}: {search.fastest.label}."
+    return f"{_saving_text(search.fastest, here)}: {search.fastest.label}."
 
 
 def unfound_sentence(search: Recommendations, lacks: str) -> str:
@@ -104,7 +104,7 @@ def unfound_sentence(search: Recommendations, lacks: str) -> str:
     return f"None of {numbers.integer(search.legal)} legal layouts {where} {lacks}. {note}".rstrip()
 
 
-def _saving(layout: Recommendation, here: Mapping[str, Number]) -> str:
+def _saving_text(layout: Recommendation, here: Mapping[str, Number]) -> str:
     saved = {
         key: float(here[key]) - layout.totals[key] for key in ("cost.run", "time.calendar") if key in layout.totals
     }

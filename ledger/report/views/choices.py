@@ -83,17 +83,17 @@ def alternatives(report: Report) -> AlternativesView | None:
         for memory, time in search.points
     )
     keeps_headroom = plan_point[0] <= float(here["memory.capacity"]) - search.headroom
-    tips = {_place(layout.totals): layout.label for layout in search.front if layout.changes}
-    titles = {_place(layout.totals): name for name, layout in search.named().items() if layout.changes}
+    tips = {_point_key(layout.totals): layout.label for layout in search.front if layout.changes}
+    titles = {_point_key(layout.totals): name for name, layout in search.named().items() if layout.changes}
     points_by_place = {
-        _place({"memory.reserved": memory, "time.step": time}): (memory, time) for memory, time in search.points
+        _point_key({"memory.reserved": memory, "time.step": time}): (memory, time) for memory, time in search.points
     }
     points = [
         scatter.LayoutPoint("this plan", *plan_point, keeps_headroom and not beaten),
         *(
             scatter.LayoutPoint(titles.get(place, ""), *point, best=True, tip=tips.get(place, ""))
             for place, point in points_by_place.items()
-            if place != _place(here)
+            if place != _point_key(here)
         ),
     ]
     capacity = float(here["memory.capacity"])
@@ -123,7 +123,7 @@ def alternatives(report: Report) -> AlternativesView | None:
     )
 
 
-def _place(totals: Mapping[str, Number]) -> tuple[int, str]:
+def _point_key(totals: Mapping[str, Number]) -> tuple[int, str]:
     """What tells a layout's dot from another's, whether the search or the compiler gave its figures."""
     return round(reserved_bytes(totals)), f"{step_seconds(totals):.8g}"
 

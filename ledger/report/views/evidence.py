@@ -69,7 +69,7 @@ def derivations(report: Report) -> DerivationsView:
             f"{reason}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
         )
     return DerivationsView(
-        _sentence(record, _subject(record, plan)), _table(record), record.origin.command, record.judged_as
+        _derivations_sentence(record, _subject(record, plan)), _table(record), record.origin.command, record.judged_as
     )
 
 
@@ -89,7 +89,7 @@ def _plan_as_typed(plan: Plan) -> str:
     return file if file.endswith(YAML) else plan.name
 
 
-def _sentence(record: Verification, subject: str) -> str:
+def _derivations_sentence(record: Verification, subject: str) -> str:
     counts = record.counts
     equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
     furthest = worst(record.verdicts)
@@ -102,11 +102,11 @@ def _sentence(record: Verification, subject: str) -> str:
 
 
 def _table(record: Verification) -> Table:
-    rows = tuple(_row(verdict) for verdict in record.verdicts)
+    rows = tuple(_figure_row(verdict) for verdict in record.verdicts)
     return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
 
 
-def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
+def _figure_row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     status = Cell(verdict.status, status=STATUS[verdict.status])
     if verdict.predicted is None or verdict.found is None:
         return Cell(verdict.account), *(DASH,) * 4, status, Cell(verdict.skipped)
@@ -114,8 +114,8 @@ def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
     return (
         Cell(verdict.account),
-        _amount(verdict.predicted, verdict.unit),
-        _amount(verdict.found, verdict.unit),
+        _figure_cell(verdict.predicted, verdict.unit),
+        _figure_cell(verdict.found, verdict.unit),
         number_cell("equal" if equal else numbers.shift(verdict.error), verdict.error),
         Cell(verdict.tolerance.title),
         status,
@@ -123,7 +123,7 @@ def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     )
 
 
-def _amount(value: numbers.Number, unit: str) -> Cell:
+def _figure_cell(value: numbers.Number, unit: str) -> Cell:
     """A quantity, or a count with every digit."""
     return amount(value, unit) if unit else number_cell(numbers.integer(int(value)), value)
 
@@ -178,23 +178,23 @@ def uncalibrated_kinds(compiled: Compiled) -> tuple[str, ...]:
 
 def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     """The fits that can price a kernel of this plan."""
-    kinds = {_priced_as(kernel.kind) for role in compiled.roles for kernel in role.kernels}
+    kinds = {_price_class(kernel.kind) for role in compiled.roles for kernel in role.kernels}
     widths = {0, *(group.attention.head_dim for group in compiled.plan.model.groups)}
     return tuple(
         curve
         for curve in compiled.plan.accelerator.calibration
-        if curve.head_dim in widths and any(_prices(curve.what, kind) for kind in kinds)
+        if curve.head_dim in widths and any(_is_price_of(curve.what, kind) for kind in kinds)
     )
 
 
-def _priced_as(kind: KernelClass | Transfer | HostTransfer | HostWork) -> KernelClass:
+def _price_class(kind: KernelClass | Transfer | HostTransfer | HostWork) -> KernelClass:
     """The class whose curve prices a kernel or a transfer."""
     if isinstance(kind, HostTransfer | HostWork):
         return kind.price_class
     return KernelClass(kind.collective) if isinstance(kind, Transfer) else kind
 
 
-def _prices(curve: KernelClass, kind: KernelClass) -> bool:
+def _is_price_of(curve: KernelClass, kind: KernelClass) -> bool:
     """Whether a curve is of this class, or of all passes or all variants of it."""
     return curve in (kind, replace(kind, pass_=""), KernelClass(kind.family))
 

@@ -254,7 +254,7 @@ def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell,
         for name, state in rule.states.items():
             title = f"{name.replace('_', ' ')} ({rule.title}{where})"
             kinds = _weight_kinds(remaining & {*rule.weights}, state)
-            state_bytes = _bytes(row for row in state_accounts if row.cause.state in (name, f"{name}.scales"))
+            state_bytes = _bytes_cell(row for row in state_accounts if row.cause.state in (name, f"{name}.scales"))
             yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), state_bytes
         remaining -= {*rule.weights}
         rule = rule.otherwise
@@ -266,16 +266,16 @@ def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[
     copies = [row for row in weight_accounts if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
     if recipe and copies:
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes(copies)
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes_cell(copies)
     if recipe and recipe.history:
-        magnitudes = _bytes(row for row in weight_accounts if row.cause.state == "amax")
+        magnitudes = _bytes_cell(row for row in weight_accounts if row.cause.state == "amax")
         yield (
             *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"),
             magnitudes,
         )
 
 
-def _bytes(accounts: Iterable[Account]) -> Cell:
+def _bytes_cell(accounts: Iterable[Account]) -> Cell:
     """What these accounts hold in all."""
     return amount(sum(int(row.amount) * row.times for row in accounts), "B")
 

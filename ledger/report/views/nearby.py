@@ -56,7 +56,7 @@ def whole_runs(report: Report) -> NearbyView:
     if not runs:
         return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [run for run in runs if run.what == STEP]
-    notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
+    notes = (_within_band_sentence(report.compiled, timed), _band_sentence(report.compiled)) if timed else ()
     rows = tuple((*_run_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
@@ -73,14 +73,14 @@ def nearest_runs_sentence(report: Report) -> str:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
         sentence = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
-        return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
+        return " ".join((sentence, *_beyond_band_sentence(report.compiled, timed), *_lacking_sentence(timed)))
     middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
     ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
     sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
-    return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
+    return " ".join((sentence, *_beyond_band_sentence(report.compiled, timed), *_lacking_sentence(timed)))
 
 
-def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
+def _beyond_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     missed = [step * run.measured / run.predicted for run in timed]
@@ -89,14 +89,14 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
         yield f"Some of these errors exceed the estimate's interval: with errors of that size a step would take {ends}."
 
 
-def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
+def _lacking_sentence(timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the plan does and no measured run near it did."""
     lacking = [feature for feature in timed[0].lacks if all(feature in run.lacks for run in timed)]
     if lacking:
         yield f"This plan {' and '.join(lacking)}, which none of them does."
 
 
-def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
+def _within_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     """How many of the measured steps lie within the band of this plan's estimate."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     count = sum(low <= step * run.measured / run.predicted <= high for run in timed)
@@ -112,7 +112,7 @@ KNOWN = {
 }
 
 
-def _band_parts(compiled: Compiled) -> str:
+def _band_sentence(compiled: Compiled) -> str:
     """What the band stands for."""
     runs, wider = KNOWN[intervals.known_as(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
     prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
@@ -139,7 +139,11 @@ def microbenchmarks(report: Report) -> NearbyView:
     weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / covered) if covered else ""
     sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(covered)} of the step"
     sentence += f"; weighted by those shares, predictions are off by {weighed}." if covered else ", and delay nothing."
-    notes = (*_largest_class(classes), *_in_sample(measured, classes), *_matmul_level(report, measured))
+    notes = (
+        *_largest_class_sentence(classes),
+        *_in_sample_sentence(measured, classes),
+        *_matmul_level_sentence(report, measured),
+    )
     title = "Microbenchmarks nearest to this plan's kernels"
     rows = tuple(_kernel_row(row) for row in measured)
     return NearbyView(sentence, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
@@ -163,7 +167,7 @@ def _measurement_class(kernel_class: str, members: Sequence[NearMeasurement]) ->
     return MeasurementClass(kernel_class, share, absolute, signed, (min(errors), max(errors)))
 
 
-def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
+def _largest_class_sentence(classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """The error of what matters most."""
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
@@ -173,7 +177,7 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
         yield f"`{first.what}` takes most of the step, {share}: predicted with {error} error{ends}."
 
 
-def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
+def _in_sample_sentence(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {row.what: row.unseen for row in measured if row.unseen is not None}
     if unseen:
@@ -184,7 +188,7 @@ def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[Measuremen
         yield f"{which} in sample, since the prices were fitted on the same files; {erred}."
 
 
-def _matmul_level(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
+def _matmul_level_sentence(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
     if level != 1 and any(row.what.startswith("matmul") for row in measured):
@@ -240,7 +244,7 @@ def basis_sentence(compiled: Compiled) -> str:
     """
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
-    shares = list(_shares(basis(compiled)))
+    shares = list(_evidence_shares(basis(compiled)))
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
@@ -248,7 +252,7 @@ def basis_sentence(compiled: Compiled) -> str:
     return f"{word}: {_joined(parts)}."
 
 
-def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
+def _evidence_shares(rests: Basis) -> Iterator[tuple[float, str]]:
     """Every share that is not nought, measurements first."""
     named = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
     for share, source in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):

@@ -178,10 +178,10 @@ def phases(report: Report) -> PhasesView | None:
         return None
     plan = compiled.plan
     ridge = numbers.intensity(peak(plan) / plan.accelerator.bandwidth)
-    return PhasesView(tuple(_phase(compiled, name, title, ridge) for name, title in PASSES.items()))
+    return PhasesView(tuple(_phase_view(compiled, name, title, ridge) for name, title in PASSES.items()))
 
 
-def _phase(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseView:
+def _phase_view(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseView:
     kernels = [kernel for kernel in phase_rows(compiled, name) if not kernel.payload and kernel.seconds]
     seconds = total_seconds(kernels)
     sheets = total_seconds(kernel for kernel in kernels if not kernel.calibrated)

@@ -48,7 +48,11 @@ def verdict(report: Report) -> VerdictView:
         judged.bottleneck,
         judged.evidence,
         f"{judged.evidence.capitalize()}. {priced}",
-        tuple(Headline(total(compiled, key), title, _note(report, key)) for key, title in HEADLINES if key in values),
+        tuple(
+            Headline(total(compiled, key), title, _comparison_note(report, key))
+            for key, title in HEADLINES
+            if key in values
+        ),
         tuple(check.title for check in judged.checks if check.status == "fail"),
         warnings=tuple(problem.message for problem in compiled.plan.warnings),
         change=served_sentence(report),
@@ -81,17 +85,17 @@ def in_flight(sequences: float) -> str:
 def lengths_line(serve: Serve) -> str:
     """Prompts and outputs in words."""
     shared = f", {numbers.integer(serve.prefix)} of them shared" if serve.prefix else ""
-    return f"{_length(serve.prompt)} of prompt{shared}, {_length(serve.output)} of output"
+    return f"{_length_text(serve.prompt)} of prompt{shared}, {_length_text(serve.output)} of output"
 
 
-def _length(lengths: Lengths) -> str:
+def _length_text(lengths: Lengths) -> str:
     if lengths.longest == lengths.shortest:
         return f"{numbers.integer(lengths.longest)} tokens"
     between = f"{numbers.integer(lengths.shortest)} to {numbers.integer(lengths.longest)}"
     return f"{between} tokens ({numbers.plain(lengths.mean)} on average)"
 
 
-def _note(report: Report, key: str) -> str:
+def _comparison_note(report: Report, key: str) -> str:
     """What a number is to be held against."""
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved":
@@ -127,7 +131,7 @@ def served_advice(report: Report) -> Advice | None:
     rows = [
         (name, layout)
         for name, layout in search.named().items()
-        if layout.changes and not (fits and _alike(layout, here))
+        if layout.changes and not (fits and _is_alike(layout, here))
     ]
     if not rows:
         return None
@@ -143,7 +147,7 @@ def served_sentence(report: Report) -> str:
         return unfound_sentence(search, "fits")
     if search.smallest.changes:
         return f"Fits with {numbers.size(search.headroom)} free: {search.smallest.label}."
-    if _alike(search.fastest, here):
+    if _is_alike(search.fastest, here):
         return f"None of {numbers.integer(search.legal)} legal layouts gives more."
     if search.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
         saved = numbers.percent(1 - search.fastest.totals[LATENCY] / float(here[LATENCY]))
@@ -153,7 +157,7 @@ def served_sentence(report: Report) -> str:
     )
 
 
-def _alike(layout: Recommendation, here: Mapping[str, Number]) -> bool:
+def _is_alike(layout: Recommendation, here: Mapping[str, Number]) -> bool:
     """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
     return layout.totals[RATE] < (1 + WORTH) * float(here[RATE]) and layout.totals[LATENCY] > (1 - WORTH) * float(
         here[LATENCY]
