@@ -85,7 +85,7 @@ LESS_SERVED = (
     "`ledger solve SPEC --for serve.concurrency` has the most that fit"
 )
 FASTER = "more replicas (`cluster.devices`, `parallelism.data`), or fewer requests"
-# The same of a plan that serves, where that is decided otherwise.
+# Lines of a plan that serves which other inputs decide.
 SERVED_DECISIONS: Mapping[str, Decision] = {
     FITS: Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
     "state": Decision("memory", ("parallelism", "accelerator"), LESS_SERVED),
@@ -130,9 +130,9 @@ def line_name(check: Check) -> str:
 
 def _problem_of_cause(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
     """Lines of one cause as one problem: the first in full, the others by their titles."""
-    (check, decision), *others = lines
+    check, decision = lines[0]
     parts = _missed_headroom(compiled, check) or [f"{check.title}: {check.figure}", check.detail]
-    parts += [f"also: {', '.join(other.title for other, _ in others)}"] if others else []
+    parts += [f"also: {', '.join(further.title for further, _ in lines[1:])}"] if lines[1:] else []
     message = "; ".join(filter(None, parts)).replace(THIN, " ")
     if check.name.startswith(EXPECTED):
         key = check.name.removeprefix(EXPECTED)
@@ -209,7 +209,7 @@ class CheckOutcome:
 
     @property
     def strict(self) -> CheckOutcome:
-        """The same where warnings fail a plan."""
+        """The outcome with warnings as failures."""
         return replace(self, failures=(*self.failures, *self.warnings), warnings=())
 
 
@@ -230,7 +230,7 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
 
 
 def with_search(outcome: CheckOutcome, search: Search) -> CheckOutcome:
-    """The same with what a search of the layouts recommends, of a plan that does not leave its headroom free."""
+    """The outcome with what a search of layouts recommends, of a plan that does not leave its headroom free."""
     return replace(outcome, recommendations=search(outcome.unfit)) if outcome.unfit else outcome
 
 
@@ -271,7 +271,7 @@ def _memory_shortfalls(totals: Mapping[str, float], headroom: float) -> Iterator
 
 
 def search_note(outcome: CheckOutcome) -> Problem | None:
-    """The same as a note at the input that the plan misses its memory by; None where no layouts were searched."""
+    """What a search recommends, as a note at the input that decides memory; None where no layouts were searched."""
     if outcome.recommendations is None:
         return None
     where = next(

@@ -22,7 +22,7 @@ INDENT = "    "
 WORD = re.compile(r"\W+")
 
 
-# --- Python -------------------------------------------------------------------------------------
+# --- Python ---
 
 
 def python_text(form: ClosedForm) -> str:
@@ -125,7 +125,7 @@ def wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False)
 
 
-# --- LaTeX and sympy ----------------------------------------------------------------------------
+# --- LaTeX and sympy ---
 
 
 def latex_text(form: ClosedForm) -> str:
@@ -228,7 +228,7 @@ def computed(text: str, names: dict[str, Any]) -> Any:
     return eval(exact, {"__builtins__": {}, "whole": sympy.Integer, **names})  # noqa: S307 - a formula that was written here
 
 
-# --- lines for people ---------------------------------------------------------------------------
+# --- lines for people ---
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class TotalChange:
 
     @property
     def joint(self) -> Number:
-        """What of the change no cause makes: the change less the mean of what each does first and last."""
+        """The change that no single cause makes: all of it less the mean of what each does first and last."""
         return (self.by or 0) - sum(cause.mean for cause in self.causes)
 
     def __neg__(self) -> TotalChange:

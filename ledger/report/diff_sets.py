@@ -41,7 +41,7 @@ class DiffSet:
 
 
 def diff_set(comparison: Comparison) -> DiffSet:
-    """The plans of a comparison in full."""
+    """The comparison with the full difference of each affected plan."""
     return DiffSet(comparison, tuple(PlanDiff(change, plan_diff(change)) for change in comparison.changes))
 
 

@@ -77,7 +77,7 @@ FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdo
 
 
 def _template_values(diff: Diff) -> dict[str, Any]:
-    """What templates print."""
+    """The values that both templates print."""
     return {
         "title": title(diff),
         "lead": verdict_lines(diff),
@@ -189,7 +189,7 @@ def aligned_lines(table: Table, width: int = 0) -> Iterator[str]:
         yield line.replace("\u00a0", " ")
 
 
-# --- for programs -------------------------------------------------------------------------------
+# --- the JSON record ---
 
 
 def record(diff: Diff) -> dict[str, Any]:

@@ -36,7 +36,7 @@ BLOCK = re.compile(r"(?P<mark>(?:#{1,6}|[-+])(?=\s|$)|[-=_]{2,}\s*$)|(?P<number>
 
 
 def seen(text: str) -> str:
-    """The text with a space for each character that is not seen."""
+    """The text with each invisible character replaced by a space."""
     return "".join(" " if unicodedata.category(character) in UNSEEN else character for character in text)
 
 
@@ -106,7 +106,7 @@ def _character_reference(character: str) -> str:
     return f"&#{ord(character)};{ZERO_WIDTH if character in '@#' else ''}"
 
 
-# --- Sections of documents that are made from data: where one stands, and how a table is written ---
+# --- generated sections and tables of documents ---
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
 
 
 def total_record(compiled: Compiled, key: str, forms: PlanForms) -> dict[str, Any]:
-    """A total with what it consists of."""
+    """A total with its formula, inputs, parts, largest accounts and closed form."""
     parts = breakdown(compiled, key)
     return {
         "total": key,
@@ -100,11 +100,6 @@ def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
     return {"formula": "", "basis": "", "inputs": []}
 
 
-def _named(value: object) -> str:
-    """A value that is no number as it is called, or what it is the product of."""
-    return value.product if isinstance(value, TokensPerParameter) else getattr(value, "name", str(value))
-
-
 def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
     try:
@@ -114,10 +109,15 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     if name in compiled.totals:
         return {"input": name, "value": json_number(value), "unit": unit_of(name), "where": "total", "source": ""}
     place = origin(compiled.plan, name)
-    printed = value if isinstance(value, int | float | str) else _named(value)
+    if value is None:
+        value = NONE
+    elif isinstance(value, TokensPerParameter):
+        value = value.product
+    elif not isinstance(value, int | float | str):
+        value = getattr(value, "name", str(value))
     return {
         "input": name,
-        "value": NONE if value is None else printed,
+        "value": value,
         "unit": unit(name),
         "where": str(place.where) if place else DEFAULT,
         "source": place.source if place else "",

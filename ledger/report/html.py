@@ -78,7 +78,7 @@ def data_block(record: Mapping[str, Any]) -> Markup:
 
 
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
-    """What moves the panel of a page, where it has one."""
+    """The script of the page's panel; empty where no panel has one."""
     return "".join(data.script for _, data in sections if isinstance(data, LiveView | LoadView))
 
 
@@ -176,7 +176,7 @@ def share_letters(page: str) -> str:
     return page.replace("<header>", f"{sheet}\n<header>", 1)
 
 
-# --- Citations as links ---
+# --- citations as links ---
 
 OWNERS = (  # on GitHub, whom sources of the library cite without a commit
     *("aigatech", "AnswerDotAI", "argonne-lcf", "aws-samples", "bigscience-workshop", "calculon-ai", "casper-hansen"),
@@ -231,7 +231,7 @@ def _link_to(citation: re.Match[str]) -> str:
     return f'<a class="out" href="{address(citation)}" rel="noreferrer">{citation[0]}</a>'
 
 
-# --- Templates compiled to Python once and kept in the user's cache ---
+# --- the cache of compiled templates ---
 
 COMPILED = Cache("templates")
 MADE_BY = f"{sys.implementation.cache_tag}-{jinja2.__version__}"  # whose compiler, for whose byte code

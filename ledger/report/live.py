@@ -102,7 +102,7 @@ def choices_of(plan: Plan) -> Choices:
 
 
 def others(plan: Plan, name: str, plan_word: str) -> dict[str, Plan]:
-    """The legal plans with another word; another device has a price where the plan's own has one."""
+    """Legal variants of a plan, one input set to another word; a device has a price where the plan's own has one."""
     if plan.reading is None:
         return {}
     known_devices = plan.reading.library.names("accelerator")
@@ -191,7 +191,7 @@ def page_of(plan: Plan) -> Page | None:
 def _priced_structure(
     choices: Choices, graph: Graph, chosen: Setting, books: dict[tuple[Any, ...], TracedBooks], saved: Bytes
 ) -> Structure:
-    """A structure; devices that run the same have their books in common."""
+    """The structure of a setting; devices with equal kernels and software share their traced books."""
     plan = choices.at(chosen)
     key = tuple(value for name, value in chosen.items() if name not in (DEVICE, "price"))
     if key not in books or (books[key].plan.kernels, books[key].plan.stack) != (plan.kernels, plan.stack):
@@ -199,7 +199,7 @@ def _priced_structure(
     return priced(books[key], plan, chosen, saved)
 
 
-# --- structures ---------------------------------------------------------------------------------
+# --- settings of other structures ---
 
 
 def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
@@ -301,7 +301,7 @@ def _is_reached(choices: Choices, graph: Graph, structures: Sequence[Structure],
     return any(at.meets(structure.guards) for at in evaluations for structure in structures)
 
 
-# --- controls -----------------------------------------------------------------------------------
+# --- values of the controls ---
 
 
 def stops(choices: Choices) -> dict[str, list[int]]:

@@ -39,26 +39,26 @@ def calculator(page: Page) -> str:
     known, plan = page, page.plan
     prices = [price.path for price in PRICES]
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
-    limit = _limiting_resource(known.graph, steps)
-    rules = (*known.rules, *known.warnings)
+    limit = _limiting_resource(page.graph, steps)
+    rules = (*page.rules, *page.warnings)
     roots = [
-        [*_condition_places(known.structures, rules)],
-        *(_total_places(structure) for structure in known.structures),
+        [*_condition_places(page.structures, rules)],
+        *(_total_places(structure) for structure in page.structures),
         [limit.place],
     ]
-    written = script(known.graph, [*known.own, *prices, *steps], roots)
+    written = script(page.graph, [*page.own, *prices, *steps], roots)
     data = {
-        "inputs": list(known.own),
-        "controls": [name for name in known.own if moves(page, name)],
-        "own": known.own,
-        "paths": {name: path for name, path in PATHS.items() if name in known.own},
-        "units": {name: unit for name, unit in UNITS.items() if name in known.own},
-        "words": {name: known.choices.words(name) for name in CHOICES},
+        "inputs": list(page.own),
+        "controls": [name for name in page.own if moves(page, name)],
+        "own": page.own,
+        "paths": {name: path for name, path in PATHS.items() if name in page.own},
+        "units": {name: unit for name, unit in UNITS.items() if name in page.own},
+        "words": {name: page.choices.words(name) for name in CHOICES},
         "multiplied": MULTIPLIED,
-        "offers": [_price_offer(variant) for variant in known.choices.options[DEVICE].values()],
-        "notices": {name: [_notices(variant) for variant in known.choices.options[name].values()] for name in CHOICES},
+        "offers": [_price_offer(variant) for variant in page.choices.options[DEVICE].values()],
+        "notices": {name: [_notices(variant) for variant in page.choices.options[name].values()] for name in CHOICES},
         **_spec_data(plan),
-        "stops": known.stops,
+        "stops": page.stops,
         "devices": plan.cluster.devices,
         "of_a_run": OF_A_RUN,
         "most": BATCH.most,
@@ -68,9 +68,9 @@ def calculator(page: Page) -> str:
         "limits": list(LIMITS.values()),
         "limit": written.slots[limit.place],
         "categories": CATEGORIES,
-        "rules": [_rule_data(rule, written) for rule in known.rules],
-        "warnings": [_rule_data(rule, written) for rule in known.warnings],
-        "structures": [_structure_data(structure, written) for structure in known.structures],
+        "rules": [_rule_data(rule, written) for rule in page.rules],
+        "warnings": [_rule_data(rule, written) for rule in page.warnings],
+        "structures": [_structure_data(structure, written) for structure in page.structures],
         "size": written.size,
         "blocks": written.blocks_of,
     }
@@ -80,13 +80,13 @@ def calculator(page: Page) -> str:
 
 
 def _price_offer(plan: Plan) -> dict[str, Any]:
-    """What an hour of the plan's device costs, and since when."""
+    """The price of an hour of the plan's device and its date; empty where none is stated."""
     price = plan.assumptions.price
     return {"price": price.per_device_hour, "date": price.date} if price else {}
 
 
 def _notices(plan: Plan) -> list[tuple[str, str]]:
-    """What reading a plan warns of beyond the rules, which the page asks itself."""
+    """Message and help of each warning of reading the plan; those of rules are left out, as the page evaluates them."""
     rules = {rule.__name__ for rule in WARNINGS}
     return [(warning.message, warning.help) for warning in plan.warnings if warning.rule not in rules]
 
@@ -109,7 +109,7 @@ def _limiting_resource(graph: Graph, steps: Sequence[str]) -> Traced:
 
 
 def _condition_places(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
-    """What is asked before any structure is chosen."""
+    """Places of the terms that decide which structure holds and which rules are broken."""
     for structure in structures:
         yield from (place for place, _ in structure.guards)
     for rule in rules:
@@ -164,7 +164,7 @@ def moves(page: Page, name: str) -> bool:
     return name in ("global_batch", "zero") or len(page.stops[name]) > 1
 
 
-# --- A traced graph as JavaScript ---
+# --- a traced graph as JavaScript ---
 
 SAFE = 2**53  # integers beyond it are floats in JavaScript, as every number there is
 ASSOCIATIVE = ("add", "multiply", "both")
@@ -245,7 +245,8 @@ class _Writer:
         name, *operands = self.terms[place]
         operation, parts = OPERATIONS[name], [self.operand(operand) for operand in operands]
         if operation.script.startswith(("Math", "!")) or "**" in operation.script:
-            enclosed = [text for text, _ in parts] if "(" in operation.script else [_enclosed(*part) for part in parts]
+            least = 0 if "(" in operation.script else CALL
+            enclosed = [_parenthesised(*part, least) for part in parts]
             if name in ("floor_divide", "ceil_divide"):
                 enclosed = [_parenthesised(*parts[0], PRODUCT), _parenthesised(*parts[1], PRODUCT + 1)]
             elif name in ("truncate", "floor", "next_power_of_two"):
@@ -273,10 +274,6 @@ def _parenthesised(text: str, binds: int, least: int) -> str:
     return text if binds >= least else f"({text})"
 
 
-def _enclosed(text: str, binds: int) -> str:
-    return text if binds >= CALL else f"({text})"
-
-
 def number(value: float | Fraction | bool) -> str:
     """A number that JavaScript reads as the same double that Python makes of it."""
     if isinstance(value, bool):
@@ -293,7 +290,7 @@ def literal(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-# --- live words ---
+# --- titles and units of the controls ---
 
 TITLES: Mapping[str, str] = {
     "micro_batch": "micro-batch, sequences",

@@ -87,7 +87,8 @@ def served_page(plan: Plan) -> ServedPage | None:
     )[:most]
     settings = dict(compiled_settings(plan, inputs, places))
     answers = {place: answer(totals) for place, totals in settings.items()}
-    return ServedPage(plan, inputs, {place: shown(totals) for place, totals in settings.items()}, answers)
+    listed = {place: {key: totals[key] for key in TOTALS if key in totals} for place, totals in settings.items()}
+    return ServedPage(plan, inputs, listed, answers)
 
 
 def served_inputs(plan: Plan, serve: Serve) -> Iterator[ServedInput]:
@@ -164,11 +165,6 @@ def answer(totals: Mapping[str, Number]) -> str:
     if not keeps_up(totals):
         return "Does not keep up with its requests"
     return "Takes not all of its sequences at once" if beyond_engine(totals) else "Fits"
-
-
-def shown(totals: Mapping[str, Number]) -> dict[str, Number]:
-    """The totals that the page has of a setting."""
-    return {key: totals[key] for key in TOTALS if key in totals}
 
 
 def served_script(page: ServedPage) -> str:

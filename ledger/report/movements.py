@@ -97,7 +97,7 @@ def amounts_by_cause(moved: Iterable[Movement]) -> dict[tuple[str, ...], dict[st
     return dict(sorted(amounts.items(), key=lambda item: not item[0]))
 
 
-# --- Which inputs caused a change ---
+# --- causes of a change ---
 
 MOST_INPUTS = 12  # that are changed one by one: each costs two compilations
 MOST_NAMED = 4  # inputs that are named one by one where they change together
@@ -116,7 +116,7 @@ class Attribution:
 
     @property
     def mean(self) -> Number:
-        """Of first and last: the Shapley value where there are two causes."""
+        """The mean of first and last: the Shapley value where there are two causes."""
         return (self.alone + self.last) / 2
 
     def __neg__(self) -> Attribution:

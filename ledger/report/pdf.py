@@ -115,7 +115,7 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
     return content
 
 
-# --- What a tagged PDF must say of its tables that WeasyPrint leaves out ---
+# --- headers of tables, which WeasyPrint leaves untagged ---
 
 HEADER, HEAD = "/TH", "/THead"
 

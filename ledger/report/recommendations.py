@@ -110,13 +110,13 @@ class Recommendations:
         """What is recommended, by why: `cheapest and fastest` where one layout is both."""
         pairs: list[tuple[str, Recommendation]] = []
         for name, layout in (("smallest edit", self.smallest), ("cheapest", self.cheapest), ("fastest", self.fastest)):
-            place = next(
-                (place for place, (_, other) in enumerate(pairs) if layout and other.changes == layout.changes), None
-            )
-            if layout and place is not None:
-                pairs[place] = (f"{pairs[place][0]} and {name}", layout)
-            elif layout:
+            if layout is None:
+                continue
+            place = next((at for at, (_, listed) in enumerate(pairs) if listed.changes == layout.changes), None)
+            if place is None:
                 pairs.append((name, layout))
+            else:
+                pairs[place] = (f"{pairs[place][0]} and {name}", layout)
         return dict(pairs)
 
 

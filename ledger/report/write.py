@@ -1,4 +1,4 @@
-"""The reports of a plan as files."""
+"""The reports of a plan as files, and the data that they are made from."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def as_json(report: Report) -> bytes:
 FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": as_html, "pdf": pdf, "md": as_markdown, "json": as_json}
 
 
-# --- A plan's report with what else it shows ---
+# --- the data of a report ---
 
 
 def assemble_report(

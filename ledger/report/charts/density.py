@@ -70,14 +70,12 @@ def chart(
     ]
     walls = [Box(x(limit) - 1.0, y.end, x(limit) + 1.0, y.start) for limit in limits if limit < grid.reach]
     texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED, (BESIDE,))
-    parts += [_haloed(text) for text in texts]
+    parts += [  # lettering that stays readable over the density
+        element("g", text.draw(), class_="halo", stroke=light("paper"), stroke_width=3.0, paint_order="stroke")
+        for text in texts
+    ]
     title = f"Layouts by memory and time: {len(front)} on the front, the plan itself as a diamond"
     return picture(width, TOP + tall + 44.0, title, parts)
-
-
-def _haloed(text: Text) -> str:
-    """Lettering that stays readable over the density."""
-    return element("g", text.draw(), class_="halo", stroke=light("paper"), stroke_width=3.0, paint_order="stroke")
 
 
 def _diamond(at: tuple[float, float], tip: str) -> str:

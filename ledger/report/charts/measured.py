@@ -48,7 +48,7 @@ def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], tit
     return parts
 
 
-# --- Predicted against measured: how far each prediction is off, over what was measured ---
+# --- errors over measured values ---
 
 AGREEMENT_RADIUS = 3.0
 TALL = 190.0
@@ -69,7 +69,7 @@ def agreement_chart(points: Sequence[MeasuredPoint], unit: str, title: str, widt
     return picture(width, EDGE + TALL + BELOW, title, parts)
 
 
-# --- Predicted over measured for many runs ---
+# --- predicted over measured values ---
 
 PARITY_RADIUS = 2.5
 PARITY_ROOM = 1.15  # around the values, as a factor

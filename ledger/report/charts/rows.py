@@ -118,7 +118,7 @@ def legend(entries: Sequence[tuple[str, str]], width: float) -> tuple[list[str],
     return parts, y + 20.0 if entries else 0.0
 
 
-# --- Names beside marks, where they touch nothing ---
+# --- labels beside marks ---
 
 SMALL = 12.0
 FAR = (4.0, 14.0)  # px from a mark to its name, the best first

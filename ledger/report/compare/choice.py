@@ -1,4 +1,4 @@
-"""Which of several plans is recommended, under a rule that the recommendation states."""
+"""Several plans compared, and which of them is recommended under a rule that the recommendation states."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def candidate(plan: ComparedPlan, total: str) -> RankedPlan:
     return RankedPlan(plan.label, totals[total], (ends[0], ends[1]) if len(ends) == 2 else None)
 
 
-# --- The recommendation in words, with the rule that it goes by; `mark` sets off names ---
+# --- the recommendation in words; `mark` sets off names ---
 
 Mark = Callable[[str], str]
 SUPERLATIVES: Mapping[str, str] = {
@@ -324,7 +324,7 @@ def marked(text: str, mark: Mark) -> str:
     return "".join(mark(part) if place % 2 else part for place, part in enumerate(text.split("`")))
 
 
-# --- Several plans compared, as frozen data: all that a page, a text or a program is told ---
+# --- the comparison of several plans ---
 
 
 @dataclass(frozen=True)

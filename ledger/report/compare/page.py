@@ -1,4 +1,4 @@
-"""What a comparison shows, section by section: the same for the screen, for paper and for Markdown."""
+"""The sections of a comparison, ready to print on the screen, on paper and as Markdown, with their charts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def difference_views(comparison: PlanComparison) -> Iterator[DifferenceView]:
 
 
 def turned_text(label: str, first: str, flip: Flip) -> str:
-    """What of the verdict a plan does that the first does not, or the other way round, and by which inputs."""
+    """A word of the verdict in which a plan differs from the first, and the inputs that turn it."""
     by = joined([backticked(name) for name in flip.inputs]) if flip.inputs else "several inputs together"
     said, opposite = (TURNED[flip.word, holds] for holds in (flip.holds, not flip.holds))
     return f"`{label}` {said[0]}, and `{first}` {opposite[1]}: by {by}."
@@ -175,7 +175,7 @@ def compiler_text() -> str:
     return f"ledger {compiler.version}, {digests}"
 
 
-# --- Memory and the time of a step of all plans on common axes, each with the table of what it draws ---
+# --- charts of memory and of a step, with their tables ---
 
 COLOURS: Mapping[str, str] = {  # of parts of a step; others go by the axis whose transfers they are
     "tax": "slowed",

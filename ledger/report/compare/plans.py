@@ -152,7 +152,7 @@ def compared_plans(specs: Sequence[str], plans: Sequence[Compiled]) -> tuple[Com
 
 
 def with_search(plans: Sequence[ComparedPlan], search: Search) -> tuple[ComparedPlan, ...]:
-    """The same, with what other layouts recommend of those that do not fit."""
+    """The plans, those that do not fit with what a search of their layouts recommends."""
     fitting = (plan.compiled.verdict.fits or not plan.is_known for plan in plans)
     return tuple(
         plan if fits else replace(plan, search=search(plan.compiled.plan))

@@ -1,4 +1,4 @@
-"""A comparison of plans for programs: `ledger-compare/1`, amounts in SI base units."""
+"""A comparison of plans as JSON (`ledger-compare/1`, amounts in SI base units), and its rows aligned by quantity."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def candidate_record(plan: RankedPlan) -> dict[str, Any]:
     return {"plan": plan.label, "amount": json_number(plan.amount), "low": low, "high": high}
 
 
-# --- rows ---
+# --- rows of quantities, a cell for each plan ---
 
 NONE = DASH.text
 FIGURES = (
@@ -124,7 +124,7 @@ class AlignedCell:
 
     @property
     def said(self) -> tuple[str, str]:
-        """What makes two cells say the same."""
+        """Text and note, by which two cells are equal."""
         return self.text, self.note
 
 
@@ -138,7 +138,7 @@ class AlignedRow:
 
     @property
     def alike(self) -> bool:
-        """Whether all plans say the same."""
+        """Whether the cells of all plans are equal."""
         return len({cell.said for cell in self.cells}) == 1
 
 

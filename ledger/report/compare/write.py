@@ -33,7 +33,7 @@ def as_html(comparison: PlanComparison) -> bytes:
 
 
 def as_pdf(comparison: PlanComparison) -> bytes:
-    """The same on paper, with the text of each plan attached."""
+    """The comparison as a PDF, with the text of each plan attached."""
     texts = {plan.label: plan.compiled.plan.text for plan in comparison.plans}
     files = [
         AttachedFile(f"{label.replace('/', '-')}.yaml", text, "a plan that is compared")
@@ -60,7 +60,7 @@ def render(comparison: PlanComparison, *, screen: bool) -> str:
 
 
 def as_markdown(comparison: PlanComparison) -> bytes:
-    """The same tables as Markdown, in which no text of a plan is markup."""
+    """The comparison's tables as Markdown, in which no text of a plan is markup."""
     view = comparison_view(comparison)
     page = (
         markdown_environment()

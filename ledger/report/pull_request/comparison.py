@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,21 +46,17 @@ def known_totals(comparison: Comparison) -> frozenset[str]:
 
 
 def with_gates(comparison: Comparison, gates: Sequence[Gate]) -> Comparison:
-    """The same with what each gate says of each plan."""
-    judged = [replace(change, failed=tuple(failed_gates(change, gates))) for change in comparison.changes]
+    """The comparison with the gates that each plan trips."""
+    judged = []
+    for change in comparison.changes:  # a plan that is gone, or does not compile, trips no gate
+        failed = tuple(gate.text for gate in gates if change.new and gate.trips(change.old, change.new))
+        judged.append(replace(change, failed=failed))
     ordered = tuple(sorted(judged, key=severity))
     return replace(comparison, changes=ordered, gates=tuple(gate.text for gate in gates))
 
 
-def failed_gates(change: PlanChange, gates: Iterable[Gate]) -> Iterator[str]:
-    """The gates that a change of a plan trips; of one that is gone or does not compile, none."""
-    if change.new:
-        outcome = change.new
-        yield from (gate.text for gate in gates if gate.trips(change.old, outcome))
-
-
 def compare_pair(pair: PlanPair, label: str) -> PlanChange:
-    """One affected plan."""
+    """An affected plan compiled on both sides, and its kind of change."""
     old, new = pair.old, pair.new
     if new is None:
         return PlanChange(label, pair, DELETED, old=outcome_of(old))

@@ -1,4 +1,4 @@
-"""A comparison as a comment of a pull request: the first line decides, a line a plan, tables folded."""
+"""A comparison as a comment of a pull request (a deciding line, a row a plan, folded tables) and as problems."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def cut(text: str) -> str:
     return f"{shortened}\n\nTables are left out, as all of it is too long for a comment: `ledger ci --json` has them."
 
 
-# --- findings ---
+# --- changes as problems of a spec ---
 
 LONGEST_FINDING = 1000  # characters of a message
 RULES: Mapping[str, tuple[str, str]] = {  # level, and what it means
@@ -248,7 +248,7 @@ def input_place(change: PlanChange, inputs: tuple[str, ...] = ()) -> Location:
     )
 
 
-# --- The formats of a comparison: how each is printed, and how a file of it ends ---
+# --- formats and their suffixes ---
 
 
 def as_findings(write: Callable[[Judgement], str], comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""The plans of two trees side by side, and those of them whose resolved documents differ."""
+"""The plans of two trees in pairs, those whose resolved documents differ, and the records of their changes."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class PlanPair:
 
     @property
     def path(self) -> str:
-        """Where it is now, or was."""
+        """The plan's path now, or before it was deleted."""
         version = self.new or self.old
         return version.path if version else ""
 
     @property
     def moved_from(self) -> str:
-        """Where it was, of one that was moved."""
+        """The path before a move; empty where the plan was not moved."""
         return self.old.path if self.old and self.new and self.old.path != self.new.path else ""
 
     @property
     def is_affected(self) -> bool:
-        """Whether it is there, lies and says the same before and after."""
+        """Whether the plan is added, deleted, moved or has other content."""
         return not (self.old and self.new and self.old.content == self.new.content and not self.moved_from)
 
 
@@ -66,7 +66,7 @@ class PlanPairs:
 
     @property
     def affected(self) -> tuple[PlanPair, ...]:
-        """Those that are not the same before and after."""
+        """The pairs whose versions differ."""
         return tuple(pair for pair in self.pairs if pair.is_affected)
 
     @property
@@ -141,7 +141,7 @@ def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], plans: tuple[
         raise SpecError(problems)
 
 
-# --- What became of the plans that a change affects ---
+# --- affected plans and their changes ---
 
 BROKEN, CHANGED, NEW, DELETED, MOVED, SAME = (
     "does not compile",

@@ -1,4 +1,4 @@
-"""A comparison for programs: `ledger-ci/1`, amounts in SI base units."""
+"""A comparison of two trees as JSON (`ledger-ci/1`, amounts in SI base units), and its plans in words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
 
 
 def change_record(change: PlanChange) -> dict[str, Any]:
-    """An affected plan."""
+    """The record of an affected plan: outcomes, movements with causes, flips of the verdict, inputs and problems."""
     return {
         "plan": change.label,
         "path": change.path,
@@ -102,7 +102,7 @@ def problem_record(problem: Problem) -> dict[str, Any]:
     return {**place, "message": problem.message.replace(THIN, " "), "help": problem.help.replace(THIN, " ")}
 
 
-# --- What became of plans in words ---
+# --- changed plans in words ---
 
 Mark = Callable[[str], str]
 NONE, UNDONE = "–", "±0"  # not there; moved by several inputs that undo each other

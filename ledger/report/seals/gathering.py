@@ -1,4 +1,4 @@
-"""From a plan that was read to its seal: every file that decides its report, under names that no machine decides."""
+"""The seal of a plan: every file that decides its report, under names that no machine decides, and its revision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotingLibrary(Library):
     noted: list[tuple[Source, str, Source]] = field(default_factory=list, compare=False)
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
-        """As of any library."""
+        """The source of a spec, as any library finds it, after which it is noted."""
         source = super().find(kind, name, where, beside)
         self.noted.append((beside, name, source))
         return source
@@ -49,9 +49,10 @@ class Folders:
     base: Path
 
     def name(self, path: Path) -> str:
-        """A file as its report calls it: the same on every machine."""
+        """The name of a file in a report, equal on every machine."""
         place = path.resolve()
-        for folder, prefix in ((self.library.root, OWN_FOLDER), (self.base, ""), *self._own()):
+        own = ((root, OWN_FOLDER) for root in self.library.own)
+        for folder, prefix in ((self.library.root, OWN_FOLDER), (self.base, ""), *own):
             if place.is_relative_to(folder.resolve()):
                 return _safe_name(os.path.join(prefix, place.relative_to(folder.resolve()).as_posix()))  # noqa: PTH118
         return _safe_name(f"{ELSEWHERE}/{place.name}")
@@ -59,9 +60,6 @@ class Folders:
     def libraries(self) -> tuple[str, ...]:
         """The library's folders by such names, in the order in which they are searched."""
         return tuple(dict.fromkeys((*(self._folder_name(root) for root in self.library.own), OWN_FOLDER)))
-
-    def _own(self) -> Iterator[tuple[Path, str]]:
-        return ((root, OWN_FOLDER) for root in self.library.own)
 
     def _folder_name(self, root: Path) -> str:
         place, base = root.resolve(), self.base.resolve()
@@ -86,7 +84,7 @@ class Names:
         return self._file_name(Path(source.file), source.text)
 
     def of_path(self, path: Path) -> str:
-        """The same of a file."""
+        """The name of a file, under which its text is kept."""
         return self._file_name(path, decode(path.read_bytes(), str(path)))
 
     def _file_name(self, path: Path, text: str) -> str:
@@ -169,13 +167,9 @@ def _revision(folders: Folders, source: Source, plan: str, files: tuple[SealedFi
     if top is None or source.file in {STANDARD_INPUT, GIVEN_TEXT}:
         return None
     repository_files = [file.name for file in files if (top / file.name).is_file()]
-    within = plan if source.revision else _within(Path(source.file), top)
+    # The name that git knows the plan by.
+    within = plan if source.revision else Path(source.file).resolve().relative_to(top.resolve()).as_posix()
     return revision_of(top, within, repository_files or [plan], source.revision.name if source.revision else "")
-
-
-def _within(path: Path, top: Path) -> str:
-    """A file by its place in a work tree; the name that git knows it by."""
-    return path.resolve().relative_to(top.resolve()).as_posix()
 
 
 def _safe_name(name: str) -> str:
@@ -184,7 +178,7 @@ def _safe_name(name: str) -> str:
     return "/".join(part for part in printable.split("/") if part not in {"", ".", ".."})
 
 
-# --- At which revision of its repository a plan is, and who wrote it, as git says ---
+# --- the revision of a plan and its authors, from git ---
 
 SECONDS = 30.0  # for git to answer
 PLAIN = {"LC_ALL": "C"}  # the same answer whatever the user's language
@@ -235,7 +229,7 @@ def _git_output(top: Path, *arguments: str) -> str:
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
 
 
-# --- The files that a report's evidence is read from, of all those that the library has ---
+# --- files of evidence ---
 
 
 def files_of_evidence(plan: Plan) -> Iterator[Path]:

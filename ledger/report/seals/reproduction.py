@@ -1,4 +1,4 @@
-"""A report made again from what it carries, and whether it says the same."""
+"""A report made again from the seal that its file carries, and whether both say the same."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def reproduce(path: Path) -> Reproduction:
     books = SAME if record_digest(record) == seal.books or page in (SAME, WORDS) else DIFFERS
     if page == DIFFERS and here.program != seal.compiler.program:
         page = UNCOMPARED
-    again = Reproduction(kind, seal, here, totals, layouts, books, page, tuple(_other_files(seal)))
+    files = tuple(file.name for file in seal.files if file.of_library and _installed_text(file) != file.text)
+    again = Reproduction(kind, seal, here, totals, layouts, books, page, files)
     return _compare_with_library(again) if again.files else again
 
 
@@ -173,21 +174,18 @@ def _is_reproduced(plan: Plan, layout: Recommendation) -> bool:
     return all(key in now and _is_alike(float(value), now[key]) for key, value in layout.totals.items())
 
 
-def _other_files(seal: Seal) -> Iterator[str]:
-    """Files of the library that are not as they are here."""
-    return (file.name for file in seal.files if file.of_library and _installed_text(file) != file.text)
-
-
 def _installed_text(file: SealedFile) -> str | None:
     path = installed_specs() / file.name.removeprefix(f"{OWN_FOLDER}/")
     return path.read_bytes().decode("utf-8-sig") if path.is_file() else None
 
 
 def _compare_with_library(again: Reproduction) -> Reproduction:
-    """The same, with what the plan says where the library is the installed one."""
+    """The reproduction with the totals that the plan has under the installed library."""
     root = installed_specs()
     texts = {file.name: file for file in again.seal.files if not file.of_library or file.name == again.seal.plan}
-    for path in (one for one in root.rglob("*") if one.suffix in {".yaml", ".csv"}):
+    for path in root.rglob("*"):
+        if path.suffix not in {".yaml", ".csv"}:
+            continue
         name = f"{OWN_FOLDER}/{path.relative_to(root).as_posix()}"
         texts.setdefault(name, SealedFile(name, path.read_bytes().decode("utf-8-sig"), of_library=True))
     try:
@@ -198,7 +196,7 @@ def _compare_with_library(again: Reproduction) -> Reproduction:
     return replace(again, with_library=tuple(total_changes(again.seal.totals, now)))
 
 
-# --- The seal that the file of a report carries ---
+# --- the seal inside a report's file ---
 
 LARGEST_REPORT = 64_000_000  # bytes
 MOST_VALUES = 1_000_000  # of JSON; a report has some ten thousand
@@ -301,14 +299,14 @@ def _is_deflated(packed: Any) -> bool:
 READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}
 
 
-# --- alike ---
+# --- comparison of two pages ---
 
 TOLERANCE = 1e-9  # relative, of numbers
 NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 
 
 def same_page(kind: str, old: bytes, new: bytes) -> bool:
-    """Whether two files of a format say the same: all of the text, of a PDF that of its pages, not how they look."""
+    """Whether two files of a format have equal texts, of a PDF those of its pages; looks are not compared."""
     if old == new:
         return True
     if kind == "pdf":

@@ -127,7 +127,7 @@ def record_digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- A seal as a report carries it, read and held to its digests and bounds ---
+# --- seals read and checked ---
 
 MOST_FILES = 4_000
 MOST_LISTED = 20_000  # totals, and layouts that a page draws
@@ -147,11 +147,10 @@ class BrokenSealError(ValueError):
 def read_seal(record: object, file: str) -> Seal:
     """The seal of a record with the texts of its files; SpecError, in `file`, where it is damaged or was changed."""
     try:
-        seal = _checked_seal(record)
+        return _checked_seal(record)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"lacks `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
         raise SpecError([Problem(Location(file), f"the seal is damaged: {reason}", HELP)]) from error
-    return seal
 
 
 def _checked_seal(record: Any) -> Seal:
@@ -161,7 +160,6 @@ def _checked_seal(record: Any) -> Seal:
     for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
         if count > MOST_LISTED:
             raise BrokenSealError(f"it has {count} {name}")
-    names = {file.name for file in files}
     revision = record["revision"]
     seal = Seal(
         name=_read_name(record["name"]),
@@ -180,7 +178,7 @@ def _checked_seal(record: Any) -> Seal:
         totals={_read_text(key): _read_number(value) for key, value in dict(record["totals"]).items()},
         books=_read_text(record["books"]),
     )
-    if seal.plan not in names:
+    if seal.plan not in {file.name for file in files}:
         raise BrokenSealError(f"it has no file {_quoted(seal.plan)}, which is its plan")
     if record_digest(seal_record(seal, texts=False)) != record["digest"]:
         raise BrokenSealError("its digest is not that of what it holds")

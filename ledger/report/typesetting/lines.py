@@ -1,4 +1,4 @@
-"""Where a long formula goes on in the next line: before a plus or a minus, else before a factor."""
+"""Long formulas shortened, and broken into lines before a plus or a minus, else before a factor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FormulaLines:
 
 @dataclass(frozen=True)
 class FormulaPiece:
-    """What stays in one line: its LaTeX and its width, with the sign before it; `opens` one that goes on over lines."""
+    """A part that stays in one line: LaTeX and width, sign included; `opens`: a bracket that goes on over lines."""
 
     text: str
     width: float
@@ -110,7 +110,7 @@ def _bracketed_pieces(before: list[ast.expr], inside: ast.expr) -> Iterator[Form
     yield replace(last, text=f"{last.text})", width=last.width + FENCE / 2)
 
 
-# --- Long formulas as a textbook has them ---
+# --- shorter forms of long formulas ---
 
 LETTERS = "nmgq"  # for what recurs; none of them is in the table of symbols
 COSTS = 60.0  # px that a definition must save to be worth its line
@@ -126,7 +126,7 @@ class ArrangedFormula:
 
 
 def arrange(tree: ast.expr) -> ArrangedFormula:
-    """The same value, shorter: what recurs is named, common factors come first, rounded quotients get a slash."""
+    """A shorter formula of equal value: recurring parts named, common factors first, rounded quotients with a slash."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     definitions: list[tuple[str, ast.expr]] = []
     for letter in (letter for letter in LETTERS if letter not in used):
@@ -139,7 +139,7 @@ def arrange(tree: ast.expr) -> ArrangedFormula:
     return ArrangedFormula(_slash_quotients(_factor_shared(_factor_inside(tree), SHARED)), named)
 
 
-# --- what recurs --------------------------------------------------------------------------------
+# --- letters for recurring parts ---
 
 
 def _find_recurring(tree: ast.expr) -> ast.expr | None:
@@ -167,7 +167,7 @@ def _replace(node: ast.expr, replaced: Key, name: ast.Name) -> ast.expr:
     return map_children(node, lambda child: _replace(child, replaced, name))
 
 
-# --- what is shared -----------------------------------------------------------------------------
+# --- common factors ---
 
 
 def _factor_inside(node: ast.expr) -> ast.expr:
@@ -176,7 +176,7 @@ def _factor_inside(node: ast.expr) -> ast.expr:
 
 
 def _factor_all(node: ast.expr) -> ast.expr:
-    """The same with what all terms share before them, if it is a sum, and within it."""
+    """A sum with the factors that all its terms share before them, outside and within; other nodes only within."""
     inner = _factor_inside(node)
     return _factor_shared(inner, len(terms(inner))) if is_sum(inner) else inner
 
@@ -243,7 +243,7 @@ def _with_number(number: int, parts: list[ast.expr]) -> list[ast.expr]:
     return parts if number == 1 and parts else [ast.Constant(number), *parts]
 
 
-# --- quotients ----------------------------------------------------------------------------------
+# --- quotients ---
 
 
 def _slash_quotients(node: ast.expr) -> ast.expr:
@@ -283,7 +283,7 @@ def _cancel(below: list[ast.expr]) -> Iterator[ast.expr]:
                 yield divisor
 
 
-# --- How wide a formula will be, close enough to choose where it goes on in the next line ---
+# --- estimated widths ---
 
 # px at the size of pictures (`pictures.POINTS`), measured on what the typesetter draws.
 LETTER, UPRIGHT, DIGIT, INDEX = 11.0, 7.2, 7.5, 5.4
@@ -321,11 +321,7 @@ def fenced(node: ast.expr) -> float:
 
 def _has_word(node: ast.expr) -> bool:
     """Whether a word stands in it, which takes a dot before and after."""
-    return any(_upright(part.id) for part in ast.walk(node) if isinstance(part, ast.Name))
-
-
-def _upright(name: str) -> bool:
-    return len(name.partition("_")[0]) > 1
+    return any(len(part.id.partition("_")[0]) > 1 for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def _name_width(name: str) -> float:

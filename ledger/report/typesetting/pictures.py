@@ -162,7 +162,7 @@ def typesetter() -> ModuleType:
     return ziamath
 
 
-# --- Formulas in words, for those who do not see them ---
+# --- formulas in words, for screen readers ---
 
 SPOKEN_CALLS = {
     "ceil": "{0} rounded up",

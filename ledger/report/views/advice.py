@@ -91,7 +91,8 @@ def _searched_sentence(search: Recommendations, here: Mapping[str, Number]) -> s
     if search.smallest.changes:
         return f"Fits{free}: {search.smallest.label}."
     if search.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
-        return f"None of {numbers.integer(search.legal)} legal layouts is faster{f' and leaves{free[5:]}' if free else ''}."
+        and_free = f" and leaves{free[5:]}" if free else ""
+        return f"None of {numbers.integer(search.legal)} legal layouts is faster{and_free}."
     return f"{_saving_text(search.fastest, here)}: {search.fastest.label}."
 
 
@@ -114,7 +115,7 @@ def _saving_text(layout: Recommendation, here: Mapping[str, Number]) -> str:
     return f"Saves {' and '.join(said[key](by) for key, by in saved.items())}"
 
 
-# --- What would free memory at the peak, and what it costs: a row for each change ---
+# --- changes that free memory at the peak ---
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the result depends on, and which other layouts there are."""
+"""Sections of sensitivity to each input, and of alternative layouts."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def alternatives(report: Report) -> AlternativesView | None:
 
 
 def _point_key(totals: Mapping[str, Number]) -> tuple[int, str]:
-    """What tells a layout's dot from another's, whether the search or the compiler gave its figures."""
+    """Rounded bytes and seconds, which are equal whether the search or the compiler gave them."""
     return round(reserved_bytes(totals)), f"{step_seconds(totals):.8g}"
 
 

@@ -68,9 +68,10 @@ def derivations(report: Report) -> DerivationsView:
         return DerivationsView(
             f"{reason}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
         )
-    return DerivationsView(
-        _derivations_sentence(record, _subject(record, plan)), _table(record), record.origin.command, record.judged_as
-    )
+    sentence = _derivations_sentence(record, _subject(record, plan))
+    rows = tuple(_figure_row(verdict) for verdict in record.verdicts)
+    table = Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
+    return DerivationsView(sentence, table, record.origin.command, record.judged_as)
 
 
 def _subject(record: Verification, plan: Plan) -> str:
@@ -99,11 +100,6 @@ def _derivations_sentence(record: Verification, subject: str) -> str:
     parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []
     far = f" The largest difference, known causes included, is {numbers.shift(furthest.error)}." if furthest else ""
     return f"{subject} were checked against {record.origin.judge}: {'; '.join(parts)}.{far}"
-
-
-def _table(record: Verification) -> Table:
-    rows = tuple(_figure_row(verdict) for verdict in record.verdicts)
-    return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
 
 
 def _figure_row(verdict: ComparedFigure) -> tuple[Cell, ...]:
@@ -251,7 +247,7 @@ def assumptions(report: Report) -> Table:
 
 
 def served_assumptions(plan: Plan) -> tuple[tuple[str, str, str], ...]:
-    """The same of a plan that serves."""
+    """Every assumption of a plan that serves with its value, empty where it makes none, and what it is used for."""
     stated, stack, serve = plan.assumptions, plan.stack, plan.serve
     price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     yielded = f"{numbers.plain(serve.speculative)} tokens" if serve else ""

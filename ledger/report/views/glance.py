@@ -18,7 +18,7 @@ from ledger.spec.precision import PARTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledger.spec.plan import Lora, Plan, Serve
+    from ledger.spec.plan import Plan, Serve
     from ledger.spec.precision import WeightFormats
 
 
@@ -113,10 +113,11 @@ def _weight_formats(formats: WeightFormats) -> list[tuple[str, str]]:
 
 
 def train_line(chosen: Plan) -> str:
-    """Which weights are trained; empty where all are."""
-    train = chosen.train
-    if train.lora:
-        return _adapters(train.lora)
+    """Which weights are trained, or which have adapters and of which rank; empty where all are trained."""
+    train, lora = chosen.train, chosen.train.lora
+    if lora:
+        ranks = {", ".join(lora.targets): lora.rank} if isinstance(lora.rank, int) else lora.rank
+        return f"low-rank adapters of rank {', '.join(f'{rank} on {names}' for names, rank in ranks.items())}"
     return {"only": "only ", "frozen": "all but "}.get(train.kind, "") + ", ".join(train.names)
 
 
@@ -134,14 +135,7 @@ def recompute_line(chosen: Plan) -> str:
     return lines.get(policy.policy, policy.policy)
 
 
-def _adapters(lora: Lora) -> str:
-    """Which matrices have adapters, and of which rank."""
-    if isinstance(lora.rank, int):
-        return f"low-rank adapters of rank {lora.rank} on {', '.join(lora.targets)}"
-    return f"low-rank adapters of rank {', '.join(f'{rank} on {name}' for name, rank in lora.rank.items())}"
-
-
-# --- What a report is asked to decide, and of which run ---
+# --- the decision asked for, and the run ---
 
 
 def question(plan: Plan, totals: Mapping[str, Number]) -> str:

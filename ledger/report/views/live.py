@@ -1,4 +1,4 @@
-"""The panel in which a reader moves the plan: controls, numbers and bars, which the page's script fills."""
+"""The panel in which a reader moves a plan, or the load of a service: controls, numbers and bars for the script."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def said(page: Page, change: Mapping[str, Any]) -> str:
     return ", ".join((*moved, *(("one micro-batch a step, or several",) if "global_batch" in change else ())))
 
 
-# --- The panel in which a reader moves the load of a service ---
+# --- the panel of a service ---
 
 NO_SPEC = "Nothing can be moved here: this plan was read from no spec, in which another value could be written."
 

@@ -35,7 +35,7 @@ from ledger.spec.optimizer import DEFAULT
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
     from ledger.books.results import Account, Moment, Number, RoleResult
-    from ledger.spec.optimizer import Optimizer, State
+    from ledger.spec.optimizer import Optimizer
     from ledger.spec.plan import Plan
     from ledger.spec.precision import Recipe
 
@@ -185,7 +185,7 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
     rows = tuple(
         (
             Cell(name, colour=key, note=meaning),
-            persisting_cell(compiled, key),
+            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in PERSISTING else DASH,
             amount(held_bytes, "B"),
             Cell(numbers.percent(share(held_bytes, role.reserved))),
         )
@@ -193,12 +193,6 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
     )
     headings = (Column("category"), *columns("number", "persists", "at the peak", "share"))
     return Table("Memory by category", headings, rows, sortable=False)
-
-
-def persisting_cell(compiled: Compiled, category: str) -> Cell:
-    """What of a category persists from step to step; a dash where nothing of it can."""
-    persisting = compiled.totals.get(f"memory.static.{category}", 0)
-    return amount(persisting, "B") if category in PERSISTING else DASH
 
 
 def outside_table(role: RoleResult) -> Table | None:
@@ -220,7 +214,7 @@ def largest_table(peak: Moment) -> Table | None:
     return Table("Largest tensors at the peak", headings, rows, 12)
 
 
-# --- What persists beside weights as they are stored, on the fullest device ---
+# --- optimizer states and quantised copies on the fullest device ---
 
 SHAPES = {
     "whole": "as large as the weight",
@@ -253,9 +247,13 @@ def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell,
     while rule is not None:
         for name, state in rule.states.items():
             title = f"{name.replace('_', ' ')} ({rule.title}{where})"
-            kinds = _weight_kinds(remaining & {*rule.weights}, state)
+            kinds = [kind for kind in KINDS if kind in remaining & {*rule.weights} and kind in state.shapes]
+            weights = "every weight" if len(kinds) == len(KINDS) else ", ".join(KINDS[kind] for kind in kinds)
+            shapes = "; ".join(dict.fromkeys(SHAPES[shape] for shape in state.shapes.values()))
+            dtype = plan.precision.states if state.dtype == DEFAULT else state.dtype
+            scales = f", a {state.scales.dtype} scale for {state.scales.block}" if state.scales else ""
             state_bytes = _bytes_cell(row for row in state_accounts if row.cause.state in (name, f"{name}.scales"))
-            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), state_bytes
+            yield *text_cells(title, weights, shapes, f"{dtype}{scales}"), state_bytes
         remaining -= {*rule.weights}
         rule = rule.otherwise
 
@@ -276,25 +274,11 @@ def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[
 
 
 def _bytes_cell(accounts: Iterable[Account]) -> Cell:
-    """What these accounts hold in all."""
+    """The bytes that all of these accounts hold."""
     return amount(sum(int(row.amount) * row.times for row in accounts), "B")
 
 
-def _weight_kinds(updated: set[str], state: State) -> str:
-    listed = [kind for kind in KINDS if kind in updated and kind in state.shapes]
-    return "every weight" if len(listed) == len(KINDS) else ", ".join(KINDS[kind] for kind in listed)
-
-
-def _shapes(state: State) -> str:
-    return "; ".join(dict.fromkeys(SHAPES[shape] for shape in state.shapes.values()))
-
-
-def _format(state: State, plan: Plan) -> str:
-    dtype = plan.precision.states if state.dtype == DEFAULT else state.dtype
-    return f"{dtype}, a {state.scales.dtype} scale for {state.scales.block}" if state.scales else dtype
-
-
-# --- What host memory holds instead of the devices ---
+# --- host memory ---
 
 WHAT = {
     "weights": ("weights", "shares that come to the device before each gather"),

@@ -1,4 +1,4 @@
-"""What was measured near the plan, beside what is predicted of it: whole runs, and microbenchmarks of its kernels."""
+"""Measured runs and microbenchmarks near the plan, beside what is predicted, and what its prices rest on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MeasurementClass:
     ends: tuple[float, float]
 
 
-# --- whole runs ---------------------------------------------------------------------------------
+# --- whole runs ---
 
 
 def whole_runs(report: Report) -> NearbyView:
@@ -57,7 +57,15 @@ def whole_runs(report: Report) -> NearbyView:
         return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [run for run in runs if run.what == STEP]
     notes = (_within_band_sentence(report.compiled, timed), _band_sentence(report.compiled)) if timed else ()
-    rows = tuple((*_run_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
+    rows = tuple(
+        (
+            Cell(run.what),
+            Cell(run.name, note=f"differs: {run.differs}" if run.differs else ""),
+            *_error_cells(run),
+            Cell(run.origin),
+        )
+        for run in runs
+    )
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
@@ -102,7 +110,8 @@ def _within_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) 
     count = sum(low <= step * run.measured / run.predicted <= high for run in timed)
     ends = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
     lies = "lies" if count == 1 else "lie"
-    return f"This estimate's interval is {ends}; {count} of {len(timed)} measured {_steps(len(timed))} {lies} in it."
+    steps = "step" if len(timed) == 1 else "steps"
+    return f"This estimate's interval is {ends}; {count} of {len(timed)} measured {steps} {lies} in it."
 
 
 KNOWN = {
@@ -113,7 +122,7 @@ KNOWN = {
 
 
 def _band_sentence(compiled: Compiled) -> str:
-    """What the band stands for."""
+    """How many published runs an interval of this width held, and what widens it."""
     runs, wider = KNOWN[intervals.known_as(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
     prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
     return (
@@ -122,11 +131,7 @@ def _band_sentence(compiled: Compiled) -> str:
     )
 
 
-def _steps(count: int) -> str:
-    return "step" if count == 1 else "steps"
-
-
-# --- microbenchmarks ----------------------------------------------------------------------------
+# --- microbenchmarks ---
 
 
 def microbenchmarks(report: Report) -> NearbyView:
@@ -137,7 +142,8 @@ def microbenchmarks(report: Report) -> NearbyView:
     classes = measurement_classes(measured)
     covered = sum(row.share for row in classes)
     weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / covered) if covered else ""
-    sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(covered)} of the step"
+    count = f"{len(measured)} microbenchmark{' is' if len(measured) == 1 else 's are'}"
+    sentence = f"{count} near kernels that take {numbers.percent(covered)} of the step"
     sentence += f"; weighted by those shares, predictions are off by {weighed}." if covered else ", and delay nothing."
     notes = (
         *_largest_class_sentence(classes),
@@ -168,7 +174,7 @@ def _measurement_class(kernel_class: str, members: Sequence[NearMeasurement]) ->
 
 
 def _largest_class_sentence(classes: Sequence[MeasurementClass]) -> Iterator[str]:
-    """The error of what matters most."""
+    """The error on the class of kernel that takes most of the step."""
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
     if first.share:
@@ -197,29 +203,16 @@ def _matmul_level_sentence(report: Report, measured: Sequence[NearMeasurement]) 
 
 
 def _kernel_row(row: NearMeasurement) -> tuple[Cell, ...]:
+    """A kernel's row; its source is the file alone, as the publication stands with the price that was fitted on it."""
+    notes = (f"on {row.device}, whose measurements price this" if row.device else "", row.differs)
     return (
-        *_case_cells(row),
+        Cell(row.what),
+        Cell(row.name, note="; ".join(filter(None, notes))),
         amount(row.share, "%"),
         *_error_cells(row),
         DASH if row.unseen is None else amount(row.unseen, "%"),
-        Cell(_file_name(row.origin)),
+        Cell([row.origin, *CITED.findall(row.origin)][-1]),
     )
-
-
-def _file_name(origin: str) -> str:
-    """The file of a measurement, whose publication stands beside the price that was fitted on it."""
-    named = CITED.findall(origin)
-    return named[-1] if named else origin
-
-
-def _run_cells(run: NearMeasurement) -> tuple[Cell, Cell]:
-    """The total that was measured, and the run, with what differs from the plan."""
-    return Cell(run.what), Cell(run.name, note=f"differs: {run.differs}" if run.differs else "")
-
-
-def _case_cells(row: NearMeasurement) -> tuple[Cell, Cell]:
-    notes = (f"on {row.device}, whose measurements price this" if row.device else "", row.differs)
-    return Cell(row.what), Cell(row.name, note="; ".join(filter(None, notes)))
 
 
 def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
@@ -227,11 +220,7 @@ def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
     return predicted, measured, number_cell(numbers.change(row.error), row.error)
 
 
-def _count_text(measured: Sequence[NearMeasurement]) -> str:
-    return f"{len(measured)} microbenchmark{' is' if len(measured) == 1 else 's are'}"
-
-
-# --- What the prices of a step rest on, in a sentence ---
+# --- the evidence behind the prices of a step ---
 
 NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
 LEAST = 0.0005  # a share that prints as nought is not told
@@ -248,8 +237,9 @@ def basis_sentence(compiled: Compiled) -> str:
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
-    parts = [f"{numbers.percent(share)} on {source}" for share, source in shares]
-    return f"{word}: {_joined(parts)}."
+    first, *middle, last = (f"{numbers.percent(share)} on {source}" for share, source in shares)
+    first = first.replace(" on ", " of a step's time rests on ", 1)
+    return f"{word}: {', '.join((first, *middle))} and {last}."
 
 
 def _evidence_shares(rests: Basis) -> Iterator[tuple[float, str]]:
@@ -258,11 +248,6 @@ def _evidence_shares(rests: Basis) -> Iterator[tuple[float, str]]:
     for share, source in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
         if share >= LEAST:
             yield share, source
-
-
-def _joined(parts: list[str]) -> str:
-    first, rest = parts[0].replace(" on ", " of a step's time rests on ", 1), parts[1:]
-    return ", ".join([first, *rest[:-1]]) + (f" and {rest[-1]}" if rest else "")
 
 
 def no_microbenchmarks_sentence(compiled: Compiled) -> str:

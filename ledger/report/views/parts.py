@@ -184,7 +184,7 @@ def share(part: Number, whole: Number) -> float:
     return float(part / whole) if whole else 0.0
 
 
-# --- Figures and tables by number ---
+# --- numbers of figures and tables ---
 
 KINDS = {"fig": "Figure", "table": "Table"}  # what an anchor begins with, and what it is called
 MARK = re.compile(r'<span class="no">((?:fig|table)-[^<]+)</span>')
@@ -201,7 +201,9 @@ def number_captions(page: str) -> str:
     """The page with `Figure 3` in captions and in references; what is not on the page is not referred to."""
     names = caption_names(MARK.findall(page))
     page = MARK.sub(lambda match: f'<span class="no">{names[match[1]]}</span>', page)
-    return REFERENCE.sub(_reference(names), page)
+    return REFERENCE.sub(
+        lambda match: f'<a class="ref" href="#{match[1]}">{names[match[1]]}</a>' if match[1] in names else "", page
+    )
 
 
 def caption_names(anchors: list[str]) -> dict[str, str]:
@@ -213,8 +215,3 @@ def caption_names(anchors: list[str]) -> dict[str, str]:
         counted[kind] += 1
         names[fragment] = f"{kind} {counted[kind]}"
     return names
-
-
-def _reference(names: dict[str, str]) -> Callable[[re.Match[str]], str]:
-    """A link that says the number of what it leads to."""
-    return lambda match: f'<a class="ref" href="#{match[1]}">{names[match[1]]}</a>' if match[1] in names else ""

@@ -1,4 +1,4 @@
-"""What a reviewer reads first, and the checklist."""
+"""The first page of a report: verdict, six numbers and what to change; and the checklist."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def run_clause(values: Mapping[str, Number]) -> str:
 
 
 def comparison_note(report: Report, key: str) -> str:
-    """What a number is to be held against."""
+    """A figure that puts a headline number in proportion; empty where there is none."""
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved" and values.get("memory.capacity"):
         capacity = values["memory.capacity"]

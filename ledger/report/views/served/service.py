@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger import numbers
@@ -185,23 +185,18 @@ def _phase_view(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseV
     kernels = [kernel for kernel in phase_rows(compiled, name) if not kernel.payload and kernel.seconds]
     seconds = total_seconds(kernels)
     sheets = total_seconds(kernel for kernel in kernels if not kernel.calibrated)
-    figure, table = roofline_figure(kernels, compiled.plan, seconds), kernel_table(kernels, seconds, "")
-    words = f"{title[0].upper()}{title[1:]}"
+    figure = roofline_figure(kernels, compiled.plan, seconds)
+    table = kernel_table(kernels, seconds, "")
     return PhaseView(
-        words, ridge, numbers.percent(share(sheets, seconds)), _titled(figure, name), _captioned(table, name)
+        f"{title[0].upper()}{title[1:]}",
+        ridge,
+        numbers.percent(share(sheets, seconds)),
+        replace(figure, title=f"{figure.title}, {name}") if figure else None,
+        replace(table, caption=f"Kernels of {name}, by their share of time", name=f"kernels of {name}"),
     )
 
 
-def _titled(figure: Chart | None, name: str) -> Chart | None:
-    return Chart(f"{figure.title}, {name}", figure.caption, figure.wide, figure.narrow) if figure else None
-
-
-def _captioned(table: Table, name: str) -> Table:
-    caption = f"Kernels of {name}, by their share of time"
-    return Table(caption, table.columns, table.rows, table.printed, name=f"kernels of {name}")
-
-
-# --- What the trained model asks of the devices that it was trained on, once it answers ---
+# --- a trained model served on its training devices ---
 
 KEYS = (
     ("kv_cache", "cache of keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),

@@ -1,4 +1,4 @@
-"""What a reviewer of a service reads first, and the plan in a few lines."""
+"""The first page of a service's report: verdict, six numbers, and recommended layouts."""
 
 from __future__ import annotations
 
@@ -64,17 +64,10 @@ def verdict(report: Report) -> VerdictView:
 def service_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
     """The model by its parameters, what it is asked, and how many sequences are answered at once."""
     serve = plan.serve
-    return (
-        ("model", parameters_line(totals)),
-        ("answers", lengths_line(serve) if serve else ""),
-        *_flight(plan, totals),
-    )
-
-
-def _flight(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
-    flying = f"{in_flight(float(totals['serve.concurrency']))} sequences in flight"
-    rate = plan.serve.arrival_rate if plan.serve else None
-    return (("load", f"{flying}, of {numbers.plain(rate)} requests a second" if rate else flying),)
+    load = f"{in_flight(float(totals['serve.concurrency']))} sequences in flight"
+    if serve and serve.arrival_rate:
+        load += f", of {numbers.plain(serve.arrival_rate)} requests a second"
+    return (("model", parameters_line(totals)), ("answers", lengths_line(serve) if serve else ""), ("load", load))
 
 
 def in_flight(sequences: float) -> str:
@@ -96,7 +89,7 @@ def _length_text(lengths: Lengths) -> str:
 
 
 def _comparison_note(report: Report, key: str) -> str:
-    """What a number is to be held against."""
+    """A figure that puts a headline number in proportion; empty where there is none."""
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved":
         capacity = values["memory.capacity"]
@@ -115,7 +108,7 @@ def _comparison_note(report: Report, key: str) -> str:
     return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}" if price else ""
 
 
-# --- Layouts that are recommended of a service ---
+# --- recommended layouts of a service ---
 
 FIRST, LATENCY, RATE = "serve.ttft", "serve.time_per_token", "serve.tokens_per_second"
 COST = "cost.per_million_tokens"
