@@ -36,7 +36,7 @@ def page_script(page: Page) -> str:
 
 def calculator(page: Page) -> str:
     """The script without its panel: `evaluate(chosen)` gives the totals of another setting, `settings` its `--set`."""
-    known, plan = page, page.plan
+    plan = page.plan
     prices = [price.path for price in PRICES]
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
     limit = _limiting_resource(page.graph, steps)
