@@ -95,27 +95,12 @@ SERVED_DECISIONS: Mapping[str, Decision] = {
 }
 
 
-def decisions(plan: Plan) -> Mapping[str, Decision]:
-    """What decides each line of a plan's checklist."""
-    return {**DECISIONS, **SERVED_DECISIONS} if plan.serve else DECISIONS
-
-
-def failed_checks(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
-    """What fails a plan; `spec` is where a plan without places is."""
-    return tuple(_problems(compiled, spec, "fail"))
-
-
-def plan_warnings(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
-    """What a plan is warned of: by rules on specs, and by its checklist where no rule says the same."""
-    by_rules = compiled.plan.warnings
-    return (*by_rules, *_problems(compiled, spec, "warn", {problem.rule for problem in by_rules}))
-
-
 def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = ()) -> Iterator[Problem]:
     """A problem for each cause of the lines that have this status, but those that the rules `said` already."""
+    decisions = {**DECISIONS, **SERVED_DECISIONS} if compiled.plan.serve else DECISIONS
     causes: dict[str, list[tuple[Check, Decision]]] = {}
     for check in compiled.verdict.checks:
-        decision = decisions(compiled.plan).get(line_name(check), Decision(check.name, ("plan",)))
+        decision = decisions.get(line_name(check), Decision(check.name, ("plan",)))
         if check.status == status and not (decision.said_by and decision.said_by in said):
             cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
             causes.setdefault(cause, []).append((check, decision))
@@ -130,8 +115,11 @@ def line_name(check: Check) -> str:
 
 def _problem_of_cause(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
     """Lines of one cause as one problem: the first in full, the others by their titles."""
+    from ledger.books.verdict import shortfall
+
     check, decision = lines[0]
-    parts = _missed_headroom(compiled, check) or [f"{check.title}: {check.figure}", check.detail]
+    short = shortfall(compiled.plan, compiled.totals) if line_name(check) == HEADROOM else ""
+    parts = [short] if short else [f"{check.title}: {check.figure}", check.detail]
     parts += [f"also: {', '.join(further.title for further, _ in lines[1:])}"] if lines[1:] else []
     message = "; ".join(filter(None, parts)).replace(THIN, " ")
     if check.name.startswith(EXPECTED):
@@ -140,14 +128,6 @@ def _problem_of_cause(compiled: Compiled, spec: str, lines: list[tuple[Check, De
         return Problem(where, message, suggestion(compiled, key), "expect")
     where = place_of(compiled.plan, lines[-1][1].paths, spec)
     return Problem(where, message, decision.help, line_name(check))
-
-
-def _missed_headroom(compiled: Compiled, check: Check) -> list[str]:
-    """By how much a plan that fits misses its headroom, of the line about it."""
-    from ledger.books.verdict import shortfall
-
-    short = shortfall(compiled.plan, compiled.totals) if line_name(check) == HEADROOM else ""
-    return [short] if short else []
 
 
 def place_of(plan: Plan, paths: Iterable[str], spec: str) -> Location:
@@ -219,10 +199,11 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         compiled = compiler()
     except SpecError as error:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
+    by_rules = compiled.plan.warnings  # of the checklist, what no rule says already
     return CheckOutcome(
         spec,
-        failures=failed_checks(compiled, spec),
-        warnings=plan_warnings(compiled, spec),
+        failures=tuple(_problems(compiled, spec, "fail")),
+        warnings=(*by_rules, *_problems(compiled, spec, "warn", {problem.rule for problem in by_rules})),
         headline=compiled.verdict.headline,
         sources=_unsaved_texts(compiled.plan),
         unfit=compiled if misses_headroom(compiled) else None,

@@ -122,7 +122,12 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
     bundles = bundle_inputs(old.plan, new.plan, inputs)
     outputs = total_changes(old.totals, new.totals, undone=len(bundles) > 1)
     if outputs:
-        outputs = tuple(with_causes(outputs, effects_between(old, new, bundles, compiler)))
+        from ledger.books import compile_plan
+
+        close = compiler or compile_plan
+        ends = (old.plan, old.totals), (new.plan, new.totals)
+        effects = compile_between(*ends, bundles, lambda plan: close(plan).totals)
+        outputs = tuple(with_causes(outputs, effects))
     return Diff(
         old=old.plan.title,
         new=new.plan.title,
@@ -140,16 +145,6 @@ def together_notes(bundles: Sequence[Bundle], inputs: Sequence[Change]) -> tuple
         return (TOO_MANY.format(len(inputs), MOST_INPUTS),)
     tied = [bundle for bundle in bundles if len(bundle) > 1]
     return tuple(TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in tied)
-
-
-def effects_between(
-    old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
-) -> tuple[BundleTotals, ...]:
-    """What each bundle of inputs does to every total."""
-    from ledger.books import compile_plan
-
-    close = compiler or compile_plan
-    return compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, lambda plan: close(plan).totals)
 
 
 def with_causes(outputs: Iterable[TotalChange], effects: Sequence[BundleTotals]) -> Iterator[TotalChange]:

@@ -150,10 +150,11 @@ def attribution_text(output: TotalChange) -> str:
     """
     if not output.causes:
         return ""
-    shares = [(" with ".join(cause.inputs), share_of_change(cause.mean, output)) for cause in output.causes]
+    change = output.by
+    shares = [(" with ".join(cause.inputs), float(cause.mean / change) if change else 0.0) for cause in output.causes]
     shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
-    if not output.by or any(abs(part) > UNDONE for _, part in shares):
+    if not change or any(abs(part) > UNDONE for _, part in shares):
         return ", ".join(amounts_by_cause(output))
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
 
@@ -166,11 +167,6 @@ def amounts_by_cause(output: TotalChange) -> Iterator[str]:
     largest = max(abs(float(cause.mean)) for cause in output.causes)
     if abs(float(output.joint)) > BARELY * largest:
         yield f"jointly {change_text(output.joint, unit)}"
-
-
-def share_of_change(part: Number, output: TotalChange) -> float:
-    """A part of the change of a total."""
-    return float(part / output.by) if output.by else 0.0
 
 
 def input_rows(inputs: Iterable[Change], indent: str = "") -> Iterator[tuple[Cell, ...]]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from ledger.report import assets, svg
 from ledger.report.escape import code, fenced, literal, sentence
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
-from ledger.report.views import Section, filled_sections, section_numbers
+from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.live import LiveView, LoadView
 from ledger.report.views.origin import made_from
 from ledger.report.views.parts import number_captions
@@ -46,7 +46,8 @@ def render(report: Report, *, screen: bool = True) -> str:
     plan = report.compiled.plan
     style = stylesheet() + assets.text("live.css") if screen else stylesheet()
     sections = filled_sections(report, screen=screen)
-    script = assets.text("script.js") + live_script(sections) if screen else ""
+    live_scripts = [data.script for _, data in sections if isinstance(data, LiveView | LoadView)]  # of a panel
+    script = "".join((assets.text("script.js"), *live_scripts)) if screen else ""
     page = (
         environment()
         .get_template("report.html")
@@ -75,11 +76,6 @@ def data_block(record: Mapping[str, Any]) -> Markup:
     """JSON inside a page, as data: no letter in it can end the element that holds it or begin another."""
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(MARKUP))  # noqa: S704 - without any of the letters of markup
-
-
-def live_script(sections: Iterable[tuple[Section, object]]) -> str:
-    """The script of the page's panel; empty where no panel has one."""
-    return "".join(data.script for _, data in sections if isinstance(data, LiveView | LoadView))
 
 
 @cache

@@ -41,11 +41,11 @@ def calculator(page: Page) -> str:
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
     limit = _limiting_resource(page.graph, steps)
     rules = (*page.rules, *page.warnings)
-    roots = [
-        [*_condition_places(page.structures, rules)],
-        *(_total_places(structure) for structure in page.structures),
-        [limit.place],
-    ]
+    roots = [[*_condition_places(page.structures, rules)]]
+    for structure in page.structures:
+        values = (*structure.totals.values(), structure.moment)
+        roots.append([value.place for value in values if isinstance(value, Traced)])
+    roots.append([limit.place])
     written = script(page.graph, [*page.own, *prices, *steps], roots)
     data = {
         "inputs": list(page.own),
@@ -117,10 +117,6 @@ def _condition_places(structures: Iterable[Structure], rules: Iterable[TracedRul
         for finding in rule.findings:
             yield from (place for place, _ in finding.conditions)
             yield from (part for part in (*finding.message, *finding.help) if isinstance(part, int))
-
-
-def _total_places(structure: Structure) -> list[int]:
-    return [value.place for value in (*structure.totals.values(), structure.moment) if isinstance(value, Traced)]
 
 
 def _structure_data(structure: Structure, written: Script) -> dict[str, Any]:

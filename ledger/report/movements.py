@@ -100,7 +100,7 @@ def amounts_by_cause(moved: Iterable[Movement]) -> dict[tuple[str, ...], dict[st
 # --- causes of a change ---
 
 MOST_INPUTS = 12  # that are changed one by one: each costs two compilations
-MOST_NAMED = 4  # inputs that are named one by one where they change together
+MOST_NAMED = 4  # inputs that are named one by one where they change together; of more, the parts of the plan
 Bundle = tuple[Change, ...]
 TotalsOf = Callable[[Plan], "Mapping[str, Number]"]
 PlanTotals = tuple[Plan, "Mapping[str, Number]"]
@@ -153,12 +153,6 @@ def changed_fields(bundle: Bundle) -> frozenset[str]:
     return frozenset().union(*(change.fields for change in bundle))
 
 
-def bundle_names(bundle: Bundle) -> tuple[str, ...]:
-    """What a bundle is called: its inputs, or of many the parts of the plan that they belong to."""
-    paths = tuple(change.path for change in bundle)
-    return paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
-
-
 def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
     """Whether the rules allow these fields both as the first to change and as the last."""
     return not violations(mix_plans(old, new, fields)) and not violations(mix_plans(new, old, fields))
@@ -170,7 +164,8 @@ def compile_between(
     """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
     effects = []
     for bundle in bundles:
-        names, fields = bundle_names(bundle), changed_fields(bundle)
+        paths, fields = tuple(change.path for change in bundle), changed_fields(bundle)
+        names = paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
         if len(bundles) == 1:
             effects.append(BundleTotals(names, new[0], old[0], new[1], old[1]))
         elif may_change_alone(old[0], new[0], fields):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
@@ -55,7 +55,7 @@ def chart(
     parts = [
         *_grid_lines(x, y),
         *_legend(grid, x),
-        element("g", *_level_shapes(grid, x, y), class_="density", **_script_geometry(grid, x, y)),
+        _density(grid, x, y),
     ]
     parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
@@ -87,17 +87,11 @@ def _diamond(at: tuple[float, float], tip: str) -> str:
     return element("polygon", title, points=corners, fill=light("ink"), class_="f-ink", stroke=light("paper"))
 
 
-def _script_geometry(grid: DensityGrid, x: Scale, y: Scale) -> dict[str, str | float | None]:
-    """What a script needs to draw other levels into the same place."""
+def _density(grid: DensityGrid, x: Scale, y: Scale) -> str:
+    """A shape for all cells of each level, with what a script needs to draw other levels into the same place."""
     rows, columns = len(grid.levels), len(grid.levels[0])
     across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
-    return {"data_left": x.start, "data_bottom": y.start, "data_across": f"{across:.4f}", "data_up": f"{up:.4f}"}
-
-
-def _level_shapes(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
-    """One shape for all cells of each level."""
-    rows, columns = len(grid.levels), len(grid.levels[0])
-    across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
+    shapes = []
     for level in range(1, LEVELS + 1):
         squares = "".join(
             f"M{x.start + column * across:.1f} {y.start - (row + 1) * up:.1f}h{across:.1f}v{up:.1f}h-{across:.1f}z"
@@ -105,7 +99,18 @@ def _level_shapes(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
             for column, cell_level in enumerate(listed)
             if cell_level == level
         )
-        yield element("path", d=squares, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+        shapes.append(
+            element("path", d=squares, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+        )
+    return element(
+        "g",
+        *shapes,
+        class_="density",
+        data_left=x.start,
+        data_bottom=y.start,
+        data_across=f"{across:.4f}",
+        data_up=f"{up:.4f}",
+    )
 
 
 def _legend(grid: DensityGrid, x: Scale) -> list[str]:

@@ -236,19 +236,14 @@ def _sentences(choice: PlanChoice, mark: Mark) -> Iterator[str]:
         yield f"No plan is recommended, as they do not do the same work; {mark('--for')} names what to choose by"
     else:
         yield f"No plan is recommended: none of the {choice.count} {requirement_text(choice, mark, one=True)}"
-    for inputs, labels in plans_by_work(choice, mark).items():
+    labels_by_inputs: dict[str, list[str]] = {}
+    for label, paths in choice.work:
+        labels_by_inputs.setdefault(work_text(paths, mark), []).append(label)
+    for inputs, labels in labels_by_inputs.items():
         verb = "do" if labels[1:] else "does"
         yield f"{joined([*map(mark, labels)])} {verb} not do the work of {mark(choice.first)}: {inputs}"
     if choice.left_out:
         yield f"Left out: {', '.join(f'{mark(label)} ({marked(why, mark)})' for label, why in choice.left_out)}"
-
-
-def plans_by_work(choice: PlanChoice, mark: Mark) -> dict[str, list[str]]:
-    """Plans that do other work than the first, by the inputs that say so."""
-    labels_by_inputs: dict[str, list[str]] = {}
-    for label, inputs in choice.work:
-        labels_by_inputs.setdefault(work_text(inputs, mark), []).append(label)
-    return labels_by_inputs
 
 
 def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:

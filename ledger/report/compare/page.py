@@ -81,6 +81,8 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
     """What a comparison shows."""
     plans = comparison.plans
     labels = tuple(compared.label for compared in plans)
+    compiler = installed_compiler()
+    digests = f"program {short_digest(compiler.program)}, library {short_digest(compiler.library)}"
     rows = aligned_rows(plans)
     figures = (("Does it fit?", memory_figure(plans)), ("How long is a step?", step_figure(plans)))
     return ComparisonView(
@@ -95,7 +97,7 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
         differences=tuple(difference_views(comparison)),
         inputs=input_rows(plans, comparison.differences),
         origin=origin_table(plans),
-        compiler=compiler_text(),
+        compiler=f"ledger {compiler.version}, {digests}",
     )
 
 
@@ -168,13 +170,6 @@ def origin_table(plans: Sequence[ComparedPlan]) -> Table:
     return Table("What was compared", headings, tuple(rows), sortable=False)
 
 
-def compiler_text() -> str:
-    """Which program and library made the comparison."""
-    compiler = installed_compiler()
-    digests = f"program {short_digest(compiler.program)}, library {short_digest(compiler.library)}"
-    return f"ledger {compiler.version}, {digests}"
-
-
 # --- charts of memory and of a step, with their tables ---
 
 COLOURS: Mapping[str, str] = {  # of parts of a step; others go by the axis whose transfers they are
@@ -217,7 +212,13 @@ def step_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
     drawn = [plan for plan in plans if plan.compiled.waterfall]
     if not drawn:
         return None
-    stacks = [StackedBar(plan.label, step_parts(plan)) for plan in drawn]
+    stacks = [
+        StackedBar(
+            plan.label,
+            tuple(StackPart(colour_of(part.name), part.title, part.seconds) for part in plan.compiled.waterfall),
+        )
+        for plan in drawn
+    ]
     names = {colour_of(name): title for name, title in TITLES.items()}
     sums = [f"{plan.label} {numbers.duration(stack.total)}" for plan, stack in zip(drawn, stacks, strict=True)]
     chart = draw_chart(
@@ -228,11 +229,6 @@ def step_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
     )
     rows = (*part_rows(stacks, names, "s"), (Cell("a step"), *(amount(stack.total, "s") for stack in stacks)))
     return ChartAndTable(chart, plan_table("Time of a step by what it is spent on", "part", drawn, rows))
-
-
-def step_parts(plan: ComparedPlan) -> tuple[StackPart, ...]:
-    """The parts of a plan's step, in the order of a step."""
-    return tuple(StackPart(colour_of(part.name), part.title, part.seconds) for part in plan.compiled.waterfall)
 
 
 def colour_of(part: str) -> str:

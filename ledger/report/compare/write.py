@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -78,12 +77,8 @@ def as_markdown(comparison: PlanComparison) -> bytes:
 
 def as_json(comparison: PlanComparison) -> bytes:
     """The published form, as `compare --json` prints it."""
-    return json_text(comparison_record(comparison)).encode()
-
-
-def json_text(record: Mapping[str, Any]) -> str:
-    """A record as strict JSON."""
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(comparison_record(comparison), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 FORMATS: Mapping[str, Callable[[PlanComparison], bytes]] = {

@@ -64,7 +64,8 @@ def as_markdown(comparison: Comparison) -> str:
     lines += [""] if lines[-1] else []
     if comparison.changes:
         lines += [*HEAD, *map(plan_row, comparison.changes[:MOST_PLANS]), ""]
-        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded_totals(comparison), ""]
+        totals = html_table(("plan", "cost", "time", "memory reserved"), map(totals_cells, comparison.changes))
+        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded("Before and after", totals), ""]
     versions = f"{code(comparison.old)} → {code(comparison.new)}, by ledger {__version__}"
     return cut("\n".join((*lines, versions)).replace(THIN, " ")) + f"\n{MARKER}\n"
 
@@ -93,7 +94,10 @@ def folded_problems(comparison: Comparison) -> Iterator[str]:
     """What is wrong with plans that do not compile."""
     problems = [problem for change in comparison.changes for problem in change.problems]
     if problems:
-        items = [f"<li>{html_code(str(problem))}{help_text(problem.help)}</li>" for problem in problems[:MOST_PROBLEMS]]
+        items = []
+        for problem in problems[:MOST_PROBLEMS]:
+            help_text = f"<br>{html_code(problem.help)}" if problem.help else ""
+            items.append(f"<li>{html_code(str(problem))}{help_text}</li>")
         yield from folded(f"Problems, {len(problems)}", f"<ul>{''.join(items)}</ul>")
 
 
@@ -108,12 +112,6 @@ def folded_inputs(comparison: Comparison) -> Iterator[str]:
         more = [(f"{len(rows) - MOST_INPUTS} more", "", "", "", "")] if rows[MOST_INPUTS:] else []
         heads = ("input", "before", "after", "where", "plans")
         yield from folded(f"Inputs that changed, {len(rows)}", html_table(heads, (*cells, *more)))
-
-
-def folded_totals(comparison: Comparison) -> Iterator[str]:
-    """Every total that counts, before and after."""
-    heads = ("plan", "cost", "time", "memory reserved")
-    yield from folded("Before and after", html_table(heads, map(totals_cells, comparison.changes)))
 
 
 def totals_cells(change: PlanChange) -> Iterator[str]:
@@ -157,11 +155,6 @@ def some(names: Sequence[str], mark: Mark = html_code) -> str:
     """The first names, and how many more there are."""
     more = [f"{len(names) - MOST_NAMES} more"] if names[MOST_NAMES:] else []
     return ", ".join([*map(mark, names[:MOST_NAMES]), *more])
-
-
-def help_text(text: str) -> str:
-    """What to type instead, where a problem says so."""
-    return f"<br>{html_code(text)}" if text else ""
 
 
 def bold(text: str) -> str:

@@ -75,8 +75,13 @@ class Reproduction:
 
 
 def reproduce(path: Path) -> Reproduction:
-    """The report of a file, made again from nothing but that file; SpecError where it carries no sound seal."""
-    content = report_bytes(path)
+    """The report of a file, made again from nothing but that file.
+
+    SpecError where the file is too large or carries no sound seal, OSError where it cannot be read.
+    """
+    content = read_bounded(path, LARGEST_REPORT)
+    if len(content) > LARGEST_REPORT:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
     kind, seal = carried_seal(path, content)
     with opened(seal) as plan:
         compiled = compile_plan(plan)
@@ -219,14 +224,6 @@ def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise SpecError([Problem(Location(str(path)), f"the seal cannot be read: {error}", HELP)]) from error
     return kind, read_seal(record, str(path))
-
-
-def report_bytes(path: Path) -> bytes:
-    """The file of a report; SpecError where it is too large for one, OSError where it cannot be read."""
-    content = read_bounded(path, LARGEST_REPORT)
-    if len(content) > LARGEST_REPORT:
-        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
-    return content
 
 
 def kind_of(content: bytes) -> str:

@@ -30,11 +30,6 @@ def is_sum(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
-def is_product(node: ast.expr) -> bool:
-    """Whether a node is a product."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-
-
 def terms(node: ast.expr) -> list[tuple[str, ast.expr]]:
     """The terms of a sum, each with its sign, from the left; anything else is one term."""
     if isinstance(node, ast.BinOp) and is_sum(node):
@@ -46,7 +41,7 @@ def terms(node: ast.expr) -> list[tuple[str, ast.expr]]:
 
 def factors(node: ast.expr) -> list[ast.expr]:
     """The factors of a product, from the left; a quotient is one factor."""
-    if isinstance(node, ast.BinOp) and is_product(node):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*factors(node.left), *factors(node.right)]
     return [node]
 

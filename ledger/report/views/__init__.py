@@ -37,6 +37,14 @@ class Section:
     brief: Callable[[Any], Iterable[Table | None]] | None = None
 
 
+LAST_SECTIONS = (  # of every report
+    Section("checklist", "Checklist", checklist, brief=lambda view: (view,)),
+    Section("formulas", "Formulas", formulas),
+    Section("assumptions", "Assumptions", assumptions),
+    Section("glossary", "Symbols", glossary),
+    Section("origin", "Origin", origin, brief=lambda view: (view,)),
+    Section("files", "Files", files, brief=lambda view: (view,)),
+)
 SECTIONS = (
     Section("verdict", "Verdict", verdict),
     Section("plan", "The plan", plan),
@@ -49,15 +57,8 @@ SECTIONS = (
     Section("alternatives", "Alternatives", alternatives),
     Section("serving", "Serving", serving),
     Section("evidence", "Evidence", evidence),
-    Section("checklist", "Checklist", checklist, brief=lambda view: (view,)),
-    Section("formulas", "Formulas", formulas),
-    Section("assumptions", "Assumptions", assumptions),
-    Section("glossary", "Symbols", glossary),
-    Section("origin", "Origin", origin, brief=lambda view: (view,)),
-    Section("files", "Files", files, brief=lambda view: (view,)),
+    *LAST_SECTIONS,
 )
-
-
 SERVED_SECTIONS = (
     Section("verdict", "Verdict", of_verdict.verdict),
     Section("plan", "The plan", plan),
@@ -65,12 +66,7 @@ SERVED_SECTIONS = (
     Section("memory", "Does it fit?", memory, brief=lambda view: (view.table,)),
     Section("phases", "Rooflines of both passes", of_service.phases),
     Section("load", "What if?", live, scripted=True),
-    Section("checklist", "Checklist", checklist, brief=lambda view: (view,)),
-    Section("formulas", "Formulas", formulas),
-    Section("assumptions", "Assumptions", assumptions),
-    Section("glossary", "Symbols", glossary),
-    Section("origin", "Origin", origin, brief=lambda view: (view,)),
-    Section("files", "Files", files, brief=lambda view: (view,)),
+    *LAST_SECTIONS,
 )
 
 

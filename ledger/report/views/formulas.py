@@ -265,14 +265,13 @@ def glossary(report: Report) -> Table | None:
     used = {name for text in texts for name in NAME.findall(text)}
     headings = (Column("symbol", "formula"), Column("meaning"), Column("value", "number"), Column("written as", "code"))
     rows = tuple(
-        (formula_cell(name), Cell(symbol.meaning), symbol_value(report.compiled, name), Cell(symbol.path))
+        (
+            formula_cell(name),
+            Cell(symbol.meaning),
+            whole_number(symbol.value) if symbol.value == int(symbol.value) else amount(symbol.value, "1"),
+            Cell(symbol.path),
+        )
         for name, symbol in symbols.items()
         if name in used
     )
     return Table("What the letters mean", headings, rows, sortable=False) if rows else None
-
-
-def symbol_value(compiled: Compiled, name: str) -> Cell:
-    """A symbol's value, with every digit where it is whole."""
-    value = compiled.symbols[name].value
-    return whole_number(value) if value == int(value) else amount(value, "1")

@@ -11,7 +11,7 @@ from ledger import numbers
 from ledger.books import time as intervals
 from ledger.evidence import citations
 from ledger.evidence.citations import CITED
-from ledger.evidence.nearest import Basis, basis
+from ledger.evidence.nearest import basis
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
@@ -233,21 +233,16 @@ def basis_sentence(compiled: Compiled) -> str:
     """
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
-    shares = list(_evidence_shares(basis(compiled)))
+    rests = basis(compiled)
+    devices = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
+    sources = (*devices, (rests.figures, "single published figures"), (rests.sheets, "data sheets"))
+    shares = [(share, source) for share, source in sources if share >= LEAST]
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
     first, *middle, last = (f"{numbers.percent(share)} on {source}" for share, source in shares)
     first = first.replace(" on ", " of a step's time rests on ", 1)
     return f"{word}: {', '.join((first, *middle))} and {last}."
-
-
-def _evidence_shares(rests: Basis) -> Iterator[tuple[float, str]]:
-    """Every share that is not nought, measurements first."""
-    named = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
-    for share, source in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
-        if share >= LEAST:
-            yield share, source
 
 
 def no_microbenchmarks_sentence(compiled: Compiled) -> str:

@@ -236,7 +236,7 @@ def typed_quantity(path: str, value: float | Fraction) -> str:
         return numbers.trimmed(numbers.si(value, unit, DIGITS))
     if unit:
         return typed_amount(value, unit)
-    if is_share(path):
+    if base_unit(path) == "1" and greatest(path) == 1:  # a part of a whole
         return typed_amount(value, "%")
     return f"{bare_number(value)} {counted_things(key_of(path), value)}".rstrip()
 
@@ -246,11 +246,6 @@ def counted_things(key: str, value: float | Fraction) -> str:
     things, _, of_what = COUNTED.get(key, "").partition(" ")
     noun = things.removesuffix("s") if value == 1 and things != "times" else things
     return f"{noun} {of_what}".rstrip()
-
-
-def is_share(path: str) -> bool:
-    """Whether the field at a path says a part of a whole."""
-    return base_unit(path) == "1" and greatest(path) == 1
 
 
 def typed_amount(value: float | Fraction, unit: str) -> str:
