@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import SMALL, Mark, place_labels
-from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture, text_width
+from ledger.report.charts.scatter import layout_grid
+from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture
 
 LEVELS = 8
 RADIUS = 4.0
@@ -53,7 +54,7 @@ def chart(
     places = [(x(point.memory), y(point.seconds)) for point in drawn]
     plan_at = (x(plan.memory), y(plan.seconds))
     parts = [
-        *_grid_lines(x, y),
+        *layout_grid(x, y, y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)), x.end + 8.0),
         *_legend(grid, x),
         _density(grid, x, y),
     ]
@@ -134,21 +135,3 @@ def _legend(grid: DensityGrid, x: Scale) -> list[str]:
         for level in range(1, LEVELS + 1)
     ]
     return [*parts, Text(first - 6.0, base, few, SMALL, "end", fill="muted").draw()]
-
-
-def _grid_lines(x: Scale, y: Scale) -> list[str]:
-    """Lines at round values, named at the left and below."""
-    parts, reach = [], 0.0
-    for value in x.ticks(6):
-        name = Text(x(value), y.start + 17.0, numbers.tick(value, "B"), SMALL, "middle", fill="muted")
-        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
-        if name.box.left > reach and name.box.right < x.end + 8.0:
-            parts.append(name.draw())
-            reach = name.box.right + 8.0
-    for value in y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)):
-        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
-        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
-        parts.append(name.draw())
-    centre = (x.start + x.end) / 2 - text_width("memory per device", SMALL) / 2
-    parts.append(Text(centre, y.start + 38.0, "memory per device", SMALL).draw())
-    return parts
