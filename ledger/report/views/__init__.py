@@ -1,4 +1,7 @@
-"""The sections of the report, in the order a reviewer asks: one function and one row each."""
+"""The sections of the report, in the order a reviewer asks: one function and one row each.
+
+A view takes the `Report` and gives frozen tables, charts and texts (`parts.py`), which a template of its name prints.
+"""
 
 from __future__ import annotations
 
