@@ -48,9 +48,9 @@ def diff_set(comparison: Comparison) -> DiffSet:
 def plan_diff(change: PlanChange) -> Diff | None:
     """Everything in which a plan differs; None for one that is on one side only, or differs in nothing."""
     old, new = change.pair.old, change.pair.new
-    if change.kind not in {CHANGED, SAME, MOVED} or not (old and new and old.plan and new.plan):
+    if change.kind not in {CHANGED, SAME, MOVED} or not change.inputs:
         return None
-    if not change.inputs:
+    if not (old and new and old.plan and new.plan):
         return None
     return diff(compile_plan(old.plan), compile_plan(new.plan))
 

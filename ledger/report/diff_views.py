@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.report.contract import json_number, json_number_or_none
-from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
+from ledger.report.diff import Diff, TotalChange, total_group
 from ledger.report.fitted_columns import aligned
 from ledger.report.html import environment, markdown_environment
 from ledger.report.movements import Attribution
-from ledger.report.views.parts import Cell, Column, Table
+from ledger.report.views.parts import Cell, Column, Table, text_cells
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
@@ -109,13 +109,8 @@ def tables(diff: Diff) -> Iterator[Table]:
     if diff.formulas:
         printed = diff.formulas[:LONGEST]
         cut = f"Formulas, {len(printed)} of {len(diff.formulas)}" if len(printed) < len(diff.formulas) else "Formulas"
-        yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in printed))
-
-
-def formula_row(formula: FormulaChange) -> tuple[Cell, ...]:
-    """An account by both formulas."""
-    named = (formula.account, formula.resource, formula.when)
-    return tuple(Cell(text) for text in (*named, formula.old or NONE, formula.new or NONE))
+        texts = ((row.account, row.resource, row.when, row.old or NONE, row.new or NONE) for row in printed)
+        yield Table(cut, FORMULA, tuple(text_cells(*row) for row in texts))
 
 
 def output_row(output: TotalChange) -> tuple[Cell, ...]:

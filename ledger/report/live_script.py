@@ -242,21 +242,18 @@ class _Writer:
         operation, parts = OPERATIONS[name], [self.operand(operand) for operand in operands]
         if operation.script.startswith(("Math", "!")) or "**" in operation.script:
             least = 0 if "(" in operation.script else CALL
-            enclosed = [_parenthesised(*part, least) for part in parts]
+            enclosed = [_enclose(*part, least) for part in parts]
             if name in ("floor_divide", "ceil_divide"):
-                enclosed = [_parenthesised(*parts[0], PRODUCT), _parenthesised(*parts[1], PRODUCT + 1)]
+                enclosed = [_enclose(*parts[0], PRODUCT), _enclose(*parts[1], PRODUCT + 1)]
             elif name in ("truncate", "floor", "next_power_of_two"):
-                enclosed = [_parenthesised(*parts[0], SUM)]
+                enclosed = [_enclose(*parts[0], SUM)]
             return operation.script.format(*enclosed), CALL
         if name == "where":
             condition, yes, no = parts
-            return (
-                f"{_parenthesised(*condition, 2)}?{_parenthesised(*yes, 2)}:{_parenthesised(*no, 1)}",
-                operation.binds,
-            )
+            return f"{_enclose(*condition, 2)}?{_enclose(*yes, 2)}:{_enclose(*no, 1)}", operation.binds
         after = operation.binds if name in ASSOCIATIVE else operation.binds + 1
         return operation.script.format(
-            _parenthesised(*parts[0], operation.binds), _parenthesised(*parts[1], after)
+            _enclose(*parts[0], operation.binds), _enclose(*parts[1], after)
         ), operation.binds
 
     def operand(self, place: int) -> tuple[str, int]:
@@ -266,7 +263,7 @@ class _Writer:
         return self.written[place]
 
 
-def _parenthesised(text: str, binds: int, least: int) -> str:
+def _enclose(text: str, binds: int, least: int) -> str:
     return text if binds >= least else f"({text})"
 
 

@@ -83,7 +83,7 @@ def served_page(plan: Plan) -> ServedPage | None:
     most = MOST_SETTINGS if plan.serve.concurrency else MOST_ARRIVING
     places = sorted(
         product(*(range(len(control.values)) for control in inputs)),
-        key=lambda setting: _change_count(setting, inputs),
+        key=lambda setting: _distance(setting, inputs),
     )[:most]
     settings = dict(compiled_settings(plan, inputs, places))
     answers = {place: answer(totals) for place, totals in settings.items()}
@@ -120,7 +120,7 @@ def _served_input(name: str, path: str, title: str, values: set[Any], stated: tu
     )
 
 
-def _change_count(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
+def _distance(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
     far = [abs(place - control.own) for place, control in zip(places, inputs, strict=True)]
     return sum(map(bool, far)), sum(far), places
 
@@ -131,9 +131,8 @@ def overrides(plan: Plan, inputs: Sequence[ServedInput], places: Places) -> list
     texts = [f"{control.path}={control.texts[place]}" for control, place in moved]
     for control, place in moved:
         if control.name == "tensor":
-            texts.append(
-                f"cluster.devices={int(plan.cluster.devices * control.values[place] / control.values[control.own])}"
-            )
+            devices = plan.cluster.devices * control.values[place] / control.values[control.own]
+            texts.append(f"cluster.devices={int(devices)}")
     return texts
 
 

@@ -92,10 +92,10 @@ def choice_record(choice: PlanChoice) -> dict[str, Any]:
     }
 
 
-def candidate_record(plan: RankedPlan) -> dict[str, Any]:
+def candidate_record(candidate: RankedPlan) -> dict[str, Any]:
     """A plan that may be chosen, by the total that plans are chosen by; no ends where they are not known."""
-    low, high = (json_number(end) for end in plan.ends) if plan.ends else (None, None)
-    return {"plan": plan.label, "amount": json_number(plan.amount), "low": low, "high": high}
+    low, high = (json_number(end) for end in candidate.ends) if candidate.ends else (None, None)
+    return {"plan": candidate.label, "amount": json_number(candidate.amount), "low": low, "high": high}
 
 
 # --- rows of quantities, a cell for each plan ---

@@ -154,9 +154,8 @@ def clauses(comparison: Comparison, mark: Mark) -> Iterator[str]:
         ]
         yield from named(turned, said, mark)
     new = comparison.of_kind(NEW, REPAIRED)
-    yield from named(
-        [change for change in new if change.new and not change.new.fits], ("does not fit", "do not fit"), mark
-    )
+    unfit = [change for change in new if change.new and not change.new.fits]
+    yield from named(unfit, ("does not fit", "do not fit"), mark)
     for kind in (NEW, REPAIRED, DELETED, MOVED):
         if count := len(comparison.of_kind(kind)):
             yield f"{count} {kind}"

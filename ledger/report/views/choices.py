@@ -77,19 +77,18 @@ def alternatives(report: Report) -> AlternativesView | None:
     if not search or not search.front:
         return None
     here = report.compiled.totals
-    plan_point = (reserved_bytes(here), step_seconds(here))
+    reserved, step = reserved_bytes(here), step_seconds(here)
     beaten = any(
-        memory <= plan_point[0] and time <= plan_point[1] and (memory, time) != plan_point
-        for memory, time in search.points
+        memory <= reserved and time <= step and (memory, time) != (reserved, step) for memory, time in search.points
     )
-    keeps_headroom = plan_point[0] <= float(here["memory.capacity"]) - search.headroom
+    keeps_headroom = reserved <= float(here["memory.capacity"]) - search.headroom
     tips = {_point_key(layout.totals): layout.label for layout in search.front if layout.changes}
     titles = {_point_key(layout.totals): name for name, layout in search.named().items() if layout.changes}
     points_by_place = {
         _point_key({"memory.reserved": memory, "time.step": time}): (memory, time) for memory, time in search.points
     }
     points = [
-        scatter.LayoutPoint("this plan", *plan_point, keeps_headroom and not beaten),
+        scatter.LayoutPoint("this plan", reserved, step, keeps_headroom and not beaten),
         *(
             scatter.LayoutPoint(titles.get(place, ""), *point, best=True, tip=tips.get(place, ""))
             for place, point in points_by_place.items()
@@ -97,17 +96,14 @@ def alternatives(report: Report) -> AlternativesView | None:
         ),
     ]
     capacity = float(here["memory.capacity"])
-    alt = f"The front of {search.legal} layouts by memory and time of a step: {len(search.points)} beaten by no other."
+    listed, unbeaten = len(search.front), len(search.points)
+    alt = f"The front of {search.legal} layouts by memory and time of a step: {unbeaten} beaten by no other."
     rows = [("this plan", here), *((layout.label, layout.totals) for layout in search.front if layout.changes)]
     ordered = sorted(rows, key=lambda row: step_seconds(row[1]))
     quantities = columns("number", "memory", "step", "against this plan", "cost")
-    counted = (
-        f"{len(search.front)} of {len(search.points)} layouts of"
-        if len(search.front) < len(search.points)
-        else "All of"
-    )
+    counted = f"{listed} of {unbeaten} layouts of" if listed < unbeaten else "All of"
     return AlternativesView(
-        f"{search.scope}. {len(search.points)} of these are the front: none beats them in both memory and time.",
+        f"{search.scope}. {unbeaten} of these are the front: none beats them in both memory and time.",
         draw_chart(
             "Memory against time",
             "Each dark dot is a layout that fits and that no other beats in both; the dashed line joins them.",

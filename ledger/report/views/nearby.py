@@ -81,10 +81,10 @@ def nearest_runs_sentence(report: Report) -> str:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
         sentence = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
-        return " ".join((sentence, *_beyond_band_sentence(report.compiled, timed), *_lacking_sentence(timed)))
-    middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
-    ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
-    sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
+    else:
+        middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
+        ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
+        sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
     return " ".join((sentence, *_beyond_band_sentence(report.compiled, timed), *_lacking_sentence(timed)))
 
 

@@ -152,9 +152,9 @@ def served_sentence(report: Report) -> str:
 
 def _is_alike(layout: Recommendation, here: Mapping[str, Number]) -> bool:
     """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
-    return layout.totals[RATE] < (1 + WORTH) * float(here[RATE]) and layout.totals[LATENCY] > (1 - WORTH) * float(
-        here[LATENCY]
-    )
+    gains_output = layout.totals[RATE] >= (1 + WORTH) * float(here[RATE])
+    saves_time = layout.totals[LATENCY] <= (1 - WORTH) * float(here[LATENCY])
+    return not gains_output and not saves_time
 
 
 def advised_service(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
