@@ -275,18 +275,16 @@ def _awkward_settings(choices: Choices) -> Iterator[dict[str, Any]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
     plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
     longest = max(base["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
-    odd: tuple[dict[str, int], ...]
-    odd = (
-        {"global_batch": base["global_batch"] + 1},
-        {"seq_len": base["seq_len"] + 1},
-        {"seq_len": 2 * longest},
-    )
     unsplit = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
     at_once = base["data"] * base["micro_batch"]
-    odd = (*odd, {"global_batch": 3 * at_once}, {"global_batch": (2 * base[STAGES] + 1) * at_once})
-    odd = (*odd, {"data": 2 * base["global_batch"]}, {**unsplit, "data": plan.cluster.devices_per_node + 1})
-    odd = (*odd, *({"tensor": 2**power * base["tensor"]} for power in (1, 2, 3)))
-    odd = (*odd, *({"zero": zero} for zero in LEVELS), *({**unsplit, "data": 1, "zero": zero} for zero in LEVELS))
+    odd: list[dict[str, int]] = [
+        *({"global_batch": base["global_batch"] + 1}, {"seq_len": base["seq_len"] + 1}, {"seq_len": 2 * longest}),
+        *({"global_batch": 3 * at_once}, {"global_batch": (2 * base[STAGES] + 1) * at_once}),
+        *({"data": 2 * base["global_batch"]}, {**unsplit, "data": plan.cluster.devices_per_node + 1}),
+        *({"tensor": 2**power * base["tensor"]} for power in (1, 2, 3)),
+        *({"zero": zero} for zero in LEVELS),
+        *({**unsplit, "data": 1, "zero": zero} for zero in LEVELS),
+    ]
     yield from ({**base, **change} for change in (*AWKWARD, *odd))
 
 

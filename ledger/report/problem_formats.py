@@ -83,13 +83,12 @@ def text_of(problem: Problem) -> str:
 
 def github(judgement: Judgement) -> str:
     """GitHub's workflow commands, a line each, which its runner shows beside the lines of a pull request."""
-    return "".join(f"{_github_command(level, problem)}\n" for level, problem in judgement.problems())
-
-
-def _github_command(level: str, problem: Problem) -> str:
-    where, text = problem.where, text_of(problem).translate(GITHUB_ESCAPES)
-    file = readable(where.file).translate(GITHUB_PROPERTY_ESCAPES)
-    return f"::{GITHUB_COMMANDS[level]} file={file},line={where.line},col={where.column}::{text}"
+    lines = []
+    for level, problem in judgement.problems():
+        where, text = problem.where, text_of(problem).translate(GITHUB_ESCAPES)
+        file = readable(where.file).translate(GITHUB_PROPERTY_ESCAPES)
+        lines.append(f"::{GITHUB_COMMANDS[level]} file={file},line={where.line},col={where.column}::{text}\n")
+    return "".join(lines)
 
 
 def sarif(judgement: Judgement) -> str:

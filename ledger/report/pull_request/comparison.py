@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -89,20 +89,14 @@ def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
 
 
 def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
-    """The words of the verdict that turned, with the inputs that turn them alone: first to change, else last."""
+    """A word of the verdict that turned, with the inputs that turn it alone, else those without which it would not."""
     for word, holds in WORDS.items():
-        if holds(old) != holds(new):
-            yield Flip(word, holds(new), turning_inputs(effects, holds, turned=holds(new)))
+        turned = holds(new)
+        if holds(old) != turned:
+            sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]
+            needed = [effect for effect in effects if holds(plan_outcome(effect.without, effect.removed)) != turned]
+            yield Flip(word, turned, tuple(name for effect in sufficient or needed for name in effect.inputs))
             return  # what does not fit keeps no headroom either
-
-
-def turning_inputs(
-    effects: Sequence[BundleTotals], holds: Callable[[PlanOutcome], bool], *, turned: bool
-) -> tuple[str, ...]:
-    """The inputs that turn a word of the verdict on their own; else those without which it would not have turned."""
-    sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]
-    needed = [effect for effect in effects if holds(plan_outcome(effect.without, effect.removed)) != turned]
-    return tuple(name for effect in sufficient or needed for name in effect.inputs)
 
 
 def severity(change: PlanChange) -> tuple[object, ...]:

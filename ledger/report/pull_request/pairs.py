@@ -98,14 +98,6 @@ def plan_pairs(
     return PlanPairs(old, new, tuple(sorted((*pairs, *gone), key=lambda pair: pair.path)))
 
 
-def load_version(tree: Tree, path: str, library: Library, overrides: tuple[str, ...] = ()) -> PlanVersion:
-    """A plan of a tree, with the parts that it names there."""
-    try:
-        return PlanVersion(path, plan_of(tree.source(path), overrides, tree.library(library)))
-    except SpecError as error:
-        return PlanVersion(path, None, error.problems, error.sources)
-
-
 def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
     """What each plan is called: the name of its file, with as many folders as tell it from others."""
     unique = sorted(set(paths))
@@ -125,7 +117,13 @@ def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
 def _versions(
     tree: Tree, paths: Iterable[str], library: Library, overrides: tuple[str, ...]
 ) -> Iterator[tuple[str, PlanVersion]]:
-    return ((path, load_version(tree, path, library, overrides)) for path in paths)
+    """Each plan of a tree, with the parts that it names there, or with its problems."""
+    for path in paths:
+        try:
+            version = PlanVersion(path, plan_of(tree.source(path), overrides, tree.library(library)))
+        except SpecError as error:
+            version = PlanVersion(path, None, error.problems, error.sources)
+        yield path, version
 
 
 def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], plans: tuple[tuple[str, ...], ...]) -> None:

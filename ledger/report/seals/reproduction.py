@@ -274,8 +274,9 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     size = 0
     try:
         for attachment in PdfReader(BytesIO(content)).attachment_list:
-            if not _is_deflated(attachment.pdf_object["/EF"]):
-                break
+            forms: Any = attachment.pdf_object["/EF"]
+            if not all(forms[form].get_object().get("/Filter") in DEFLATED for form in forms):
+                break  # other packings unfold beyond bounds
             text = bytes(attachment.content)
             size += len(text)
             if attachment.name in texts or size > LARGEST_REPORT:
@@ -286,11 +287,6 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     except Exception as error:  # whatever a damaged file makes the library raise
         raise ValueError(str(error) or type(error).__name__) from error
     raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
-
-
-def _is_deflated(packed: Any) -> bool:
-    """Whether each form of an attachment is packed as a report packs it: other packings unfold beyond bounds."""
-    return all(packed[form].get_object().get("/Filter") in DEFLATED for form in packed)
 
 
 READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}

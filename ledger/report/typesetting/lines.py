@@ -48,7 +48,10 @@ def break_lines(formula: str) -> FormulaLines:
     if width(tree) <= LINE and not _divides_in_turn(tree):
         return FormulaLines((in_latex(tree).text,))
     shorter = arrange(tree)
-    definitions = [line for letter, meaning in shorter.definitions for line in _definition_lines(letter, meaning)]
+    definitions: list[str] = []
+    for letter, meaning in shorter.definitions:
+        first, *further_lines = pack_lines(pieces(meaning))
+        definitions += [f"{in_latex(ast.Name(letter)).text} = {first}", *further_lines]
     return FormulaLines(tuple(pack_lines(pieces(shorter.tree))), tuple(definitions))
 
 
@@ -56,13 +59,6 @@ def _divides_in_turn(tree: ast.expr) -> bool:
     """Whether something is divided by a quotient, which a slash shows better than a fraction in a fraction."""
     quotients = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     return any(isinstance(node.right, ast.BinOp) and isinstance(node.right.op, ast.Div) for node in quotients)
-
-
-def _definition_lines(letter: str, meaning: ast.expr) -> Iterator[str]:
-    head = in_latex(ast.Name(letter)).text
-    first, *further_lines = pack_lines(pieces(meaning))
-    yield f"{head} = {first}"
-    yield from further_lines
 
 
 def pack_lines(parts: Iterator[FormulaPiece]) -> Iterator[str]:

@@ -158,25 +158,18 @@ def role_figure(compiled: Compiled) -> Chart:
 
 def timeline_figure(role: RoleResult, capacity: float, over: str) -> Chart:
     """The moments of a step, or of a service that fills, in their order."""
-    peak = role.peak.name
-    stacks = [
-        charts.StackedBar(label, stack_parts(moment), moment.name == peak, group)
-        for moment in role.moments
-        for group, label in [pass_and_label(moment)]
-    ]
+    stacks = []
+    for moment in role.moments:
+        name = moment.name.split("/")[0]  # of the pass that the moment is part of, if it is
+        label = moment.title.removeprefix(f"{name}, ")
+        group = name if label != moment.title else ""
+        stacks.append(charts.StackedBar(label, stack_parts(moment), moment.name == role.peak.name, group))
     alt = f"Memory {over} on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
     return draw_chart(
         f"Memory {over}",
         "Tensors on the fullest device at each moment that may be its peak, in order; the peak is bold.",
         lambda width: charts.timeline(stacks, capacity, alt, width),
     )
-
-
-def pass_and_label(moment: Moment) -> tuple[str, str]:
-    """The pass that a moment is part of, if it is, and what it is called within."""
-    name = moment.name.split("/")[0]
-    label = moment.title.removeprefix(f"{name}, ")
-    return (name, label) if label != moment.title else ("", label)
 
 
 def category_table(compiled: Compiled, role: RoleResult) -> Table:

@@ -72,7 +72,7 @@ def whole_runs(report: Report) -> NearbyView:
 
 
 def nearest_runs_sentence(report: Report) -> str:
-    """The errors on the measured steps nearest to the plan."""
+    """The errors on the measured steps nearest to the plan, and what the plan does and none of them did."""
     if STEP not in report.compiled.totals:
         return "No step is predicted, so none that was measured is held against it."
     timed = [run for run in report.runs if run.what == STEP]
@@ -85,7 +85,11 @@ def nearest_runs_sentence(report: Report) -> str:
         middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
         ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
         sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
-    return " ".join((sentence, *_beyond_band_sentence(report.compiled, timed), *_lacking_sentence(timed)))
+    sentences = [sentence, *_beyond_band_sentence(report.compiled, timed)]
+    lacking = [feature for feature in timed[0].lacks if all(feature in run.lacks for run in timed)]
+    if lacking:
+        sentences.append(f"This plan {' and '.join(lacking)}, which none of them does.")
+    return " ".join(sentences)
 
 
 def _beyond_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
@@ -95,13 +99,6 @@ def _beyond_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) 
     if min(missed) < low or max(missed) > high:
         ends = f"{numbers.duration(min(low, *missed))} to {numbers.duration(max(high, *missed))}"
         yield f"Some of these errors exceed the estimate's interval: with errors of that size a step would take {ends}."
-
-
-def _lacking_sentence(timed: Sequence[NearMeasurement]) -> Iterator[str]:
-    """What the plan does and no measured run near it did."""
-    lacking = [feature for feature in timed[0].lacks if all(feature in run.lacks for run in timed)]
-    if lacking:
-        yield f"This plan {' and '.join(lacking)}, which none of them does."
 
 
 def _within_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
