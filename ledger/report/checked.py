@@ -85,7 +85,7 @@ LESS_SERVED = (
     "`ledger solve SPEC --for serve.concurrency` has the most that fit"
 )
 FASTER = "more replicas (`cluster.devices`, `parallelism.data`), or fewer requests"
-# The same of a plan that serves, where that is decided otherwise.
+# Lines of a plan that serves which other inputs decide.
 SERVED_DECISIONS: Mapping[str, Decision] = {
     FITS: Decision("memory", ("serve.concurrency", "serve"), LESS_SERVED),
     "state": Decision("memory", ("parallelism", "accelerator"), LESS_SERVED),
@@ -95,32 +95,17 @@ SERVED_DECISIONS: Mapping[str, Decision] = {
 }
 
 
-def decisions(plan: Plan) -> Mapping[str, Decision]:
-    """What decides each line of a plan's checklist."""
-    return {**DECISIONS, **SERVED_DECISIONS} if plan.serve else DECISIONS
-
-
-def failed_checks(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
-    """What fails a plan; `spec` is where a plan without places is."""
-    return tuple(_problems(compiled, spec, "fail"))
-
-
-def plan_warnings(compiled: Compiled, spec: str) -> tuple[Problem, ...]:
-    """What a plan is warned of: by rules on specs, and by its checklist where no rule says the same."""
-    by_rules = compiled.plan.warnings
-    return (*by_rules, *_problems(compiled, spec, "warn", {problem.rule for problem in by_rules}))
-
-
 def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = ()) -> Iterator[Problem]:
     """A problem for each cause of the lines that have this status, but those that the rules `said` already."""
+    decisions = {**DECISIONS, **SERVED_DECISIONS} if compiled.plan.serve else DECISIONS
     causes: dict[str, list[tuple[Check, Decision]]] = {}
     for check in compiled.verdict.checks:
-        decision = decisions(compiled.plan).get(line_name(check), Decision(check.name, ("plan",)))
+        decision = decisions.get(line_name(check), Decision(check.name, ("plan",)))
         if check.status == status and not (decision.said_by and decision.said_by in said):
             cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
             causes.setdefault(cause, []).append((check, decision))
     for lines in causes.values():
-        yield _problem(compiled, spec, lines)
+        yield _problem_of_cause(compiled, spec, lines)
 
 
 def line_name(check: Check) -> str:
@@ -128,11 +113,14 @@ def line_name(check: Check) -> str:
     return HEADROOM if (check.name, check.status) == (FITS, "warn") else check.name
 
 
-def _problem(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
+def _problem_of_cause(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]]) -> Problem:
     """Lines of one cause as one problem: the first in full, the others by their titles."""
-    (check, decision), *others = lines
-    parts = _missed_headroom(compiled, check) or [f"{check.title}: {check.figure}", check.detail]
-    parts += [f"also: {', '.join(other.title for other, _ in others)}"] if others else []
+    from ledger.books.verdict import shortfall
+
+    check, decision = lines[0]
+    short = shortfall(compiled.plan, compiled.totals) if line_name(check) == HEADROOM else ""
+    parts = [short] if short else [f"{check.title}: {check.figure}", check.detail]
+    parts += [f"also: {', '.join(further.title for further, _ in lines[1:])}"] if lines[1:] else []
     message = "; ".join(filter(None, parts)).replace(THIN, " ")
     if check.name.startswith(EXPECTED):
         key = check.name.removeprefix(EXPECTED)
@@ -140,14 +128,6 @@ def _problem(compiled: Compiled, spec: str, lines: list[tuple[Check, Decision]])
         return Problem(where, message, suggestion(compiled, key), "expect")
     where = place_of(compiled.plan, lines[-1][1].paths, spec)
     return Problem(where, message, decision.help, line_name(check))
-
-
-def _missed_headroom(compiled: Compiled, check: Check) -> list[str]:
-    """By how much a plan that fits misses its headroom, of the line about it."""
-    from ledger.books.verdict import shortfall
-
-    short = shortfall(compiled.plan, compiled.totals) if line_name(check) == HEADROOM else ""
-    return [short] if short else []
 
 
 def place_of(plan: Plan, paths: Iterable[str], spec: str) -> Location:
@@ -209,7 +189,7 @@ class CheckOutcome:
 
     @property
     def strict(self) -> CheckOutcome:
-        """The same where warnings fail a plan."""
+        """The outcome with warnings as failures."""
         return replace(self, failures=(*self.failures, *self.warnings), warnings=())
 
 
@@ -219,45 +199,46 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         compiled = compiler()
     except SpecError as error:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
+    by_rules = compiled.plan.warnings  # of the checklist, what no rule says already
     return CheckOutcome(
         spec,
-        failures=failed_checks(compiled, spec),
-        warnings=plan_warnings(compiled, spec),
+        failures=tuple(_problems(compiled, spec, "fail")),
+        warnings=(*by_rules, *_problems(compiled, spec, "warn", {problem.rule for problem in by_rules})),
         headline=compiled.verdict.headline,
-        sources=_texts(compiled.plan),
+        sources=_unsaved_texts(compiled.plan),
         unfit=compiled if misses_headroom(compiled) else None,
     )
 
 
 def with_search(outcome: CheckOutcome, search: Search) -> CheckOutcome:
-    """The same with what a search of the layouts recommends, of a plan that does not leave its headroom free."""
+    """The outcome with what a search of layouts recommends, of a plan that does not leave its headroom free."""
     return replace(outcome, recommendations=search(outcome.unfit)) if outcome.unfit else outcome
 
 
 def search_lines(outcome: CheckOutcome) -> Iterator[str]:
     """What a search recommends of a plan, with the figures of each layout and the lines to write, and what it saw."""
-    found = outcome.recommendations
-    if found is None:
+    search = outcome.recommendations
+    if search is None:
         return
-    for name, layout in found.named().items():
+    for name, layout in search.named().items():
         length = next(key for key in LENGTHS if key in layout.totals)
-        shown = [length, *(key for key in PAID if key in layout.totals), MEMORY]
-        yield f"{name}: {', '.join(said(layout.totals[key], unit_of(key)) for key in shown)}"
+        keys = [length, *(key for key in PAID if key in layout.totals), MEMORY]
+        yield f"{name}: {', '.join(said(layout.totals[key], unit_of(key)) for key in keys)}"
         yield from (f"  {line}" for line in layout.yaml)
-    if found.nearest:
-        free = said(found.headroom, "B")
+    if search.nearest:
+        free = said(search.headroom, "B")
         fits = outcome.unfit is not None and outcome.unfit.verdict.fits
-        missed = f"leaves {free} free" if fits else f"fits with {free} free" if found.headroom else "fits"
-        if found.nearest.changes:
-            yield f"none {missed}; the nearest miss: {found.nearest.label}"
-            yield from (f"  {line}" for line in _missing(found.nearest.totals, found.headroom))
+        missed = f"leaves {free} free" if fits else f"fits with {free} free" if search.headroom else "fits"
+        if search.nearest.changes:
+            yield f"none {missed}; the nearest miss: {search.nearest.label}"
+            yield from (f"  {line}" for line in _memory_shortfalls(search.nearest.totals, search.headroom))
         else:
             yield f"none {missed}, or misses it by less than the plan"
-    further = "" if found.complete or found.failure else "; `--search SECONDS` or `--search all` looks further"
-    yield f"{found.scope}{further}".replace(THIN, " ")
+    further = "" if search.complete or search.failure else "; `--search SECONDS` or `--search all` looks further"
+    yield f"{search.scope}{further}".replace(THIN, " ")
 
 
-def _missing(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
+def _memory_shortfalls(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
     """How much more than there is a layout needs of a device, of its host, and of the host's drives."""
     needed, capacity = totals[MEMORY], totals[CAPACITY]
     if needed > capacity - headroom:
@@ -265,17 +246,17 @@ def _missing(totals: Mapping[str, float], headroom: float) -> Iterator[str]:
         more = said(needed - capacity + headroom, "B")
         yield f"it needs {said(needed, 'B')}, {more} more than {said(capacity, 'B')}{less}"
     for place, words in HOST_PLACES.items():
-        held, room = totals.get(f"memory.{place}", 0.0), totals.get(f"memory.{place}.capacity", inf)
-        if held > room:
-            yield f"it needs {said(held, 'B')} of {words}, {said(held - room, 'B')} more than there is"
+        stored, room = totals.get(f"memory.{place}", 0.0), totals.get(f"memory.{place}.capacity", inf)
+        if stored > room:
+            yield f"it needs {said(stored, 'B')} of {words}, {said(stored - room, 'B')} more than there is"
 
 
 def search_note(outcome: CheckOutcome) -> Problem | None:
-    """The same as a note at the input that the plan misses its memory by; None where no layouts were searched."""
+    """What a search recommends, as a note at the input that decides memory; None where no layouts were searched."""
     if outcome.recommendations is None:
         return None
     where = next(
-        (one.where for one in (*outcome.failures, *outcome.warnings) if one.rule in ABOUT_MEMORY),
+        (problem.where for problem in (*outcome.failures, *outcome.warnings) if problem.rule in ABOUT_MEMORY),
         Location(outcome.spec),
     )
     return Problem(where, "\n".join(search_lines(outcome)), rule="search")
@@ -288,7 +269,7 @@ def misses_headroom(compiled: Compiled) -> bool:
     )
 
 
-def _texts(plan: Plan) -> dict[str, str]:
+def _unsaved_texts(plan: Plan) -> dict[str, str]:
     """The texts of a plan that are in no file, or not in the file as it is now."""
     if plan.reading is None:
         return {}

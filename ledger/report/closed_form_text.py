@@ -22,7 +22,7 @@ INDENT = "    "
 WORD = re.compile(r"\W+")
 
 
-# --- Python -------------------------------------------------------------------------------------
+# --- Python ---
 
 
 def python_text(form: ClosedForm) -> str:
@@ -53,26 +53,26 @@ def plain(text: str) -> str:
 
 def conditions_text(form: ClosedForm) -> str:
     """Where a form holds, in a sentence."""
-    rest = "the plan's formats, policies, stack and device, its stages and groups of layers as they are"
+    fixed = "the plan's formats, policies, stack and device, its stages and groups of layers as they are"
     if form.service:
-        rest = "the plan's layout, formats, stack and device, its lengths and sequences in flight as they are"
+        fixed = "the plan's layout, formats, stack and device, its lengths and sequences in flight as they are"
     stated = "; ".join(form.conditions)
-    return f"Holds for sizes that the plan may have where {stated}; {rest}." if stated else f"Holds with {rest}."
+    return f"Holds for sizes that the plan may have where {stated}; {fixed}." if stated else f"Holds with {fixed}."
 
 
 def body_lines(form: ClosedForm) -> Iterator[str]:
     """The statements of the function: numbers, forms of prices, what is named, the total."""
     written, result = form.written(python=True)
-    numbers = {name: value for each, _ in written if not each.terms for name, value in each.numbers.items()}
+    numbers = {name: value for entry, _ in written if not entry.terms for name, value in entry.numbers.items()}
     for names in by_kernel(numbers):
         yield f"{', '.join(names)} = {', '.join(number_text(numbers[name]) for name in names)}"
     for definition, texts in written:
         if definition.algebra is not None:
-            given = [
+            parameters = [
                 *definition.arguments,
                 *(f"{name}={number_text(value)}" for name, value in definition.numbers.items()),
             ]
-            yield from wrapped(f"def {definition.name}({', '.join(given)}):", INDENT)
+            yield from wrapped(f"def {definition.name}({', '.join(parameters)}):", INDENT)
             yield from (f"{INDENT}{line}" for line in assigned("return ", texts[0]))
         elif definition.terms:
             yield from statement(definition, texts)
@@ -125,7 +125,7 @@ def wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False)
 
 
-# --- LaTeX and sympy ----------------------------------------------------------------------------
+# --- LaTeX and sympy ---
 
 
 def latex_text(form: ClosedForm) -> str:
@@ -167,8 +167,8 @@ def sympy_expression(form: ClosedForm) -> sympy.Expr:
     """The form as an expression of sympy, over its letters alone."""
     import sympy
 
-    known: dict[str, Any] = {name: sympy.Symbol(name, positive=True, integer=True) for name in form.letters}
-    known |= {
+    names: dict[str, Any] = {name: sympy.Symbol(name, positive=True, integer=True) for name in form.letters}
+    names |= {
         "max": lambda *of: sympy.Max(*of, evaluate=False),
         "min": lambda *of: sympy.Min(*of, evaluate=False),
         "ceil": lambda of: sympy.ceiling(of, evaluate=False),
@@ -179,9 +179,9 @@ def sympy_expression(form: ClosedForm) -> sympy.Expr:
         "mod": sympy.Mod,
         "power_of_two": lambda of: 2 ** sympy.ceiling(sympy.log(of, 2), evaluate=False),  # the next, or itself
         "choose": lambda condition, yes, no: sympy.Piecewise((yes, condition), (no, True), evaluate=False),
-        "less": lambda one, other: sympy.Lt(one, other, evaluate=False),
-        "less_equal": lambda one, other: sympy.Le(one, other, evaluate=False),
-        "equal": lambda one, other: sympy.Eq(one, other, evaluate=False),
+        "less": lambda left, right: sympy.Lt(left, right, evaluate=False),
+        "less_equal": lambda left, right: sympy.Le(left, right, evaluate=False),
+        "equal": lambda left, right: sympy.Eq(left, right, evaluate=False),
         "both": sympy.And,
         "opposite": sympy.Not,
         "of_largest": largest_of_pairs,
@@ -190,22 +190,22 @@ def sympy_expression(form: ClosedForm) -> sympy.Expr:
     with sympy.evaluate(False):  # as it is written: what sympy would make of so many sums takes minutes
         for definition, texts in written:
             if definition.algebra is not None:
-                known[definition.name] = sympy_function(definition, texts[0], known)
+                names[definition.name] = sympy_function(definition, texts[0], names)
             elif definition.terms:
-                known[definition.name] = computed(" + ".join(texts), known)
+                names[definition.name] = computed(" + ".join(texts), names)
             else:
-                known |= {name: sympy.Float(value) for name, value in definition.numbers.items()}
-        return computed(result, known)
+                names |= {name: sympy.Float(value) for name, value in definition.numbers.items()}
+        return computed(result, names)
 
 
-def sympy_function(definition: Definition, text: str, known: dict[str, Any]) -> Any:
+def sympy_function(definition: Definition, text: str, names: dict[str, Any]) -> Any:
     """A form of a price as a function of expressions."""
     import sympy
 
     numbers = {name: sympy.Float(value) for name, value in definition.numbers.items()}
 
-    def called(*given: Any) -> Any:
-        return computed(text, {**known, **numbers, **dict(zip(definition.arguments, given, strict=True))})
+    def called(*arguments: Any) -> Any:
+        return computed(text, {**names, **numbers, **dict(zip(definition.arguments, arguments, strict=True))})
 
     return called
 
@@ -220,15 +220,15 @@ def largest_of_pairs(*keys_and_values: Any) -> Any:
     return sympy.Piecewise(*pieces[:-1], (values[-1], True), evaluate=False)
 
 
-def computed(text: str, known: dict[str, Any]) -> Any:
+def computed(text: str, names: dict[str, Any]) -> Any:
     """What a formula comes to, its whole numbers as exact ones; only names that are known are in reach."""
     import sympy
 
     exact = re.sub(r"(?<![\w.])(?<!e-)(\d+)(?![\w.])", r"whole(\1)", text)
-    return eval(exact, {"__builtins__": {}, "whole": sympy.Integer, **known})  # noqa: S307 - a formula that was written here
+    return eval(exact, {"__builtins__": {}, "whole": sympy.Integer, **names})  # noqa: S307 - a formula that was written here
 
 
-# --- lines for people ---------------------------------------------------------------------------
+# --- lines for people ---
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,8 @@ def form_record(form: ClosedForm) -> dict[str, Any]:
         "letters": {name: json_number(value) for name, value in form.letters.items()},
         "conditions": list(form.conditions),
         "candidates": [
-            {"name": each.name, "title": each.title, "value": json_number(each.value)} for each in form.candidates
+            {"name": candidate.name, "title": candidate.title, "value": json_number(candidate.value)}
+            for candidate in form.candidates
         ],
     }
 

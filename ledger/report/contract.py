@@ -44,7 +44,7 @@ def json_number(value: Number) -> int | float:
 
 
 def json_number_or_none(value: Number | None) -> int | float | None:
-    """A JSON number, or null."""
+    """A JSON number; null for None."""
     return None if value is None else json_number(value)
 
 

@@ -70,7 +70,7 @@ class TotalChange:
 
     @property
     def joint(self) -> Number:
-        """What of the change no cause makes: the change less the mean of what each does first and last."""
+        """The change that no single cause makes: all of it less the mean of what each does first and last."""
         return (self.by or 0) - sum(cause.mean for cause in self.causes)
 
     def __neg__(self) -> TotalChange:
@@ -122,7 +122,12 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
     bundles = bundle_inputs(old.plan, new.plan, inputs)
     outputs = total_changes(old.totals, new.totals, undone=len(bundles) > 1)
     if outputs:
-        outputs = tuple(with_causes(outputs, effects_between(old, new, bundles, compiler)))
+        from ledger.books import compile_plan
+
+        close = compiler or compile_plan
+        ends = (old.plan, old.totals), (new.plan, new.totals)
+        effects = compile_between(*ends, bundles, lambda plan: close(plan).totals)
+        outputs = tuple(with_causes(outputs, effects))
     return Diff(
         old=old.plan.title,
         new=new.plan.title,
@@ -142,16 +147,6 @@ def together_notes(bundles: Sequence[Bundle], inputs: Sequence[Change]) -> tuple
     return tuple(TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in tied)
 
 
-def effects_between(
-    old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
-) -> tuple[BundleTotals, ...]:
-    """What each bundle of inputs does to every total."""
-    from ledger.books import compile_plan
-
-    close = compiler or compile_plan
-    return compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, lambda plan: close(plan).totals)
-
-
 def with_causes(outputs: Iterable[TotalChange], effects: Sequence[BundleTotals]) -> Iterator[TotalChange]:
     """Totals with what caused their change; one that did not change, only where inputs undo each other."""
     for row in outputs:
@@ -165,7 +160,7 @@ def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
     answers = ["fits" if compiled.verdict.fits else "does not fit" for compiled in (old, new)]
     rows = [("answer", answers[0], answers[1])]
     words = ("headline", "bottleneck", "evidence")
-    rows += [(what, getattr(old.verdict, what), getattr(new.verdict, what)) for what in words]
+    rows += [(word, getattr(old.verdict, word), getattr(new.verdict, word)) for word in words]
     before, after = ({check.title: check.status for check in compiled.verdict.checks} for compiled in (old, new))
     rows += [
         (f"check: {title}", before.get(title, "-"), after.get(title, "-")) for title in sorted({**before, **after})
@@ -183,8 +178,8 @@ def total_changes(
     either = {*old, *new}
     first = [key for key in FIRST if key in either]
     keys = [*first, *sorted(either - set(first), key=lambda key: (total_group(key), key))]
-    shown = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
-    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in shown)
+    listed_keys = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
+    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in listed_keys)
 
 
 def total_group(key: str) -> str:

@@ -41,50 +41,53 @@ class DiffSet:
 
 
 def diff_set(comparison: Comparison) -> DiffSet:
-    """The plans of a comparison in full."""
+    """The comparison with the full difference of each affected plan."""
     return DiffSet(comparison, tuple(PlanDiff(change, plan_diff(change)) for change in comparison.changes))
 
 
 def plan_diff(change: PlanChange) -> Diff | None:
     """Everything in which a plan differs; None for one that is on one side only, or differs in nothing."""
     old, new = change.pair.old, change.pair.new
-    if change.kind not in {CHANGED, SAME, MOVED} or not (old and new and old.plan and new.plan):
+    if change.kind not in {CHANGED, SAME, MOVED} or not change.inputs:
         return None
-    if not change.inputs:
+    if not (old and new and old.plan and new.plan):
         return None
     return diff(compile_plan(old.plan), compile_plan(new.plan))
 
 
-def as_text(found: DiffSet) -> str:
+def as_text(differences: DiffSet) -> str:
     """The line that decides, then each plan in plain columns."""
-    blocks = [head_line(found.comparison, str)]
-    for plan in found.plans:
+    blocks = [head_line(differences.comparison, str)]
+    for plan in differences.plans:
         said = [f"{problem}" for problem in plan.change.problems]
         said += [diff_views.as_text(plan.diff).rstrip()] if plan.diff else []
         blocks.append("\n".join((plan.title, *said)))
     return "\n\n".join(blocks).replace(THIN, " ") + "\n"
 
 
-def as_markdown(found: DiffSet) -> str:
+def as_markdown(differences: DiffSet) -> str:
     """The comment of a pull request, then each plan."""
     return "\n".join(
-        (as_comment(found.comparison), *(diff_views.as_markdown(one.diff) for one in found.plans if one.diff))
+        (
+            as_comment(differences.comparison),
+            *(diff_views.as_markdown(plan.diff) for plan in differences.plans if plan.diff),
+        )
     )
 
 
-def as_html(found: DiffSet) -> str:
+def as_html(differences: DiffSet) -> str:
     """Sections to put into a page that has the report's stylesheet."""
-    blocks = [f"<p>{html_text(head_line(found.comparison, str))}</p>"]
-    for plan in found.plans:
+    blocks = [f"<p>{html_text(head_line(differences.comparison, str))}</p>"]
+    for plan in differences.plans:
         blocks.append(f"<h2>{html_code(plan.title)}</h2>")
         blocks += [f"<p>{html_code(str(problem))}</p>" for problem in plan.change.problems]
         blocks += [diff_views.as_html(plan.diff).rstrip()] if plan.diff else []
     return "\n".join(blocks) + "\n"
 
 
-def as_json(found: DiffSet) -> str:
+def as_json(differences: DiffSet) -> str:
     """The record as a JSON text."""
-    comparison = found.comparison
+    comparison = differences.comparison
     record = {
         "schema": SCHEMA,
         "old": comparison.old,
@@ -92,8 +95,8 @@ def as_json(found: DiffSet) -> str:
         "headline": head_line(comparison, str),
         "plans": comparison.count,
         "changes": [
-            {**change_record(one.change), "diff": diff_views.record(one.diff) if one.diff else None}
-            for one in found.plans
+            {**change_record(plan.change), "diff": diff_views.record(plan.diff) if plan.diff else None}
+            for plan in differences.plans
         ],
     }
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.report.contract import json_number, json_number_or_none
-from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
+from ledger.report.diff import Diff, TotalChange, total_group
 from ledger.report.fitted_columns import aligned
 from ledger.report.html import environment, markdown_environment
 from ledger.report.movements import Attribution
-from ledger.report.views.parts import Cell, Column, Table
+from ledger.report.views.parts import Cell, Column, Table, text_cells
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def as_text(diff: Diff, width: int = 0) -> str:
 
 def as_markdown(diff: Diff) -> str:
     """The difference as Markdown, for a pull request; no text of a plan is markup there."""
-    return markdown_environment().get_template("diff.md").render(**_shown(diff)).strip()
+    return markdown_environment().get_template("diff.md").render(**_template_values(diff)).strip()
 
 
 def as_html(diff: Diff) -> str:
     """A section to put into a page that has the report's stylesheet."""
-    return environment().get_template("diff.html").render(screen=True, **_shown(diff)).strip() + "\n"
+    return environment().get_template("diff.html").render(screen=True, **_template_values(diff)).strip() + "\n"
 
 
 def as_json(diff: Diff) -> str:
@@ -76,8 +76,8 @@ def as_json(diff: Diff) -> str:
 FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
 
 
-def _shown(diff: Diff) -> dict[str, Any]:
-    """What templates print."""
+def _template_values(diff: Diff) -> dict[str, Any]:
+    """The values that both templates print."""
     return {
         "title": title(diff),
         "lead": verdict_lines(diff),
@@ -107,15 +107,10 @@ def tables(diff: Diff) -> Iterator[Table]:
     if diff.inputs:
         yield Table("Inputs", INPUT, tuple(input_rows(diff.inputs)))
     if diff.formulas:
-        shown = diff.formulas[:LONGEST]
-        cut = f"Formulas, {len(shown)} of {len(diff.formulas)}" if len(shown) < len(diff.formulas) else "Formulas"
-        yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in shown))
-
-
-def formula_row(formula: FormulaChange) -> tuple[Cell, ...]:
-    """An account by both formulas."""
-    named = (formula.account, formula.resource, formula.when)
-    return tuple(Cell(text) for text in (*named, formula.old or NONE, formula.new or NONE))
+        printed = diff.formulas[:LONGEST]
+        cut = f"Formulas, {len(printed)} of {len(diff.formulas)}" if len(printed) < len(diff.formulas) else "Formulas"
+        texts = ((row.account, row.resource, row.when, row.old or NONE, row.new or NONE) for row in printed)
+        yield Table(cut, FORMULA, tuple(text_cells(*row) for row in texts))
 
 
 def output_row(output: TotalChange) -> tuple[Cell, ...]:
@@ -150,10 +145,11 @@ def attribution_text(output: TotalChange) -> str:
     """
     if not output.causes:
         return ""
-    shares = [(" with ".join(cause.inputs), share_of_change(cause.mean, output)) for cause in output.causes]
+    change = output.by
+    shares = [(" with ".join(cause.inputs), float(cause.mean / change) if change else 0.0) for cause in output.causes]
     shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
-    if not output.by or any(abs(part) > UNDONE for _, part in shares):
+    if not change or any(abs(part) > UNDONE for _, part in shares):
         return ", ".join(amounts_by_cause(output))
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
 
@@ -166,11 +162,6 @@ def amounts_by_cause(output: TotalChange) -> Iterator[str]:
     largest = max(abs(float(cause.mean)) for cause in output.causes)
     if abs(float(output.joint)) > BARELY * largest:
         yield f"jointly {change_text(output.joint, unit)}"
-
-
-def share_of_change(part: Number, output: TotalChange) -> float:
-    """A part of the change of a total."""
-    return float(part / output.by) if output.by else 0.0
 
 
 def input_rows(inputs: Iterable[Change], indent: str = "") -> Iterator[tuple[Cell, ...]]:
@@ -189,7 +180,7 @@ def aligned_lines(table: Table, width: int = 0) -> Iterator[str]:
         yield line.replace("\u00a0", " ")
 
 
-# --- for programs -------------------------------------------------------------------------------
+# --- the JSON record ---
 
 
 def record(diff: Diff) -> dict[str, Any]:

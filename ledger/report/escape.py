@@ -36,8 +36,8 @@ BLOCK = re.compile(r"(?P<mark>(?:#{1,6}|[-+])(?=\s|$)|[-=_]{2,}\s*$)|(?P<number>
 
 
 def seen(text: str) -> str:
-    """The text with a space for each character that is not seen."""
-    return "".join(" " if unicodedata.category(one) in UNSEEN else one for one in text)
+    """The text with each invisible character replaced by a space."""
+    return "".join(" " if unicodedata.category(character) in UNSEEN else character for character in text)
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
@@ -67,31 +67,31 @@ def plain(text: str) -> str:
 def sentence(text: str) -> str:
     """A text in Markdown, with the names that stand in backticks as code; it may begin a line."""
     parts = (code(part) if place % 2 else plain(part) for place, part in enumerate(NAMED.split(text)))
-    return _no_block("".join(parts).strip(" "))
+    return _escape_block_mark("".join(parts).strip(" "))
 
 
 def literal(text: str) -> str:
     """A text in Markdown as it is, its backticks too; it may begin a line."""
-    return _no_block(plain(text).strip(" "))
+    return _escape_block_mark(plain(text).strip(" "))
 
 
 def fenced(lines: Iterable[str], language: str) -> str:
     """Lines of a program in Markdown, each as it is; none ends the block."""
-    shown = [seen(line) for line in lines]
-    fence = "`" * max(3, 1 + max((len(run) for line in shown for run in BACKQUOTES.findall(line)), default=0))
-    return "\n".join((f"{fence}{language}", *shown, fence))
+    seen_lines = [seen(line) for line in lines]
+    fence = "`" * max(3, 1 + max((len(run) for line in seen_lines for run in BACKQUOTES.findall(line)), default=0))
+    return "\n".join((f"{fence}{language}", *seen_lines, fence))
 
 
-def _no_block(line: str) -> str:
-    found = BLOCK.match(line)
-    if not found:
+def _escape_block_mark(line: str) -> str:
+    match = BLOCK.match(line)
+    if not match:
         return line
-    return f"\\{line}" if found["mark"] else f"{found['number']}\\{line[found.end() :]}"
+    return f"\\{line}" if match["mark"] else f"{match['number']}\\{line[match.end() :]}"
 
 
 def html_code(text: str, longest: int = LONGEST) -> str:
     """The text in HTML as code, also where Markdown is read within HTML: signs are character references."""
-    written = "".join(map(_reference, one_line(text, longest) or "–"))
+    written = "".join(map(_character_reference, one_line(text, longest) or "–"))
     return f"<code>{SITE.sub('www&#46;', written)}</code>"
 
 
@@ -100,13 +100,13 @@ def html_text(text: str) -> str:
     return html.escape(text)
 
 
-def _reference(character: str) -> str:
+def _character_reference(character: str) -> str:
     if character in PLAIN or not character.isascii():
         return character
     return f"&#{ord(character)};{ZERO_WIDTH if character in '@#' else ''}"
 
 
-# --- Sections of documents that are made from data: where one stands, and how a table is written ---
+# --- generated sections and tables of documents ---
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class MadeSection:
 
     def put_into(self, document: str, lines: Iterable[str]) -> str:
         """The document with the section made anew; ValueError where it has no place for it."""
-        before, begin, rest = document.partition(self.begin)
-        _, end, after = rest.partition(self.end)
+        before, begin, following = document.partition(self.begin)
+        _, end, after = following.partition(self.end)
         if not (begin and end):
             raise ValueError(f"the document has no lines {self.begin!r} and {self.end!r}")
         return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n{end}{after}"

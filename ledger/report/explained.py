@@ -77,16 +77,16 @@ def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
 
 
 def total_record(compiled: Compiled, key: str, forms: PlanForms) -> dict[str, Any]:
-    """A total with what it consists of."""
-    found = breakdown(compiled, key)
+    """A total with its formula, inputs, parts, largest accounts and closed form."""
+    parts = breakdown(compiled, key)
     return {
         "total": key,
         "value": json_number(compiled.totals[key]),
         "unit": unit_of(key),
         **meaning_record(compiled, key),
-        "note": found.note,
-        "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
-        "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
+        "note": parts.note,
+        "parts": [{"part": name, "value": json_number(value)} for name, value in parts.parts],
+        "largest": [{"account": name, "value": json_number(value)} for name, value in parts.largest],
         "form": form_record(form) if (form := forms[key]) else None,
     }
 
@@ -100,11 +100,6 @@ def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
     return {"formula": "", "basis": "", "inputs": []}
 
 
-def _named(value: object) -> str:
-    """A value that is no number as it is called, or what it is the product of."""
-    return value.product if isinstance(value, TokensPerParameter) else getattr(value, "name", str(value))
-
-
 def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
     try:
@@ -113,12 +108,17 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
         return {}
     if name in compiled.totals:
         return {"input": name, "value": json_number(value), "unit": unit_of(name), "where": "total", "source": ""}
-    found = origin(compiled.plan, name)
-    shown = value if isinstance(value, int | float | str) else _named(value)
+    place = origin(compiled.plan, name)
+    if value is None:
+        value = NONE
+    elif isinstance(value, TokensPerParameter):
+        value = value.product
+    elif not isinstance(value, int | float | str):
+        value = getattr(value, "name", str(value))
     return {
         "input": name,
-        "value": NONE if value is None else shown,
+        "value": value,
         "unit": unit(name),
-        "where": str(found.where) if found else DEFAULT,
-        "source": found.source if found else "",
+        "where": str(place.where) if place else DEFAULT,
+        "source": place.source if place else "",
     }

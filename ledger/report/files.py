@@ -32,9 +32,9 @@ def valid_layout(name: str) -> str:
 
 def require_writable(folder: Path) -> None:
     """Raises OSError where a folder, or the nearest above it that exists, takes no new file; leaves nothing behind."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(folder)) from error

@@ -24,10 +24,10 @@ def aligned(rows: Rows, right: Collection[int], width: int = 0) -> Iterator[list
         cells = [broken(cell, room) for cell, room in zip(row, widths, strict=True)]
         height = max(map(len, cells), default=0)
         lines = ([*cell, *[""] * (height - len(cell))] for cell in cells)
-        yield [_line(line, widths, right) for line in zip(*lines, strict=True)]
+        yield [_aligned_line(line, widths, right) for line in zip(*lines, strict=True)]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+def _aligned_line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
     placed = (
         cell.rjust(room) if column in right else cell.ljust(room)
         for column, (cell, room) in enumerate(zip(cells, widths, strict=True))
@@ -52,8 +52,8 @@ def fitted_widths(rows: Rows, right: Collection[int], width: int) -> list[int]:
     widths = []
     for column, name in enumerate(head):
         cells = [row[column] for row in body]
-        whole = cells if column in right else [piece for cell in cells for piece in pieces(cell)]
-        widths.append(max(len(piece.rstrip()) for piece in (*pieces(name), *whole)))
+        unbroken = cells if column in right else [piece for cell in cells for piece in pieces(cell)]
+        widths.append(max(len(piece.rstrip()) for piece in (*pieces(name), *unbroken)))
     if natural[0] <= width // SHARE and natural[0] + sum(widths[1:]) <= room:
         widths[0] = natural[0]
     cut = [column for column in range(1, len(widths)) if column not in right]
@@ -73,11 +73,11 @@ def broken(text: str, room: int) -> list[str]:
     """The text in lines of at most `room` letters; only a part that is longer by itself is cut."""
     lines = [""]
     for piece in pieces(text) if len(text) > room else [text]:
-        rest = piece
-        if lines[-1] and len(lines[-1]) + len(rest.rstrip()) > room:
+        remaining = piece
+        if lines[-1] and len(lines[-1]) + len(remaining.rstrip()) > room:
             lines.append("")
-        while len(rest.rstrip()) > room > 0:
-            lines[-1:] = [rest[:room], ""]
-            rest = rest[room:]
-        lines[-1] += rest
+        while len(remaining.rstrip()) > room > 0:
+            lines[-1:] = [remaining[:room], ""]
+            remaining = remaining[room:]
+        lines[-1] += remaining
     return [line.rstrip() for line in lines]

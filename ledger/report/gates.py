@@ -46,16 +46,16 @@ class Gate:
         return old is not None and meets_condition(self.condition, old.totals, new.totals)
 
 
-def read_gates(texts: Iterable[str], known: Collection[str]) -> tuple[Gate, ...]:
+def read_gates(texts: Iterable[str], total_keys: Collection[str]) -> tuple[Gate, ...]:
     """The gates of texts about `known` totals, or about any where none is known; raises SpecError."""
-    return tuple(_gate(text.strip(), known) for text in texts)
+    return tuple(_gate(text.strip(), total_keys) for text in texts)
 
 
-def _gate(text: str, known: Collection[str]) -> Gate:
+def _gate(text: str, total_keys: Collection[str]) -> Gate:
     if text in WORDS:
         return Gate(text)
     written = WRITTEN.fullmatch(text)
-    return Gate(text, condition(text, known or ([written[1]] if written else []), changes=True))
+    return Gate(text, condition(text, total_keys or ([written[1]] if written else []), changes=True))
 
 
 def plan_outcome(plan: Plan, totals: Mapping[str, Number]) -> PlanOutcome:

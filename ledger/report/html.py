@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from ledger.report import assets, svg
 from ledger.report.escape import code, fenced, literal, sentence
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
-from ledger.report.views import Section, filled_sections, section_numbers
+from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.live import LiveView, LoadView
 from ledger.report.views.origin import made_from
 from ledger.report.views.parts import number_captions
@@ -46,7 +46,8 @@ def render(report: Report, *, screen: bool = True) -> str:
     plan = report.compiled.plan
     style = stylesheet() + assets.text("live.css") if screen else stylesheet()
     sections = filled_sections(report, screen=screen)
-    script = assets.text("script.js") + live_script(sections) if screen else ""
+    live_scripts = [data.script for _, data in sections if isinstance(data, LiveView | LoadView)]  # of a panel
+    script = "".join((assets.text("script.js"), *live_scripts)) if screen else ""
     page = (
         environment()
         .get_template("report.html")
@@ -77,34 +78,29 @@ def data_block(record: Mapping[str, Any]) -> Markup:
     return Markup(text.translate(MARKUP))  # noqa: S704 - without any of the letters of markup
 
 
-def live_script(sections: Iterable[tuple[Section, object]]) -> str:
-    """What moves the panel of a page, where it has one."""
-    return "".join(data.script for _, data in sections if isinstance(data, LiveView | LoadView))
-
-
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
-    made = _environment("page")
-    made.filters["breakable"] = breakable
-    made.filters["coded"] = coded
-    return made
+    templates = _environment("page")
+    templates.filters["breakable"] = breakable
+    templates.filters["coded"] = coded
+    return templates
 
 
 @cache
 def markdown_environment() -> Environment:
     """Templates of Markdown, in which no value is markup but what `escape.py` wrote."""
-    made = _environment("markdown", finalize=_in_markdown)
+    templates = _environment("markdown", finalize=_markdown_value)
     for name, written in (("code", code), ("fenced", fenced), ("literal", literal)):
-        made.globals[name] = partial(_as_written, written)
-    return made
+        templates.globals[name] = partial(_marked_up, written)
+    return templates
 
 
-def _as_written(written: Callable[..., str], *of: object) -> Markup:
+def _marked_up(written: Callable[..., str], *of: object) -> Markup:
     return Markup(written(*of))  # noqa: S704 - escaped
 
 
-def _in_markdown(value: object) -> Markup:
+def _markdown_value(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(sentence(str(value)))  # noqa: S704 - escaped
 
 
@@ -169,14 +165,14 @@ def share_letters(page: str) -> str:
     names = {
         body: f"line-{number}" for number, body in enumerate(dict.fromkeys(body for _, body in LINE.findall(page)))
     }
-    page = LINE.sub(lambda found: f'{found[1]}<use href="#{names[found[2]]}"/></svg>', page)
+    page = LINE.sub(lambda match: f'{match[1]}<use href="#{names[match[2]]}"/></svg>', page)
     letters = "".join(shape for _, shape in sorted(shapes.items()))
     lines = "".join(f'<g id="{name}">{body}</g>' for body, name in names.items())
     sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true"><defs>{letters}{lines}</defs></svg>'
     return page.replace("<header>", f"{sheet}\n<header>", 1)
 
 
-# --- Citations as links ---
+# --- citations as links ---
 
 OWNERS = (  # on GitHub, whom sources of the library cite without a commit
     *("aigatech", "AnswerDotAI", "argonne-lcf", "aws-samples", "bigscience-workshop", "calculon-ai", "casper-hansen"),
@@ -205,7 +201,7 @@ CITATIONS = (  # what stands in a source, and the address that it is of; the fir
 
 def linked(text: str | Markup) -> Markup:
     """A text with its citations as links; what is marked up already keeps its elements, and has no links yet."""
-    return Markup(_pattern().sub(_link, str(escape(text))))  # noqa: S704 - escaped
+    return Markup(_pattern().sub(_link_to, str(escape(text))))  # noqa: S704 - escaped
 
 
 def address(citation: re.Match[str]) -> str:
@@ -227,11 +223,11 @@ def _forms() -> tuple[tuple[str, str], ...]:
     return tuple((f"form{at}", address) for at, (_, address) in enumerate(CITATIONS))
 
 
-def _link(citation: re.Match[str]) -> str:
+def _link_to(citation: re.Match[str]) -> str:
     return f'<a class="out" href="{address(citation)}" rel="noreferrer">{citation[0]}</a>'
 
 
-# --- Templates compiled to Python once and kept in the user's cache ---
+# --- the cache of compiled templates ---
 
 COMPILED = Cache("templates")
 MADE_BY = f"{sys.implementation.cache_tag}-{jinja2.__version__}"  # whose compiler, for whose byte code

@@ -70,47 +70,47 @@ class Choices:
         """The plan in which each choice has the word at its place: what one of them changes, the others keep."""
         places = tuple(values[name] for name in self.options)
         if places not in self.known:
-            self.known[places] = self._chosen(places)
+            self.known[places] = self._plan_at(places)
         return self.known[places]
 
-    def _chosen(self, places: tuple[int, ...]) -> Plan:
-        plan = own = self.plan
+    def _plan_at(self, places: tuple[int, ...]) -> Plan:
+        plan = base = self.plan
         for words, place in zip(self.options.values(), places, strict=True):
-            other = tuple(words.values())[place]
-            if other is not own:
-                plan = replace(plan, **{name: getattr(other, name) for name in _changed(own, other)})
+            variant = tuple(words.values())[place]
+            if variant is not base:
+                plan = replace(plan, **{name: getattr(variant, name) for name in _changed_parts(base, variant)})
         return plan
 
     @cached_property
     def changed(self) -> Mapping[str, frozenset[str]]:
         """By input, the parts of the plan that another word of it changes."""
         return {
-            name: frozenset(part for other in words.values() for part in _changed(self.plan, other))
+            name: frozenset(part for variant in words.values() for part in _changed_parts(self.plan, variant))
             for name, words in self.options.items()
         }
 
 
-def _changed(own: Plan, other: Plan) -> frozenset[str]:
+def _changed_parts(first: Plan, second: Plan) -> frozenset[str]:
     """The parts in which two plans differ."""
-    return frozenset(name for name in READ if getattr(own, name) != getattr(other, name))
+    return frozenset(name for name in READ if getattr(first, name) != getattr(second, name))
 
 
 def choices_of(plan: Plan) -> Choices:
     """The policies and devices that a plan may have; of one that was read from no spec its own alone."""
     named = {"recompute": spec_text(plan.recompute, "recompute"), DEVICE: plan.accelerator.name}
-    return Choices({name: {own: plan, **others(plan, name, own)} for name, own in named.items()})
+    return Choices({name: {word: plan, **others(plan, name, word)} for name, word in named.items()})
 
 
-def others(plan: Plan, name: str, own: str) -> dict[str, Plan]:
-    """The legal plans with another word; another device has a price where the plan's own has one."""
+def others(plan: Plan, name: str, plan_word: str) -> dict[str, Plan]:
+    """Legal variants of a plan, one input set to another word; a device has a price where the plan's own has one."""
     if plan.reading is None:
         return {}
-    known = plan.reading.library.names("accelerator")
-    words = POLICIES if name != DEVICE else [word for word in DEVICES if word in known]
-    drafts = {word: revised(plan, (f"{name}={word}",)) for word in words if word != own}
+    known_devices = plan.reading.library.names("accelerator")
+    words = POLICIES if name != DEVICE else [word for word in DEVICES if word in known_devices]
+    drafts = {word: revised(plan, (f"{name}={word}",)) for word in words if word != plan_word}
     legal = {word: draft.plan for word, draft in drafts.items() if draft.plan and not draft.problems}
     priced = plan.assumptions.price is not None
-    return {word: other for word, other in legal.items() if (other.assumptions.price is not None) == priced}
+    return {word: variant for word, variant in legal.items() if (variant.assumptions.price is not None) == priced}
 
 
 # How far from the plan another value of an input is, and each further one: what readers ask for first is near.
@@ -163,62 +163,62 @@ def page_of(plan: Plan) -> Page | None:
         return None
     plan = with_token_count(plan)
     graph, choices = Graph(), choices_of(plan)
-    own, legal = {**setting(plan), **choices.own()}, stops(choices)
-    found: list[Structure] = []
+    base, legal = {**setting(plan), **choices.own()}, stops(choices)
+    structures: list[Structure] = []
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
     saved = saved_bytes(plan)
-    tried = [*reachable(choices, legal), *_single(choices, legal)]
+    tried = [*reachable(choices, legal), *_single_changes(choices, legal)]
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:
             break
         at = Evaluation(graph, chosen)
-        if any(at.meets(one.guards) for one in found):
+        if any(at.meets(structure.guards) for structure in structures):
             continue
         if len(graph.terms) > MOST_TERMS:
-            left_out.append(difference(own, chosen))
+            left_out.append(difference(base, chosen))
         else:
-            found.append(_structure(choices, graph, chosen, books, saved))
-    further = [*tried, *_awkward(choices)]
+            structures.append(_priced_structure(choices, graph, chosen, books, saved))
+    further = [*tried, *_awkward_settings(choices)]
     rules, warnings = (traced_rules(table, choices.at, graph, further, choices.changed) for table in (RULES, WARNINGS))
     offered = {
-        name: [value for value in values if _reached(choices, graph, found, name, value)]
+        name: [value for value in values if _is_reached(choices, graph, structures, name, value)]
         for name, values in legal.items()
     }
-    return Page(choices, own, graph, tuple(found), rules, warnings, offered, tuple(left_out))
+    return Page(choices, base, graph, tuple(structures), rules, warnings, offered, tuple(left_out))
 
 
-def _structure(
-    choices: Choices, graph: Graph, chosen: Setting, known: dict[tuple[Any, ...], TracedBooks], saved: Bytes
+def _priced_structure(
+    choices: Choices, graph: Graph, chosen: Setting, books: dict[tuple[Any, ...], TracedBooks], saved: Bytes
 ) -> Structure:
-    """A structure; devices that run the same have their books in common."""
+    """The structure of a setting; devices with equal kernels and software share their traced books."""
     plan = choices.at(chosen)
     key = tuple(value for name, value in chosen.items() if name not in (DEVICE, "price"))
-    if key not in known or (known[key].plan.kernels, known[key].plan.stack) != (plan.kernels, plan.stack):
-        known[key] = traced_books(plan, graph, chosen)
-    return priced(known[key], plan, chosen, saved)
+    if key not in books or (books[key].plan.kernels, books[key].plan.stack) != (plan.kernels, plan.stack):
+        books[key] = traced_books(plan, graph, chosen)
+    return priced(books[key], plan, chosen, saved)
 
 
-# --- structures ---------------------------------------------------------------------------------
+# --- settings of other structures ---
 
 
 def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
-    own = {**setting(choices.plan), **choices.own()}
-    alone = own["global_batch"] == own["data"] * own["micro_batch"]
+    base = {**setting(choices.plan), **choices.own()}
+    one_micro_batch = base["global_batch"] == base["data"] * base["micro_batch"]
     turns = [
-        ((BATCH if name == "global_batch" and alone else first) + rank * further, (name, value))
+        ((BATCH if name == "global_batch" and one_micro_batch else first) + rank * further, (name, value))
         for name, (first, further) in TURNED.items()
-        for rank, value in enumerate(_turned(own[name], name, legal[name]))
+        for rank, value in enumerate(_turning_values(base[name], name, legal[name]))
     ]
     groups = (group for count in range(2 + MOST_TURNS) for group in combinations(turns, count))
     several = [group for group in groups if sum(name != "global_batch" for _, (name, _) in group) <= MOST_TURNS]
     for group in sorted(several, key=lambda group: sum(far for far, _ in group)):
         moved = dict(turn for _, turn in group)
         if len(moved) == len(group):
-            other = repaired(choices, {**own, **moved}, turned=moved.get("global_batch") == 0)
-            if not group or is_legal(choices, other):
-                yield other if group else own
+            changed = repaired(choices, {**base, **moved}, turned=moved.get("global_batch") == 0)
+            if not group or is_legal(choices, changed):
+                yield changed if group else base
 
 
 def is_legal(choices: Choices, chosen: Setting) -> bool:
@@ -229,16 +229,16 @@ def is_legal(choices: Choices, chosen: Setting) -> bool:
     return choices.judged[key]
 
 
-def _turned(own: int, name: str, legal: Sequence[int]) -> Iterator[int]:
+def _turning_values(base: int, name: str, legal: Sequence[int]) -> Iterator[int]:
     """Values of an input that turn a structure into another: split or not, other stages; 0 for one micro-batch."""
     if name == "global_batch":
         yield 0
     elif name == STAGES:
-        yield from sorted((count for count in legal if count != own), key=lambda count: abs(log2(count / own)))
+        yield from sorted((count for count in legal if count != base), key=lambda count: abs(log2(count / base)))
     elif name in (*CHOICES, "zero"):
-        yield from sorted((value for value in legal if value != own), key=lambda value: abs(value - own))
+        yield from sorted((value for value in legal if value != base), key=lambda value: abs(value - base))
     else:
-        yield from [1] if own > 1 else [count for count in legal if count > 1][:1]
+        yield from [1] if base > 1 else [count for count in legal if count > 1][:1]
 
 
 def repaired(choices: Choices, chosen: Setting, *, turned: bool = False) -> dict[str, Any]:
@@ -247,57 +247,59 @@ def repaired(choices: Choices, chosen: Setting, *, turned: bool = False) -> dict
     Another device has a price of its own.
     """
     plan = choices.plan
-    own, ways = setting(plan), schedule(resized(plan, chosen).parallelism).ways
+    base, pipeline_ends = setting(plan), schedule(resized(plan, chosen).parallelism).ways
     price = setting(choices.at(chosen)).get("price")
-    chosen = chosen if price is None or chosen["price"] != own["price"] else {**chosen, "price": price}
-    least = chosen["data"] * chosen["micro_batch"] * ways
-    several = own["global_batch"] > own["data"] * own["micro_batch"] * schedule(plan.parallelism).ways
+    chosen = chosen if price is None or chosen["price"] != base["price"] else {**chosen, "price": price}
+    least = chosen["data"] * chosen["micro_batch"] * pipeline_ends
+    several = base["global_batch"] > base["data"] * base["micro_batch"] * schedule(plan.parallelism).ways
     if several == turned:
         return {**chosen, "global_batch": least}
-    kept = chosen["global_batch"] > least and chosen["global_batch"] % least == 0
-    return {**chosen, "global_batch": chosen["global_batch"] if kept else least * 2 * chosen[STAGES]}
+    may_stay = chosen["global_batch"] > least and chosen["global_batch"] % least == 0
+    return {**chosen, "global_batch": chosen["global_batch"] if may_stay else least * 2 * chosen[STAGES]}
 
 
-def _ways(choices: Choices, name: str, value: int) -> Iterator[dict[str, Any]]:
+def _settings_with(choices: Choices, name: str, value: int) -> Iterator[dict[str, Any]]:
     """Settings in which one input alone has another value, and the batch follows."""
     moved = {**setting(choices.plan), **choices.own(), name: value}
     yield from (moved, repaired(choices, moved), repaired(choices, moved, turned=True))
 
 
-def _single(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
+def _single_changes(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings in which one input alone has another value, and the batch follows."""
     for name, values in legal.items():
         for value in values:
-            yield from [chosen for chosen in _ways(choices, name, value) if is_legal(choices, chosen)][:1]
+            yield from [chosen for chosen in _settings_with(choices, name, value) if is_legal(choices, chosen)][:1]
 
 
-def _awkward(choices: Choices) -> Iterator[dict[str, Any]]:
+def _awkward_settings(choices: Choices) -> Iterator[dict[str, Any]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
-    plan, own = choices.plan, {**setting(choices.plan), **choices.own()}
-    longest = max(own["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
-    odd: tuple[dict[str, int], ...]
-    odd = ({"global_batch": own["global_batch"] + 1}, {"seq_len": own["seq_len"] + 1}, {"seq_len": 2 * longest})
-    alone = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
-    at_once = own["data"] * own["micro_batch"]
-    odd = (*odd, {"global_batch": 3 * at_once}, {"global_batch": (2 * own[STAGES] + 1) * at_once})
-    odd = (*odd, {"data": 2 * own["global_batch"]}, {**alone, "data": plan.cluster.devices_per_node + 1})
-    odd = (*odd, *({"tensor": 2**power * own["tensor"]} for power in (1, 2, 3)))
-    odd = (*odd, *({"zero": zero} for zero in LEVELS), *({**alone, "data": 1, "zero": zero} for zero in LEVELS))
-    yield from ({**own, **change} for change in (*AWKWARD, *odd))
+    plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
+    longest = max(base["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
+    unsplit = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
+    at_once = base["data"] * base["micro_batch"]
+    odd: list[dict[str, int]] = [
+        *({"global_batch": base["global_batch"] + 1}, {"seq_len": base["seq_len"] + 1}, {"seq_len": 2 * longest}),
+        *({"global_batch": 3 * at_once}, {"global_batch": (2 * base[STAGES] + 1) * at_once}),
+        *({"data": 2 * base["global_batch"]}, {**unsplit, "data": plan.cluster.devices_per_node + 1}),
+        *({"tensor": 2**power * base["tensor"]} for power in (1, 2, 3)),
+        *({"zero": zero} for zero in LEVELS),
+        *({**unsplit, "data": 1, "zero": zero} for zero in LEVELS),
+    ]
+    yield from ({**base, **change} for change in (*AWKWARD, *odd))
 
 
-def difference(own: Setting, chosen: Setting) -> dict[str, int]:
+def difference(base: Setting, chosen: Setting) -> dict[str, int]:
     """What a setting has that is not the plan's."""
-    return {name: value for name, value in chosen.items() if value != own[name]}
+    return {name: value for name, value in chosen.items() if value != base[name]}
 
 
-def _reached(choices: Choices, graph: Graph, found: Sequence[Structure], name: str, value: int) -> bool:
+def _is_reached(choices: Choices, graph: Graph, structures: Sequence[Structure], name: str, value: int) -> bool:
     """Whether some structure holds where one input alone has another value, and the batch follows."""
-    ways = (Evaluation(graph, chosen) for chosen in _ways(choices, name, value))
-    return any(at.meets(one.guards) for at in ways for one in found)
+    evaluations = (Evaluation(graph, chosen) for chosen in _settings_with(choices, name, value))
+    return any(at.meets(structure.guards) for at in evaluations for structure in structures)
 
 
-# --- controls -----------------------------------------------------------------------------------
+# --- values of the controls ---
 
 
 def stops(choices: Choices) -> dict[str, list[int]]:
@@ -305,30 +307,30 @@ def stops(choices: Choices) -> dict[str, list[int]]:
 
     Of choices they are places among words.
     """
-    plan, own = choices.plan, {**setting(choices.plan), **choices.own()}
+    plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
     layers = sum(group.repeat for group in plan.model.groups)
-    longest = plan.model.learned_positions or max(LONGEST, WIDER * own["seq_len"])
+    longest = plan.model.learned_positions or max(LONGEST, WIDER * base["seq_len"])
     wide = {
-        "micro_batch": round_numbers(1, WIDER * own["micro_batch"]),
+        "micro_batch": round_numbers(1, WIDER * base["micro_batch"]),
         "seq_len": round_numbers(SHORTEST, longest),
-        "data": round_numbers(1, WIDER * own["data"]),
-        "tensor": round_numbers(1, max(WIDER, WIDER * own["tensor"])),
-        STAGES: list(range(1, min(layers, max(WIDER * 2, WIDER * own[STAGES])) + 1)),
-        "context": round_numbers(1, max(WIDER, WIDER * own["context"])),
+        "data": round_numbers(1, WIDER * base["data"]),
+        "tensor": round_numbers(1, max(WIDER, WIDER * base["tensor"])),
+        STAGES: list(range(1, min(layers, max(WIDER * 2, WIDER * base[STAGES])) + 1)),
+        "context": round_numbers(1, max(WIDER, WIDER * base["context"])),
         "expert": round_numbers(1, max(group.mlp.experts for group in plan.model.groups) or 1),
         "global_batch": [],
         "zero": list(LEVELS),
         **{name: list(range(len(choices.words(name)))) for name in choices.options},
     }
     return {
-        name: sorted({own[name], *(value for value in values if _legal_alone(choices, name, value))})
+        name: sorted({base[name], *(value for value in values if _is_legal_alone(choices, name, value))})
         for name, values in wide.items()
     }
 
 
-def _legal_alone(choices: Choices, name: str, value: int) -> bool:
-    _, *ways = _ways(choices, name, value)
-    return any(is_legal(choices, chosen) for chosen in ways)
+def _is_legal_alone(choices: Choices, name: str, value: int) -> bool:
+    _, *settings = _settings_with(choices, name, value)
+    return any(is_legal(choices, chosen) for chosen in settings)
 
 
 def round_numbers(least: int, most: int) -> list[int]:

@@ -36,25 +36,29 @@ def page_script(page: Page) -> str:
 
 def calculator(page: Page) -> str:
     """The script without its panel: `evaluate(chosen)` gives the totals of another setting, `settings` its `--set`."""
-    known, plan = page, page.plan
+    plan = page.plan
     prices = [price.path for price in PRICES]
     steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
-    limit = _limit(known.graph, steps)
-    rules = (*known.rules, *known.warnings)
-    roots = [[*_conditions(known.structures, rules)], *(_asked(one) for one in known.structures), [limit.place]]
-    written = script(known.graph, [*known.own, *prices, *steps], roots)
+    limit = _limiting_resource(page.graph, steps)
+    rules = (*page.rules, *page.warnings)
+    roots = [[*_condition_places(page.structures, rules)]]
+    for structure in page.structures:
+        values = (*structure.totals.values(), structure.moment)
+        roots.append([value.place for value in values if isinstance(value, Traced)])
+    roots.append([limit.place])
+    written = script(page.graph, [*page.own, *prices, *steps], roots)
     data = {
-        "inputs": list(known.own),
-        "controls": [name for name in known.own if moves(page, name)],
-        "own": known.own,
-        "paths": {name: path for name, path in PATHS.items() if name in known.own},
-        "units": {name: unit for name, unit in UNITS.items() if name in known.own},
-        "words": {name: known.choices.words(name) for name in CHOICES},
+        "inputs": list(page.own),
+        "controls": [name for name in page.own if moves(page, name)],
+        "own": page.own,
+        "paths": {name: path for name, path in PATHS.items() if name in page.own},
+        "units": {name: unit for name, unit in UNITS.items() if name in page.own},
+        "words": {name: page.choices.words(name) for name in CHOICES},
         "multiplied": MULTIPLIED,
-        "offers": [_offer(other) for other in known.choices.options[DEVICE].values()],
-        "notices": {name: [_notices(other) for other in known.choices.options[name].values()] for name in CHOICES},
-        **_spec(plan),
-        "stops": known.stops,
+        "offers": [_price_offer(variant) for variant in page.choices.options[DEVICE].values()],
+        "notices": {name: [_notices(variant) for variant in page.choices.options[name].values()] for name in CHOICES},
+        **_spec_data(plan),
+        "stops": page.stops,
         "devices": plan.cluster.devices,
         "of_a_run": OF_A_RUN,
         "most": BATCH.most,
@@ -64,9 +68,9 @@ def calculator(page: Page) -> str:
         "limits": list(LIMITS.values()),
         "limit": written.slots[limit.place],
         "categories": CATEGORIES,
-        "rules": [_rule(one, written) for one in known.rules],
-        "warnings": [_rule(one, written) for one in known.warnings],
-        "structures": [_structure(one, written) for one in known.structures],
+        "rules": [_rule_data(rule, written) for rule in page.rules],
+        "warnings": [_rule_data(rule, written) for rule in page.warnings],
+        "structures": [_structure_data(structure, written) for structure in page.structures],
         "size": written.size,
         "blocks": written.blocks_of,
     }
@@ -75,19 +79,19 @@ def calculator(page: Page) -> str:
     return f"const PLAN = {literal(data)};\nconst BLOCKS = [\n{blocks}];\n{scripts}"
 
 
-def _offer(plan: Plan) -> dict[str, Any]:
-    """What an hour of the plan's device costs, and since when."""
+def _price_offer(plan: Plan) -> dict[str, Any]:
+    """The price of an hour of the plan's device and its date; empty where none is stated."""
     price = plan.assumptions.price
     return {"price": price.per_device_hour, "date": price.date} if price else {}
 
 
 def _notices(plan: Plan) -> list[tuple[str, str]]:
-    """What reading a plan warns of beyond the rules, which the page asks itself."""
+    """Message and help of each warning of reading the plan; those of rules are left out, as the page evaluates them."""
     rules = {rule.__name__ for rule in WARNINGS}
-    return [(one.message, one.help) for one in plan.warnings if one.rule not in rules]
+    return [(warning.message, warning.help) for warning in plan.warnings if warning.rule not in rules]
 
 
-def _spec(plan: Plan) -> dict[str, Any]:
+def _spec_data(plan: Plan) -> dict[str, Any]:
     """The plan's file, what was set beside it, and whether it states a price of its own."""
     if plan.reading is None:
         return {"file": f"{plan.name}.yaml", "overrides": [], "priced": True}
@@ -96,7 +100,7 @@ def _spec(plan: Plan) -> dict[str, Any]:
     return {"file": file, "overrides": plan.reading.overrides, "priced": priced}
 
 
-def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
+def _limiting_resource(graph: Graph, steps: Sequence[str]) -> Traced:
     """Which resource limits a step, from its seconds and those with better prices, which are inputs."""
     trace = Trace(graph)
     seconds = [trace.input(name, 1.0) for name in steps]
@@ -104,10 +108,10 @@ def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
     return place
 
 
-def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
-    """What is asked before any structure is chosen."""
-    for one in structures:
-        yield from (place for place, _ in one.guards)
+def _condition_places(structures: Iterable[Structure], rules: Iterable[TracedRule]) -> Iterator[int]:
+    """Places of the terms that decide which structure holds and which rules are broken."""
+    for structure in structures:
+        yield from (place for place, _ in structure.guards)
     for rule in rules:
         yield from (place for conditions in rule.silent for place, _ in conditions)
         for finding in rule.findings:
@@ -115,16 +119,12 @@ def _conditions(structures: Iterable[Structure], rules: Iterable[TracedRule]) ->
             yield from (part for part in (*finding.message, *finding.help) if isinstance(part, int))
 
 
-def _asked(one: Structure) -> list[int]:
-    return [value.place for value in (*one.totals.values(), one.moment) if isinstance(value, Traced)]
-
-
-def _structure(one: Structure, written: Script) -> dict[str, Any]:
+def _structure_data(structure: Structure, written: Script) -> dict[str, Any]:
     return {
-        "guards": _slots(one.guards, written),
-        "totals": {key: _slot(value, written) for key, value in one.totals.items()},
-        "moment": _slot(one.moment, written),
-        "moments": one.moments,
+        "guards": _slots(structure.guards, written),
+        "totals": {key: _slot(value, written) for key, value in structure.totals.items()},
+        "moment": _slot(structure.moment, written),
+        "moments": structure.moments,
     }
 
 
@@ -137,15 +137,19 @@ def _slots(guards: Sequence[Guard], written: Script) -> list[list[Any]]:
     return [[written.slots[place], int(truth)] for place, truth in guards]
 
 
-def _rule(one: TracedRule, written: Script) -> dict[str, Any]:
+def _rule_data(rule: TracedRule, written: Script) -> dict[str, Any]:
     def pieces(parts: Sequence[str | int]) -> list[str | int]:
         return [part if isinstance(part, str) else written.slots[part] for part in parts]
 
     findings = (
-        {"conditions": _slots(each.conditions, written), "message": pieces(each.message), "help": pieces(each.help)}
-        for each in one.findings
+        {
+            "conditions": _slots(finding.conditions, written),
+            "message": pieces(finding.message),
+            "help": pieces(finding.help),
+        }
+        for finding in rule.findings
     )
-    return {"silent": [_slots(conditions, written) for conditions in one.silent], "findings": list(findings)}
+    return {"silent": [_slots(conditions, written) for conditions in rule.silent], "findings": list(findings)}
 
 
 def moves(page: Page, name: str) -> bool:
@@ -156,7 +160,7 @@ def moves(page: Page, name: str) -> bool:
     return name in ("global_batch", "zero") or len(page.stops[name]) > 1
 
 
-# --- A traced graph as JavaScript ---
+# --- a traced graph as JavaScript ---
 
 SAFE = 2**53  # integers beyond it are floats in JavaScript, as every number there is
 ASSOCIATIVE = ("add", "multiply", "both")
@@ -185,12 +189,13 @@ def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]
     writer = _Writer(graph, inputs, sorted(users), {place for asked in roots for place in asked})
     members: dict[tuple[int, ...], list[int]] = {}
     for place in writer.stored:
-        mine = (0,) if 0 in users[place] else tuple(users[place])
-        members.setdefault(mine, []).append(place)
-    order = sorted(members, key=lambda mine: (mine != (0,), -len(mine), members[mine][0]))
-    blocks = tuple("".join(writer.assignments(members[mine])) for mine in order)
+        structures = (0,) if 0 in users[place] else tuple(users[place])
+        members.setdefault(structures, []).append(place)
+    order = sorted(members, key=lambda structures: (structures != (0,), -len(structures), members[structures][0]))
+    blocks = tuple("".join(writer.assignments(members[structures])) for structures in order)
     blocks_of = tuple(
-        tuple(index for index, mine in enumerate(order) if structure in mine) for structure in range(len(roots))
+        tuple(index for index, structures in enumerate(order) if structure in structures)
+        for structure in range(len(roots))
     )
     return Script(blocks, blocks_of, writer.slots, len(inputs) + len(writer.stored))
 
@@ -200,7 +205,7 @@ class _Writer:
 
     def __init__(self, graph: Graph, inputs: Sequence[str], places: Sequence[int], roots: Collection[int]) -> None:
         self.terms = graph.terms
-        uses = Counter(part for place in places if self._computed(place) for part in self.terms[place][1:])
+        uses = Counter(part for place in places if self._is_computed(place) for part in self.terms[place][1:])
         self.slots = {place: inputs.index(self.terms[place][1]) for place in places if self.terms[place][0] == INPUT}
         self.stored: list[int] = []
         self.written: dict[int, tuple[str, int]] = {}
@@ -221,7 +226,7 @@ class _Writer:
             self.stored.append(place)
             self.slots[place] = len(inputs) + len(self.stored) - 1
 
-    def _computed(self, place: int) -> bool:
+    def _is_computed(self, place: int) -> bool:
         return self.terms[place][0] not in (INPUT, CONSTANT)
 
     def assignments(self, places: Sequence[int]) -> Iterator[str]:
@@ -231,22 +236,25 @@ class _Writer:
 
     def expression(self, place: int) -> tuple[str, int]:
         """A term as JavaScript, and how tightly it binds."""
-        if not self._computed(place):
+        if not self._is_computed(place):
             return self.written[place]
         name, *operands = self.terms[place]
         operation, parts = OPERATIONS[name], [self.operand(operand) for operand in operands]
         if operation.script.startswith(("Math", "!")) or "**" in operation.script:
-            enclosed = [text for text, _ in parts] if "(" in operation.script else [_enclosed(*part) for part in parts]
+            least = 0 if "(" in operation.script else CALL
+            enclosed = [_enclose(*part, least) for part in parts]
             if name in ("floor_divide", "ceil_divide"):
-                enclosed = [_bound(*parts[0], PRODUCT), _bound(*parts[1], PRODUCT + 1)]
+                enclosed = [_enclose(*parts[0], PRODUCT), _enclose(*parts[1], PRODUCT + 1)]
             elif name in ("truncate", "floor", "next_power_of_two"):
-                enclosed = [_bound(*parts[0], SUM)]
+                enclosed = [_enclose(*parts[0], SUM)]
             return operation.script.format(*enclosed), CALL
         if name == "where":
             condition, yes, no = parts
-            return f"{_bound(*condition, 2)}?{_bound(*yes, 2)}:{_bound(*no, 1)}", operation.binds
+            return f"{_enclose(*condition, 2)}?{_enclose(*yes, 2)}:{_enclose(*no, 1)}", operation.binds
         after = operation.binds if name in ASSOCIATIVE else operation.binds + 1
-        return operation.script.format(_bound(*parts[0], operation.binds), _bound(*parts[1], after)), operation.binds
+        return operation.script.format(
+            _enclose(*parts[0], operation.binds), _enclose(*parts[1], after)
+        ), operation.binds
 
     def operand(self, place: int) -> tuple[str, int]:
         """A term where another one reads it."""
@@ -255,12 +263,8 @@ class _Writer:
         return self.written[place]
 
 
-def _bound(text: str, binds: int, least: int) -> str:
+def _enclose(text: str, binds: int, least: int) -> str:
     return text if binds >= least else f"({text})"
-
-
-def _enclosed(text: str, binds: int) -> str:
-    return text if binds >= CALL else f"({text})"
 
 
 def number(value: float | Fraction | bool) -> str:
@@ -279,7 +283,7 @@ def literal(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-# --- live words ---
+# --- titles and units of the controls ---
 
 TITLES: Mapping[str, str] = {
     "micro_batch": "micro-batch, sequences",

@@ -72,7 +72,7 @@ class ServedPage:
     @property
     def own(self) -> Places:
         """The plan's own setting."""
-        return tuple(one.own for one in self.inputs)
+        return tuple(control.own for control in self.inputs)
 
 
 def served_page(plan: Plan) -> ServedPage | None:
@@ -81,52 +81,59 @@ def served_page(plan: Plan) -> ServedPage | None:
         return None
     inputs = tuple(served_inputs(plan, plan.serve))
     most = MOST_SETTINGS if plan.serve.concurrency else MOST_ARRIVING
-    places = sorted(product(*(range(len(one.values)) for one in inputs)), key=lambda one: _changes(one, inputs))[:most]
+    places = sorted(
+        product(*(range(len(control.values)) for control in inputs)),
+        key=lambda setting: _distance(setting, inputs),
+    )[:most]
     settings = dict(compiled_settings(plan, inputs, places))
     answers = {place: answer(totals) for place, totals in settings.items()}
-    return ServedPage(plan, inputs, {place: shown(totals) for place, totals in settings.items()}, answers)
+    listed = {place: {key: totals[key] for key in TOTALS if key in totals} for place, totals in settings.items()}
+    return ServedPage(plan, inputs, listed, answers)
 
 
 def served_inputs(plan: Plan, serve: Serve) -> Iterator[ServedInput]:
     """The load, lengths that are alike for all, and the degree of tensor parallelism; the load comes first."""
     if serve.concurrency:
-        whole = {max(1, round(serve.concurrency * times)) for times in LOADS}
-        yield _input("concurrency", "serve.concurrency", "sequences in flight", whole, (serve.concurrency, ""))
+        counts = {max(1, round(serve.concurrency * times)) for times in LOADS}
+        yield _served_input("concurrency", "serve.concurrency", "sequences in flight", counts, (serve.concurrency, ""))
     else:
         rate = serve.arrival_rate or 0.0
         rates = {rate * times for times in AROUND}
-        yield _input(
+        yield _served_input(
             "arrival_rate", "serve.arrival_rate", "requests that arrive in a second", rates, (rate, " requests/s")
         )
     for name, title in (("prompt", "tokens of a prompt"), ("output", "tokens of an answer")):
         length = getattr(serve, name)
         if len(length.parts) == 1:
             around = {max(1, round(length.longest * times)) for times in AROUND}
-            yield _input(name, f"serve.{name}", title, around, (length.longest, " tokens"))
+            yield _served_input(name, f"serve.{name}", title, around, (length.longest, " tokens"))
     tensor = plan.parallelism.tensor
     degrees = {int(tensor * times) for times in AROUND if tensor * times == int(tensor * times)}
-    yield _input("tensor", "parallelism.tensor", "tensor parallel", degrees, (tensor, ""))
+    yield _served_input("tensor", "parallelism.tensor", "tensor parallel", degrees, (tensor, ""))
 
 
-def _input(name: str, path: str, title: str, values: set[Any], own: tuple[float, str]) -> ServedInput:
-    given, unit = own
+def _served_input(name: str, path: str, title: str, values: set[Any], stated: tuple[float, str]) -> ServedInput:
+    plan_value, unit = stated
     ordered = tuple(sorted(values))
-    return ServedInput(name, path, title, ordered, tuple(f"{value}{unit}" for value in ordered), ordered.index(given))
+    return ServedInput(
+        name, path, title, ordered, tuple(f"{value}{unit}" for value in ordered), ordered.index(plan_value)
+    )
 
 
-def _changes(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
-    far = [abs(place - one.own) for place, one in zip(places, inputs, strict=True)]
+def _distance(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
+    far = [abs(place - control.own) for place, control in zip(places, inputs, strict=True)]
     return sum(map(bool, far)), sum(far), places
 
 
 def overrides(plan: Plan, inputs: Sequence[ServedInput], places: Places) -> list[str]:
     """What `--set` takes for a setting; replicas stay, so that devices follow the degree of tensor parallelism."""
-    moved = [(one, place) for one, place in zip(inputs, places, strict=True) if place != one.own]
-    found = [f"{one.path}={one.texts[place]}" for one, place in moved]
-    for one, place in moved:
-        if one.name == "tensor":
-            found.append(f"cluster.devices={int(plan.cluster.devices * one.values[place] / one.values[one.own])}")
-    return found
+    moved = [(control, place) for control, place in zip(inputs, places, strict=True) if place != control.own]
+    texts = [f"{control.path}={control.texts[place]}" for control, place in moved]
+    for control, place in moved:
+        if control.name == "tensor":
+            devices = plan.cluster.devices * control.values[place] / control.values[control.own]
+            texts.append(f"cluster.devices={int(devices)}")
+    return texts
 
 
 def compiled_settings(
@@ -134,16 +141,16 @@ def compiled_settings(
 ) -> Iterator[tuple[Places, dict[str, Number]]]:
     """The totals of each setting that is legal; what devices run, and have room for, is derived once for all loads."""
     load = inputs[0]
-    for rest in dict.fromkeys(place[1:] for place in places):
-        made = revised(plan, overrides(plan, inputs, (load.own, *rest))).plan
-        if made is None or made.serve is None:
+    for other_places in dict.fromkeys(place[1:] for place in places):
+        revised_plan = revised(plan, overrides(plan, inputs, (load.own, *other_places))).plan
+        if revised_plan is None or revised_plan.serve is None:
             continue
-        roles = served_roles(made)
-        most = room(Service(made, roles))
-        for place in (place for place in places if place[1:] == rest):
+        roles = served_roles(revised_plan)
+        most = room(Service(revised_plan, roles))
+        for place in (place for place in places if place[1:] == other_places):
             value: Any = load.values[place[0]]
-            serve = replace(made.serve, **{load.name: value})
-            loaded = replace(made, serve=serve)
+            serve = replace(revised_plan.serve, **{load.name: value})
+            loaded = replace(revised_plan, serve=serve)
             if not violations(loaded):
                 service = Service(loaded, roles)
                 held_bytes = dict(memory(held(roles, service.stated.concurrency), loaded))
@@ -157,11 +164,6 @@ def answer(totals: Mapping[str, Number]) -> str:
     if not keeps_up(totals):
         return "Does not keep up with its requests"
     return "Takes not all of its sequences at once" if beyond_engine(totals) else "Fits"
-
-
-def shown(totals: Mapping[str, Number]) -> dict[str, Number]:
-    """The totals that the page has of a setting."""
-    return {key: totals[key] for key in TOTALS if key in totals}
 
 
 def served_script(page: ServedPage) -> str:
@@ -178,13 +180,19 @@ def served_calculator(page: ServedPage) -> str:
         "devices": page.plan.cluster.devices,
         "own": page.own,
         "inputs": [
-            {"name": one.name, "path": one.path, "values": one.values, "texts": one.texts} for one in page.inputs
+            {
+                "name": control.name,
+                "path": control.path,
+                "values": control.values,
+                "texts": control.texts,
+            }
+            for control in page.inputs
         ],
-        "answers": {_joined(place): said for place, said in page.answers.items()},
-        "settings": {_joined(place): totals for place, totals in page.settings.items()},
+        "answers": {_place_key(place): said for place, said in page.answers.items()},
+        "settings": {_place_key(place): totals for place, totals in page.settings.items()},
     }
     return f"const PLAN = {literal(data)};\n{assets.text('load.js')}"
 
 
-def _joined(places: Places) -> str:
+def _place_key(places: Places) -> str:
     return ",".join(map(str, places))

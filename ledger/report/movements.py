@@ -77,7 +77,10 @@ def movements(
         if not key or key != measure.key(old):
             continue
         limit = NEGLIGIBLE * abs(float(old[key]))
-        causes = [Contribution(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
+        causes = [
+            Contribution(attribution.inputs, attribution.mean)
+            for attribution in attribute(key, old[key], new[key], effects)
+        ]
         causes = [cause for cause in causes if abs(float(cause.amount)) > limit]
         joint = new[key] - old[key] - sum(cause.amount for cause in causes)
         if abs(float(joint)) > limit:
@@ -87,17 +90,17 @@ def movements(
 
 def amounts_by_cause(moved: Iterable[Movement]) -> dict[tuple[str, ...], dict[str, Number]]:
     """What each cause does to each measure, the largest first by the first measure that moves; jointly at the end."""
-    found: dict[tuple[str, ...], dict[str, Number]] = {}
+    amounts: dict[tuple[str, ...], dict[str, Number]] = {}
     for movement in moved:
         for cause in movement.causes:
-            found.setdefault(cause.inputs, {})[movement.measure] = cause.amount
-    return dict(sorted(found.items(), key=lambda item: not item[0]))
+            amounts.setdefault(cause.inputs, {})[movement.measure] = cause.amount
+    return dict(sorted(amounts.items(), key=lambda item: not item[0]))
 
 
-# --- Which inputs caused a change ---
+# --- causes of a change ---
 
 MOST_INPUTS = 12  # that are changed one by one: each costs two compilations
-MOST_NAMED = 4  # inputs that are named one by one where they change together
+MOST_NAMED = 4  # inputs that are named one by one where they change together; of more, the parts of the plan
 Bundle = tuple[Change, ...]
 TotalsOf = Callable[[Plan], "Mapping[str, Number]"]
 PlanTotals = tuple[Plan, "Mapping[str, Number]"]
@@ -113,7 +116,7 @@ class Attribution:
 
     @property
     def mean(self) -> Number:
-        """Of first and last: the Shapley value where there are two causes."""
+        """The mean of first and last: the Shapley value where there are two causes."""
         return (self.alone + self.last) / 2
 
     def __neg__(self) -> Attribution:
@@ -136,24 +139,18 @@ def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bund
 
     Where there are more than MOST_INPUTS, those of a part of the plan are changed together.
     """
-    alone: list[Bundle] = [(change,) for change in changes]
+    bundles: list[Bundle] = [(change,) for change in changes]
     if len(changes) > MOST_INPUTS:
         parts = dict.fromkeys(part_of(change.path) for change in changes)
-        alone = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
-    free = [bundle for bundle in alone if may_change_alone(old, new, changed_fields(bundle))]
-    tied = tuple(change for bundle in alone if bundle not in free for change in bundle)
+        bundles = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
+    free = [bundle for bundle in bundles if may_change_alone(old, new, changed_fields(bundle))]
+    tied = tuple(change for bundle in bundles if bundle not in free for change in bundle)
     return (*free, tied) if tied else tuple(free)
 
 
 def changed_fields(bundle: Bundle) -> frozenset[str]:
     """The paths in a plan that a bundle of changes stands for."""
     return frozenset().union(*(change.fields for change in bundle))
-
-
-def bundle_names(bundle: Bundle) -> tuple[str, ...]:
-    """What a bundle is called: its inputs, or of many the parts of the plan that they belong to."""
-    paths = tuple(change.path for change in bundle)
-    return paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
 
 
 def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
@@ -167,7 +164,8 @@ def compile_between(
     """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
     effects = []
     for bundle in bundles:
-        names, fields = bundle_names(bundle), changed_fields(bundle)
+        paths, fields = tuple(change.path for change in bundle), changed_fields(bundle)
+        names = paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
         if len(bundles) == 1:
             effects.append(BundleTotals(names, new[0], old[0], new[1], old[1]))
         elif may_change_alone(old[0], new[0], fields):

@@ -58,7 +58,7 @@ def paper(report: Report) -> tuple[str, str, str, list[AttachedFile]]:
     record = json.dumps(published_seal(seal, texts=False), indent=1, ensure_ascii=False, allow_nan=False)
     files = [AttachedFile(SEAL, record, "what the report was made from")]
     files += [
-        AttachedFile(f"{SEALED}{one.name}", one.text, "a file that the report was made from") for one in seal.files
+        AttachedFile(f"{SEALED}{file.name}", file.text, "a file that the report was made from") for file in seal.files
     ]
     return page, plan.name, seal.effective, files
 
@@ -100,22 +100,22 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
     attached = (*first, *files)
     attachments = [
         weasyprint.Attachment(
-            string=one.text.encode(), name=one.name, description=one.description, created=EPOCH, modified=EPOCH
+            string=file.text.encode(), name=file.name, description=file.description, created=EPOCH, modified=EPOCH
         )
-        for one in attached
+        for file in attached
     ]
     fetcher = URLFetcher(allowed_protocols={"data"}, allow_redirects=False, fail_on_errors=True)
     with scratch_files():
         content: bytes = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(
             finisher=complete_structure,
             pdf_variant=VARIANT,
-            pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
+            pdf_identifier=hashlib.sha256("".join((page, *(file.text for file in attached))).encode()).digest()[:16],
             attachments=attachments,
         )
     return content
 
 
-# --- What a tagged PDF must say of its tables that WeasyPrint leaves out ---
+# --- headers of tables, which WeasyPrint leaves untagged ---
 
 HEADER, HEAD = "/TH", "/THead"
 
@@ -124,27 +124,27 @@ def complete_structure(_: Any, pdf: Any) -> None:
     """Puts the identifiers of a PDF's headers into a tree, and their scopes into their attributes."""
     import pydyf
 
-    elements = [one for one in pdf.objects if _is(one, "Type", "/StructElem")]
-    by_reference = {one.reference: one for one in elements}
-    identified = sorted((one["ID"].string, one) for one in elements if "ID" in one)
-    names = pydyf.Array(item for _, one in identified for item in (one["ID"], one.reference))
+    elements = [element for element in pdf.objects if _has_value(element, "Type", "/StructElem")]
+    by_reference = {element.reference: element for element in elements}
+    identified = sorted((element["ID"].string, element) for element in elements if "ID" in element)
+    names = pydyf.Array(item for _, element in identified for item in (element["ID"], element.reference))
     tree = pydyf.Dictionary({"Names": names})
     if identified:
-        root = next(one for one in pdf.objects if _is(one, "Type", "/StructTreeRoot"))
+        root = next(element for element in pdf.objects if _has_value(element, "Type", "/StructTreeRoot"))
         # At one node a name tree has no limits: its names are sorted, however many they are.
         pdf.add_object(tree)
         root["IDTree"] = tree.reference
-    for one in elements:
-        if one["S"] == HEADER:
-            above = {outer["S"] for outer in _above(one, by_reference)}
-            one["A"]["Scope"] = "/Column" if HEAD in above else "/Row"
+    for element in elements:
+        if element["S"] == HEADER:
+            above = {outer["S"] for outer in _enclosing_elements(element, by_reference)}
+            element["A"]["Scope"] = "/Column" if HEAD in above else "/Row"
 
 
-def _is(given: Any, key: str, value: str) -> bool:
-    return isinstance(given, dict) and given.get(key) == value
+def _has_value(item: Any, key: str, value: str) -> bool:
+    return isinstance(item, dict) and item.get(key) == value
 
 
-def _above(element: Any, by_reference: dict[Any, Any]) -> Iterator[Any]:
+def _enclosing_elements(element: Any, by_reference: dict[Any, Any]) -> Iterator[Any]:
     """The elements around one, as far as its table."""
     while (element := by_reference.get(element["P"])) and element["S"] != "/Table":
         yield element

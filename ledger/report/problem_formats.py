@@ -48,8 +48,8 @@ class JudgedSpec:
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
         """Every problem with its level, the gravest first."""
-        for level, found in zip(LEVELS, (self.errors, self.warnings, self.notes), strict=True):
-            for problem in found:
+        for level, problems in zip(LEVELS, (self.errors, self.warnings, self.notes), strict=True):
+            for problem in problems:
                 yield level, problem
 
 
@@ -83,28 +83,27 @@ def text_of(problem: Problem) -> str:
 
 def github(judgement: Judgement) -> str:
     """GitHub's workflow commands, a line each, which its runner shows beside the lines of a pull request."""
-    return "".join(f"{_github_command(level, problem)}\n" for level, problem in judgement.problems())
-
-
-def _github_command(level: str, problem: Problem) -> str:
-    where, text = problem.where, text_of(problem).translate(GITHUB_ESCAPES)
-    file = readable(where.file).translate(GITHUB_PROPERTY_ESCAPES)
-    return f"::{GITHUB_COMMANDS[level]} file={file},line={where.line},col={where.column}::{text}"
+    lines = []
+    for level, problem in judgement.problems():
+        where, text = problem.where, text_of(problem).translate(GITHUB_ESCAPES)
+        file = readable(where.file).translate(GITHUB_PROPERTY_ESCAPES)
+        lines.append(f"::{GITHUB_COMMANDS[level]} file={file},line={where.line},col={where.column}::{text}\n")
+    return "".join(lines)
 
 
 def sarif(judgement: Judgement) -> str:
     """One run of a SARIF log with a result for each problem; columns are counted in characters."""
-    found = judgement.problems()
-    rules = sorted({problem.rule or UNNAMED for _, problem in found})
+    problems = judgement.problems()
+    rules = sorted({problem.rule or UNNAMED for _, problem in problems})
     listed = [{"id": rule, "shortDescription": {"text": judgement.meaning(rule)}} for rule in rules]
-    prints = _fingerprints([problem for _, problem in found])
+    fingerprints = _fingerprints([problem for _, problem in problems])
     run = {
         "tool": {"driver": {"name": "ledger", "version": VERSION, "rules": listed}},
         "automationDetails": {"id": f"ledger/{judgement.verb}/"},
         "columnKind": "unicodeCodePoints",
         "results": [
-            {**_sarif_result(level, problem, rules), "partialFingerprints": {"ledger/v1": one}}
-            for (level, problem), one in zip(found, prints, strict=True)
+            {**_sarif_result(level, problem, rules), "partialFingerprints": {"ledger/v1": fingerprint}}
+            for (level, problem), fingerprint in zip(problems, fingerprints, strict=True)
         ],
     }
     log = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
@@ -162,22 +161,22 @@ def _junit_case(suite: Element, spec: JudgedSpec, verb: str) -> None:
     """Adds the case of a spec; readers of JUnit XML show one failure of a case, so it has all of the text."""
     named = {"classname": f"ledger.{verb}", "name": readable(spec.spec), "file": readable(spec.file)}
     case = SubElement(suite, "testcase", named)
-    headline, told = spec.headline, list(spec.problems())
+    headline, output_problems = spec.headline, list(spec.problems())
     if spec.status in ELEMENTS:
         first = spec.errors[0]
         said = {"message": readable(first.message), "type": first.rule or UNNAMED}
         failure = SubElement(case, ELEMENTS[spec.status], said)
-        failure.text = "\n".join(_listed("", problem) for problem in spec.errors)
-        told = told[len(spec.errors) :]
+        failure.text = "\n".join(_problem_line("", problem) for problem in spec.errors)
+        output_problems = output_problems[len(spec.errors) :]
     elif spec.status == SKIPPED:
         SubElement(case, "skipped", {"message": readable(headline)})
         headline = ""
-    lines = (readable(headline), *(_listed(f"{level}: ", problem) for level, problem in told))
+    lines = (readable(headline), *(_problem_line(f"{level}: ", problem) for level, problem in output_problems))
     if output := "\n".join(filter(None, lines)):
         SubElement(case, "system-out").text = output
 
 
-def _listed(level: str, problem: Problem) -> str:
+def _problem_line(level: str, problem: Problem) -> str:
     return f"{readable(str(problem.where))}: {level}{text_of(problem)}"
 
 

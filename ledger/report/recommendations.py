@@ -35,17 +35,17 @@ class Recommendation:
     @property
     def label(self) -> str:
         """The changes in a line: `tensor 4, recompute full`."""
-        return ", ".join(map(_said, self.changes, self.changes.values())) or OWN
+        return ", ".join(map(_change_text, self.changes, self.changes.values())) or OWN
 
     @property
     def yaml(self) -> tuple[str, ...]:
         """The lines that a spec must have instead; a key that must go is named in a comment."""
         nested: dict[str, list[str]] = {}
         for key, value in self.changes.items():
-            part, _, rest = key.partition(".")
-            name = rest or part
+            part, _, subkey = key.partition(".")
+            name = subkey or part
             said = f"# remove `{name}`" if value is None else f"{name}: {flow(value)}"
-            nested.setdefault(part if rest else "", []).append(said)
+            nested.setdefault(part if subkey else "", []).append(said)
         lines = []
         for part, entries in nested.items():
             lines += [f"{part}:", *(f"  {entry}" for entry in entries)] if part else entries
@@ -93,10 +93,10 @@ class Recommendations:
         if not self.legal and self.note:
             return self.note
         free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
-        kept = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
+        unchanged = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
         tried, fitting = numbers.integer(self.legal), numbers.integer(self.fitting)
         layouts = f"legal layout{'' if self.legal == 1 else 's'}{' near the plan' if self.near else ''}"
-        said = f"{tried} {layouts} tried{kept}, of which {fitting} fit{free}"
+        said = f"{tried} {layouts} tried{unchanged}, of which {fitting} fit{free}"
         if self.note:
             said += f"; {self.note}"
         elif not self.complete:
@@ -108,31 +108,36 @@ class Recommendations:
 
     def named(self) -> dict[str, Recommendation]:
         """What is recommended, by why: `cheapest and fastest` where one layout is both."""
-        found: list[tuple[str, Recommendation]] = []
-        for name, one in (("smallest edit", self.smallest), ("cheapest", self.cheapest), ("fastest", self.fastest)):
-            same = next((place for place, (_, other) in enumerate(found) if one and other.changes == one.changes), None)
-            if one and same is not None:
-                found[same] = (f"{found[same][0]} and {name}", one)
-            elif one:
-                found.append((name, one))
-        return dict(found)
+        pairs: list[tuple[str, Recommendation]] = []
+        for name, layout in (("smallest edit", self.smallest), ("cheapest", self.cheapest), ("fastest", self.fastest)):
+            if layout is None:
+                continue
+            place = next((at for at, (_, listed) in enumerate(pairs) if listed.changes == layout.changes), None)
+            if place is None:
+                pairs.append((name, layout))
+            else:
+                pairs[place] = (f"{pairs[place][0]} and {name}", layout)
+        return dict(pairs)
 
 
-def with_layout(plan: Plan, found: Recommendations | None, name: str) -> Plan:
+def with_layout(plan: Plan, search: Recommendations | None, name: str) -> Plan:
     """The plan with its `fastest`, `cheapest` or `smallest` layout; raises SpecError where none was found."""
-    one: Recommendation | None = getattr(found, name) if found else None
-    if one is None:
-        lacks = "no layout that could be searched" if found is None else found.scope
+    layout: Recommendation | None = getattr(search, name) if search else None
+    if layout is None:
+        lacks = "no layout that could be searched" if search is None else search.scope
         raise SpecError([Problem(Location(f"--with {name}"), f"there is no such layout of {plan.name}: {lacks}")])
-    made = revised(plan, assignments(one.changes)).plan
-    return made or plan
+    changed = revised(plan, assignments(layout.changes)).plan
+    return changed or plan
 
 
-def as_record(found: Recommendations) -> dict[str, Any]:
+def as_record(search: Recommendations) -> dict[str, Any]:
     """Recommendations as JSON has them."""
-    record = {field.name: getattr(found, field.name) for field in fields(found)}
+    record = {field.name: getattr(search, field.name) for field in fields(search)}
     record |= {name: _layout_record(record[name]) for name in LAYOUTS if record[name]}
-    return record | {"front": [_layout_record(one) for one in found.front], "fewer": list(found.fewer.items())}
+    return record | {
+        "front": [_layout_record(layout) for layout in search.front],
+        "fewer": list(search.fewer.items()),
+    }
 
 
 def from_record(record: Mapping[str, Any]) -> Recommendations:
@@ -140,8 +145,8 @@ def from_record(record: Mapping[str, Any]) -> Recommendations:
     return Recommendations(
         **{
             **record,
-            **{name: _layout(record[name]) for name in LAYOUTS if record[name]},
-            "front": tuple(map(_layout, record["front"])),
+            **{name: _read_layout(record[name]) for name in LAYOUTS if record[name]},
+            "front": tuple(map(_read_layout, record["front"])),
             "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
             "kept": tuple(record["kept"]),
             "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
@@ -149,15 +154,15 @@ def from_record(record: Mapping[str, Any]) -> Recommendations:
     )
 
 
-def _layout_record(one: Recommendation) -> dict[str, Any]:
-    return {"changes": dict(one.changes), "totals": dict(one.totals)}
+def _layout_record(layout: Recommendation) -> dict[str, Any]:
+    return {"changes": dict(layout.changes), "totals": dict(layout.totals)}
 
 
-def _layout(record: Mapping[str, Any]) -> Recommendation:
+def _read_layout(record: Mapping[str, Any]) -> Recommendation:
     return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
 
 
-def _said(key: str, value: Any) -> str:
+def _change_text(key: str, value: Any) -> str:
     name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
     if value is None:
         return f"no {name}"

@@ -1,4 +1,4 @@
-"""Elements, lettering and scales from which charts are drawn, as text.
+"""Elements, lettering, scales and colours from which charts are drawn, as text.
 
 Presentation attributes serve the PDF, which applies no page CSS inside a picture; classes serve the browser,
 where they override the attributes and follow light and dark.
@@ -233,7 +233,7 @@ def shortened(text: str, width: float) -> str:
     return f"{cut.rstrip()}…"
 
 
-# --- Every colour of the report, once: for light and dark, for the page and for the charts ---
+# --- the palette of page and charts, light and dark ---
 
 
 @dataclass(frozen=True)

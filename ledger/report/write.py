@@ -1,4 +1,4 @@
-"""The reports of a plan as files."""
+"""The reports of a plan as files, and the data that they are made from."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def as_json(report: Report) -> bytes:
 FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": as_html, "pdf": pdf, "md": as_markdown, "json": as_json}
 
 
-# --- A plan's report with what else it shows ---
+# --- the data of a report ---
 
 
 def assemble_report(
@@ -114,6 +114,6 @@ def run_elasticities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     from ledger.books.what_if.sensitivity import sensitivities
 
     length = "time.calendar" if compiled.plan.run.tokens else "time.step"
-    found = sensitivities(compiled, of_time_alone=True)
-    rows = [(row.path, row.title, row.elasticities.get(length)) for row in found]
+    effects = sensitivities(compiled, of_time_alone=True)
+    rows = [(row.path, row.title, row.elasticities.get(length)) for row in effects]
     return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)

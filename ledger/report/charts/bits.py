@@ -11,18 +11,20 @@ WIDEST, GAP, TALL, LINE = 24.0, 2.0, 24.0, 20.0  # px: a bit, between two, its h
 COLOURS = {"sign": "launch", "exponent": "network", "mantissa": "compute", "value": "compute", "code": "compute"}
 
 
-def chart(parts: Sequence[tuple[str, int]], beside: str, title: str, width: float) -> str:
+def chart(parts: Sequence[tuple[str, int]], note: str, title: str, width: float) -> str:
     """A box for each bit, rows of 32 where they are too many for one, and a line for each part below them."""
     total = sum(count for _, count in parts)
     across = total if width / total >= WIDEST / 2 else min(total, 32)
-    each = min(WIDEST, width / across)
+    pitch = min(WIDEST, width / across)
     drawn, at = [], 0
     for part, count in parts:
         for _ in range(count):
             row, column = divmod(at, across)
-            left, top = column * each, row * (TALL + GAP)
+            left, top = column * pitch, row * (TALL + GAP)
             drawn.append(
-                rectangle(Box(left, top, left + each - GAP, top + TALL), COLOURS[part], f"bit {total - 1 - at}: {part}")
+                rectangle(
+                    Box(left, top, left + pitch - GAP, top + TALL), COLOURS[part], f"bit {total - 1 - at}: {part}"
+                )
             )
             at += 1
     y, x = (TALL + GAP) * (-(-total // across)) + LINE, 0.0
@@ -30,7 +32,7 @@ def chart(parts: Sequence[tuple[str, int]], beside: str, title: str, width: floa
         label = Text(x + 16.0, y, f"{part}, {count} {'bit' if count == 1 else 'bits'}", SMALL)
         drawn += [rectangle(Box(x, y - 10.0, x + 11.0, y + 1.0), COLOURS[part]), label.draw()]
         x += 16.0 + label.width + 18.0
-    for line in _lines(beside, width):
+    for line in _lines(note, width):
         y += LINE
         drawn.append(Text(0.0, y, line, SMALL, fill="muted").draw())
     return picture(width, y + 8.0, title, drawn)

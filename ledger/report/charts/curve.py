@@ -45,22 +45,22 @@ def chart(places: Sequence[CurvePoint], across: Axis, up: Axis, title: str, widt
         parts.append(element("circle", cx=middle[0], cy=middle[1], r=RADIUS, **fill(colour)))
     marks = [
         Mark(label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0))
-        for middle, label in _named(middles, [place.label for place in places])
+        for middle, label in _merged_names(middles, [place.label for place in places])
     ]
     joined = boxes_along([(x(place.across), y(place.up)) for place in places])
     parts += [text.draw() for text in place_labels(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
     return picture(width, tall + 72.0, title, parts)
 
 
-def _named(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
+def _merged_names(middles: Sequence[Middle], labels: Sequence[str]) -> list[tuple[Middle, str]]:
     """Each point with its name; points that lie on one another have theirs together, in their order."""
-    found: list[tuple[Middle, list[str]]] = []
+    groups: list[tuple[Middle, list[str]]] = []
     for middle, label in zip(middles, labels, strict=True):
-        if found and dist(middle, found[-1][0]) < 2 * RADIUS:
-            found[-1][1].append(label)
+        if groups and dist(middle, groups[-1][0]) < 2 * RADIUS:
+            groups[-1][1].append(label)
         else:
-            found.append((middle, [label]))
-    return [(middle, ", ".join(names)) for middle, names in found]
+            groups.append((middle, [label]))
+    return [(middle, ", ".join(names)) for middle, names in groups]
 
 
 def _grid(x: Scale, y: Scale, across: Axis, up: Axis) -> list[str]:

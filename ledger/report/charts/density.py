@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import SMALL, Mark, place_labels
-from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture, text_width
+from ledger.report.charts.scatter import layout_grid
+from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture
 
 LEVELS = 8
 RADIUS = 4.0
@@ -50,32 +51,32 @@ def chart(
     x = Scale(0.0, grid.reach, 78.0, width - 8.0)
     y = Scale(grid.shortest, grid.longest, TOP + tall, TOP, logarithmic=True)
     drawn = front[:MOST_POINTS]
-    places = [(x(one.memory), y(one.seconds)) for one in drawn]
-    own = (x(plan.memory), y(plan.seconds))
+    places = [(x(point.memory), y(point.seconds)) for point in drawn]
+    plan_at = (x(plan.memory), y(plan.seconds))
     parts = [
-        *_ground(x, y),
-        *_key(grid, x),
-        element("g", *_levels(grid, x, y), class_="density", **_geometry(grid, x, y)),
+        *layout_grid(x, y, y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)), x.end + 8.0),
+        *_legend(grid, x),
+        _density(grid, x, y),
     ]
     parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
     parts += [
-        element("g", circle(place, RADIUS, "network", f"{one.label}: {one.tip}"), data_front=str(number))
-        for number, (one, place) in enumerate(zip(drawn, places, strict=True))
+        element("g", circle(place, RADIUS, "network", f"{point.label}: {point.tip}"), data_front=str(number))
+        for number, (point, place) in enumerate(zip(drawn, places, strict=True))
     ]
-    parts.append(_diamond(own, plan.tip))
-    discs = [Box.around(*place, RADIUS, RADIUS) for place in [own, *places]]
-    marks = [Mark(label, disc) for label, disc in zip([plan.label, *(one.label for one in drawn)], discs, strict=True)]
+    parts.append(_diamond(plan_at, plan.tip))
+    discs = [Box.around(*place, RADIUS, RADIUS) for place in [plan_at, *places]]
+    marks = [
+        Mark(label, disc) for label, disc in zip([plan.label, *(point.label for point in drawn)], discs, strict=True)
+    ]
     walls = [Box(x(limit) - 1.0, y.end, x(limit) + 1.0, y.start) for limit in limits if limit < grid.reach]
     texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED, (BESIDE,))
-    parts += [_haloed(text) for text in texts]
+    parts += [  # lettering that stays readable over the density
+        element("g", text.draw(), class_="halo", stroke=light("paper"), stroke_width=3.0, paint_order="stroke")
+        for text in texts
+    ]
     title = f"Layouts by memory and time: {len(front)} on the front, the plan itself as a diamond"
     return picture(width, TOP + tall + 44.0, title, parts)
-
-
-def _haloed(text: Text) -> str:
-    """Lettering that stays readable over the density."""
-    return element("g", text.draw(), class_="halo", stroke=light("paper"), stroke_width=3.0, paint_order="stroke")
 
 
 def _diamond(at: tuple[float, float], tip: str) -> str:
@@ -87,28 +88,33 @@ def _diamond(at: tuple[float, float], tip: str) -> str:
     return element("polygon", title, points=corners, fill=light("ink"), class_="f-ink", stroke=light("paper"))
 
 
-def _geometry(grid: DensityGrid, x: Scale, y: Scale) -> dict[str, str | float | None]:
-    """What a script needs to draw other levels into the same place."""
+def _density(grid: DensityGrid, x: Scale, y: Scale) -> str:
+    """A shape for all cells of each level, with what a script needs to draw other levels into the same place."""
     rows, columns = len(grid.levels), len(grid.levels[0])
     across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
-    return {"data_left": x.start, "data_bottom": y.start, "data_across": f"{across:.4f}", "data_up": f"{up:.4f}"}
-
-
-def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
-    """One shape for all cells of each level."""
-    rows, columns = len(grid.levels), len(grid.levels[0])
-    across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
+    shapes = []
     for level in range(1, LEVELS + 1):
-        cells = "".join(
+        squares = "".join(
             f"M{x.start + column * across:.1f} {y.start - (row + 1) * up:.1f}h{across:.1f}v{up:.1f}h-{across:.1f}z"
             for row, listed in enumerate(grid.levels)
-            for column, there in enumerate(listed)
-            if there == level
+            for column, cell_level in enumerate(listed)
+            if cell_level == level
         )
-        yield element("path", d=cells, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+        shapes.append(
+            element("path", d=squares, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+        )
+    return element(
+        "g",
+        *shapes,
+        class_="density",
+        data_left=x.start,
+        data_bottom=y.start,
+        data_across=f"{across:.4f}",
+        data_up=f"{up:.4f}",
+    )
 
 
-def _key(grid: DensityGrid, x: Scale) -> list[str]:
+def _legend(grid: DensityGrid, x: Scale) -> list[str]:
     """What the axis of time is, at the left; at the right how many layouts each colour stands for, few to many."""
     base = TOP - 12.0
     few = "1 layout in a cell"
@@ -129,21 +135,3 @@ def _key(grid: DensityGrid, x: Scale) -> list[str]:
         for level in range(1, LEVELS + 1)
     ]
     return [*parts, Text(first - 6.0, base, few, SMALL, "end", fill="muted").draw()]
-
-
-def _ground(x: Scale, y: Scale) -> list[str]:
-    """Lines at round values, named at the left and below."""
-    parts, reach = [], 0.0
-    for value in x.ticks(6):
-        name = Text(x(value), y.start + 17.0, numbers.tick(value, "B"), SMALL, "middle", fill="muted")
-        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
-        if name.box.left > reach and name.box.right < x.end + 8.0:
-            parts.append(name.draw())
-            reach = name.box.right + 8.0
-    for value in y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)):
-        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
-        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
-        parts.append(name.draw())
-    centre = (x.start + x.end) / 2 - text_width("memory per device", SMALL) / 2
-    parts.append(Text(centre, y.start + 38.0, "memory per device", SMALL).draw())
-    return parts

@@ -48,7 +48,7 @@ def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], tit
     return parts
 
 
-# --- Predicted against measured: how far each prediction is off, over what was measured ---
+# --- errors over measured values ---
 
 AGREEMENT_RADIUS = 3.0
 TALL = 190.0
@@ -69,7 +69,7 @@ def agreement_chart(points: Sequence[MeasuredPoint], unit: str, title: str, widt
     return picture(width, EDGE + TALL + BELOW, title, parts)
 
 
-# --- Predicted over measured for many runs ---
+# --- predicted over measured values ---
 
 PARITY_RADIUS = 2.5
 PARITY_ROOM = 1.15  # around the values, as a factor
@@ -86,12 +86,12 @@ def parity_chart(points: Sequence[MeasuredPoint], unit: str, title: str, width: 
     levels = ((value, numbers.tick(value, unit)) for value in y.ticks(6))
     lines = grid(x, y, unit, levels, "measured to the right, predicted upwards")
     parts = [*lines, path([(x(low), y(low)), (x(high), y(high))], "axis", 1.25)]
-    parts += [_apart(x, y, low, high, share) for share in (1 + BAND, 1 - BAND)]
+    parts += [_share_line(x, y, low, high, share) for share in (1 + BAND, 1 - BAND)]
     parts += [draw_point(point, unit, (x(point.measured), y(point.predicted)), PARITY_RADIUS) for point in points]
     return picture(width, EDGE + tall + BELOW, title, parts)
 
 
-def _apart(x: Scale, y: Scale, low: float, high: float, share: float) -> str:
+def _share_line(x: Scale, y: Scale, low: float, high: float, share: float) -> str:
     """The line on which so much is predicted over what was measured, within the chart."""
     start, end = (low, high / share) if share > 1 else (low / share, high)
     return path([(x(start), y(start * share)), (x(end), y(end * share))], "rule", 1.25, "4 3")

@@ -40,7 +40,7 @@ class StackedBar:
 
     @property
     def total(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return sum(part.amount for part in self.parts)
 
 
@@ -52,7 +52,7 @@ def bars(stacks: Sequence[StackedBar], capacity: float, title: str, width: float
 
 
 def timeline(stacks: Sequence[StackedBar], capacity: float, title: str, width: float) -> str:
-    """The same in the order of a step from above down, the peak in bold, moments of one pass in a bracket."""
+    """Stacked bars of a step's moments from above down, the peak in bold, moments of one pass in a bracket."""
     stacked = width < NARROW
     labels = tuple(stack.name if stacked else stack.label for stack in stacks)
     passes = max((text_width(stack.group) for stack in stacks), default=0.0)
@@ -150,7 +150,7 @@ def categories(stacks: Sequence[StackedBar]) -> list[tuple[str, str]]:
     return [(colour, names[colour]) for colour in COLOURS if colour in names]
 
 
-# --- Stacks of several plans on one axis, so that their lengths can be compared ---
+# --- stacks of several plans on one axis ---
 
 WALL, CLOSE = 4.0, 2.0  # px by which a wall reaches beyond its bar, and beyond one with its label above it
 THICKNESS = 26.0

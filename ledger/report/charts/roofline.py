@@ -57,7 +57,9 @@ def chart(points: Sequence[KernelPoint], roofs: Sequence[Roof], title: str, widt
     seen = [(bound, name) for bound, name in BOUNDS.items() if any(point.bound == bound for point in points)]
     keys, height = legend(seen, width)
     for roof in roofs:
-        keys += roof_key(roof, height)
+        text = f"{roof.name}: {numbers.si(roof.compute, 'FLOP/s')}, {numbers.si(roof.bandwidth, 'B/s')}"
+        keys.append(line((0.0, height + 8.0), (24.0, height + 8.0), roof.colour, 1.75, roof.dashes))
+        keys.append(Text(31.0, height + 12.5, text).draw())
         height += 20.0
     tall = min(0.72 * width, 310.0)
     x, y = scales(points, roofs, (58.0, width - 8.0), (height + 26.0 + tall, height + 26.0))
@@ -111,12 +113,6 @@ def tick_names(values: Sequence[float]) -> list[tuple[float, str]]:
         (value, name if powers else numbers.trimmed(numbers.plain(value)))
         for value, name in zip(values, names, strict=True)
     ]
-
-
-def roof_key(roof: Roof, y: float) -> list[str]:
-    """A line of the legend: how a roof is drawn, and what it allows."""
-    text = f"{roof.name}: {numbers.si(roof.compute, 'FLOP/s')}, {numbers.si(roof.bandwidth, 'B/s')}"
-    return [line((0.0, y + 8.0), (24.0, y + 8.0), roof.colour, 1.75, roof.dashes), Text(31.0, y + 12.5, text).draw()]
 
 
 def _draw_point(point: KernelPoint, x: Scale, y: Scale) -> str:

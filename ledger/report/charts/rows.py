@@ -118,7 +118,7 @@ def legend(entries: Sequence[tuple[str, str]], width: float) -> tuple[list[str],
     return parts, y + 20.0 if entries else 0.0
 
 
-# --- Names beside marks, where they touch nothing ---
+# --- labels beside marks ---
 
 SMALL = 12.0
 FAR = (4.0, 14.0)  # px from a mark to its name, the best first
@@ -137,19 +137,19 @@ def place_labels(
     marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int, far: Sequence[float] = FAR
 ) -> tuple[Text, ...]:
     """Names for the first marks, each where it touches no other name, mark or obstacle; none where there is no room."""
-    taken = list(obstacles)
+    filled = list(obstacles)
     names: list[Text] = []
     for mark in marks[:most]:
-        others = [*taken, *(other.box for other in marks if other is not mark)]
+        blocked = [*filled, *(neighbour.box for neighbour in marks if neighbour is not mark)]
         places = ((text, text.box) for text in label_positions(mark, far))
         free = (
             (text, box)
             for text, box in places
-            if box.inside(plot) and not any(box.overlaps(other, CLEAR) for other in others)
+            if box.inside(plot) and not any(box.overlaps(obstacle, CLEAR) for obstacle in blocked)
         )
         if spot := next(free, None):
             names.append(spot[0])
-            taken.append(spot[1])
+            filled.append(spot[1])
     return tuple(names)
 
 

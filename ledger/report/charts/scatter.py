@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
@@ -33,7 +34,7 @@ def chart(choices: Sequence[LayoutPoint], capacity: float, title: str, width: fl
     tall = min(0.5 * width, 300.0)
     x = Scale(0.0, 1.06 * max(capacity, *(choice.memory for choice in choices)), 78.0, width - 8.0)
     y = Scale(0.0, 1.12 * max(choice.seconds for choice in choices), 8.0 + tall, 8.0)
-    parts = [*grid(x, y), line((x(capacity), y.start), (x(capacity), y.end), "ink", 1.5)]
+    parts = [*layout_grid(x, y, y.ticks(5)), line((x(capacity), y.start), (x(capacity), y.end), "ink", 1.5)]
     name = Text(x(capacity) - 6.0, y.start - 8.0, f"capacity {numbers.size(capacity)}", SMALL, "end", 600)
     front = sorted((choice for choice in choices if choice.best), key=lambda choice: choice.memory)
     parts.append(path([(x(choice.memory), y(choice.seconds)) for choice in front], "estimate", 1.25, "4 3"))
@@ -48,16 +49,16 @@ def chart(choices: Sequence[LayoutPoint], capacity: float, title: str, width: fl
     return picture(width, tall + 52.0, title, parts)
 
 
-def grid(x: Scale, y: Scale) -> list[str]:
-    """Lines at round values, named at the left and below."""
+def layout_grid(x: Scale, y: Scale, seconds: Iterable[float], edge: float = math.inf) -> list[str]:
+    """Lines at round values of memory and at `seconds`, named at the left, and below as far as `edge`."""
     parts, reach = [], 0.0
     for value in x.ticks(6):
         name = Text(x(value), y.start + 17.0, numbers.tick(value, "B"), SMALL, "middle", fill="muted")
         parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
-        if name.box.left > reach:
+        if name.box.left > reach and name.box.right < edge:
             parts.append(name.draw())
             reach = name.box.right + 8.0
-    for value in y.ticks(5):
+    for value in seconds:
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
         parts.append(name.draw())

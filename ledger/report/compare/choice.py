@@ -1,4 +1,4 @@
-"""Which of several plans is recommended, under a rule that the recommendation states."""
+"""Several plans compared, and which of them is recommended under a rule that the recommendation states."""
 
 from __future__ import annotations
 
@@ -97,44 +97,45 @@ class PlanChoice:
     def rivals(self) -> tuple[tuple[RankedPlan, Number], ...]:
         """The candidates from which evidence does not part the chosen one, and by how much their ranges overlap."""
         best = self.chosen
-        pairs = [(other, best.overlap(other)) for other in self.candidates if best and other is not best]
-        return tuple((other, shared) for other, shared in pairs if shared is not None)
+        pairs = [(rival, best.overlap(rival)) for rival in self.candidates if best and rival is not best]
+        return tuple((rival, shared) for rival, shared in pairs if shared is not None)
 
 
 def read_rule(total: str, conditions: Sequence[str], plans: Sequence[ComparedPlan]) -> ChoiceRule:
     """The rule of texts about totals that any of the plans has; raises SpecError."""
-    known = frozenset(key for one in plans for key in one.compiled.totals)
+    total_keys = frozenset(key for plan in plans for key in plan.compiled.totals)
     first = plans[0].compiled.plan
-    if total and total not in known:
-        raise fault(f"{FOR}{total}", len(FOR) + 1, *no_total(first, total, known))
-    found = [
-        Requirement(text.strip(), None if text.strip() == HEADROOM else condition(text, known, first))
+    if total and total not in total_keys:
+        raise fault(f"{FOR}{total}", len(FOR) + 1, *no_total(first, total, total_keys))
+    requirements = [
+        Requirement(text.strip(), None if text.strip() == HEADROOM else condition(text, total_keys, first))
         for text in conditions or [HEADROOM]
     ]
-    check_consistent([one.condition for one in found if one.condition])
-    return ChoiceRule(total, tuple(found))
+    check_consistent([requirement.condition for requirement in requirements if requirement.condition])
+    return ChoiceRule(total, tuple(requirements))
 
 
 def choose(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference], rule: ChoiceRule) -> PlanChoice:
     """The candidates under a rule, best first; of equal ones that which was named first."""
-    faults = {one.label: next(why_not(one, rule), "") for one in plans}
-    free = [one for one in plans if not faults[one.label]]
-    total = rule.total or next((key for key in USUAL if all(key in one.compiled.totals for one in free)), USUAL[-1])
-    without = {one.label: lacking(one, total) for one in free if total not in one.compiled.totals}
+    faults = {plan.label: next(why_not(plan, rule), "") for plan in plans}
+    free = [plan for plan in plans if not faults[plan.label]]
+    total = rule.total or next((key for key in USUAL if all(key in plan.compiled.totals for plan in free)), USUAL[-1])
+    without = {plan.label: lacking(plan, total) for plan in free if total not in plan.compiled.totals}
     sign = -1 if is_more_better(total) else 1
-    ranked = sorted(
-        (candidate(one, total) for one in free if one.label not in without), key=lambda one: sign * float(one.amount)
+    candidates = sorted(
+        (candidate(plan, total) for plan in free if plan.label not in without),
+        key=lambda ranked: sign * float(ranked.amount),
     )
     return PlanChoice(
         count=len(plans),
         first=plans[0].label,
         total=total,
         stated=bool(rule.total),
-        requirements=tuple(one.text for one in rule.requirements),
-        candidates=tuple(ranked),
+        requirements=tuple(requirement.text for requirement in rule.requirements),
+        candidates=tuple(candidates),
         has_all=not without,
         left_out=tuple((label, why) for label, why in {**faults, **without}.items() if why),
-        work=tuple((one.label, paths) for one in differences if (paths := unlike(one, total))),
+        work=tuple((difference.label, paths) for difference in differences if (paths := unlike(difference, total))),
     )
 
 
@@ -154,21 +155,22 @@ def why_not(plan: ComparedPlan, rule: ChoiceRule) -> Iterator[str]:
         yield f"{numbers.size(-free_bytes(plan.outcome))} missing"
     elif not plan.runs:
         yield NEVER_ENDS
-    for one in rule.requirements:
-        if one.holds(plan):
+    for requirement in rule.requirements:
+        if requirement.holds(plan):
             continue
-        if one.condition is None:
+        if requirement.condition is None:
             yield shortfall(plan.compiled.plan, totals)
-        elif one.condition.key in totals:
-            yield f"not `{one.text}`: {numbers.written(totals[one.condition.key], unit_of(one.condition.key))}"
+        elif requirement.condition.key in totals:
+            key = requirement.condition.key
+            yield f"not `{requirement.text}`: {numbers.written(totals[key], unit_of(key))}"
         else:
-            yield lacking(plan, one.condition.key)
+            yield lacking(plan, requirement.condition.key)
 
 
 def lacking(plan: ComparedPlan, key: str) -> str:
     """That a plan lacks a total, and why where that is known."""
-    found = absent(plan.compiled.plan, key)
-    return found.message if found else f"it has no `{key}`"
+    problem = absent(plan.compiled.plan, key)
+    return problem.message if problem else f"it has no `{key}`"
 
 
 def candidate(plan: ComparedPlan, total: str) -> RankedPlan:
@@ -178,7 +180,7 @@ def candidate(plan: ComparedPlan, total: str) -> RankedPlan:
     return RankedPlan(plan.label, totals[total], (ends[0], ends[1]) if len(ends) == 2 else None)
 
 
-# --- The recommendation in words, with the rule that it goes by; `mark` sets off names ---
+# --- the recommendation in words; `mark` sets off names ---
 
 Mark = Callable[[str], str]
 SUPERLATIVES: Mapping[str, str] = {
@@ -213,11 +215,11 @@ def superlative(total: str, mark: Mark) -> str:
 
 def requirement_text(choice: PlanChoice, mark: Mark, *, one: bool = False) -> str:
     """What plans that may be chosen do, or the `one` does."""
-    kept = ["keeps its headroom" if one else "keep their headroom"] if HEADROOM in choice.requirements else []
+    headroom = ["keeps its headroom" if one else "keep their headroom"] if HEADROOM in choice.requirements else []
     met = [mark(text) for text in choice.requirements if text != HEADROOM]
     conditions = [f"{'meets' if one else 'meet'} {' and '.join(met)}"] if met else []
     lacked = [] if choice.has_all else [f"{'has' if one else 'have'} {mark(choice.total)}"]
-    return joined(["fits" if one else "fit", *kept, *conditions, *lacked])
+    return joined(["fits" if one else "fit", *headroom, *conditions, *lacked])
 
 
 def choice_sentences(choice: PlanChoice, mark: Mark = backticked) -> tuple[str, ...]:
@@ -234,28 +236,23 @@ def _sentences(choice: PlanChoice, mark: Mark) -> Iterator[str]:
         yield f"No plan is recommended, as they do not do the same work; {mark('--for')} names what to choose by"
     else:
         yield f"No plan is recommended: none of the {choice.count} {requirement_text(choice, mark, one=True)}"
-    for inputs, labels in plans_by_work(choice, mark).items():
+    labels_by_inputs: dict[str, list[str]] = {}
+    for label, paths in choice.work:
+        labels_by_inputs.setdefault(work_text(paths, mark), []).append(label)
+    for inputs, labels in labels_by_inputs.items():
         verb = "do" if labels[1:] else "does"
         yield f"{joined([*map(mark, labels)])} {verb} not do the work of {mark(choice.first)}: {inputs}"
     if choice.left_out:
         yield f"Left out: {', '.join(f'{mark(label)} ({marked(why, mark)})' for label, why in choice.left_out)}"
 
 
-def plans_by_work(choice: PlanChoice, mark: Mark) -> dict[str, list[str]]:
-    """Plans that do other work than the first, by the inputs that say so."""
-    found: dict[str, list[str]] = {}
-    for label, inputs in choice.work:
-        found.setdefault(work_text(inputs, mark), []).append(label)
-    return found
-
-
 def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
     """Which plan, why by the rule, and by how much it is ahead of the next."""
-    unit, others = unit_of(choice.total), choice.candidates[1:]
+    unit, next_plans = unit_of(choice.total), choice.candidates[1:]
     amount = numbers.written(best.amount, unit)
-    if not others:
-        lone = f"the only one of {choice.count} that {requirement_text(choice, mark, one=True)}"
-        return f"{mark(best.label)} is recommended: {lone}; {mark(choice.total)} {amount}"
+    if not next_plans:
+        reason = f"the only one of {choice.count} that {requirement_text(choice, mark, one=True)}"
+        return f"{mark(best.label)} is recommended: {reason}; {mark(choice.total)} {amount}"
     number = f"the {len(choice.candidates)}" + (f" of {choice.count}" if choice.left_out else "")
     said = f"{superlative(choice.total, mark)} of {number} that {requirement_text(choice, mark)}, {amount}"
     return f"{mark(best.label)} is recommended: {said}{ahead(choice, best, mark)}"
@@ -263,7 +260,7 @@ def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
 
 def ahead(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
     """By how much the best is better than the next, after a comma; or which plans come to the same."""
-    equal = [one.label for one in choice.candidates[1:] if one.amount == best.amount]
+    equal = [plan.label for plan in choice.candidates[1:] if plan.amount == best.amount]
     if equal:
         return f"; {joined([*map(mark, equal)])} {'come' if equal[1:] else 'comes'} to the same, and it was named first"
     next_best = choice.candidates[1]
@@ -274,30 +271,30 @@ def ahead(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
 
 def evidence(choice: PlanChoice, best: RankedPlan, mark: Mark) -> Iterator[str]:
     """Whether the ranges that hold 80 of 100 runs part the best from the others, and by how much they overlap."""
-    others = [one for one in choice.candidates if one.amount != best.amount]
-    if not others:
+    other_plans = [plan for plan in choice.candidates if plan.amount != best.amount]
+    if not other_plans:
         return
     if best.ends is None:
         yield f"How far {mark(choice.total)} of a plan may be off is not known"
         return
-    unit, own = unit_of(choice.total), range_text(best, unit_of(choice.total))
-    rivals = [(one, shared) for one, shared in choice.rivals if one in others]
+    unit, best_range = unit_of(choice.total), range_text(best, unit_of(choice.total))
+    rivals = [(rival, shared) for rival, shared in choice.rivals if rival in other_plans]
     if not rivals:
-        next_best = f"{mark(others[0].label)} ({range_text(others[0], unit)})"
-        yield f"The ranges that hold 80 of 100 runs part it ({own}) from the next, {next_best}"
+        next_best = f"{mark(other_plans[0].label)} ({range_text(other_plans[0], unit)})"
+        yield f"The ranges that hold 80 of 100 runs part it ({best_range}) from the next, {next_best}"
         return
     named = [
-        f"{mark(other.label)} ({range_text(other, unit)}, {amount_text(shared, unit)} of overlap)"
-        for other, shared in rivals[:MOST_RIVALS]
+        f"{mark(rival.label)} ({range_text(rival, unit)}, {amount_text(shared, unit)} of overlap)"
+        for rival, shared in rivals[:MOST_RIVALS]
     ]
     more = [f"{len(rivals) - MOST_RIVALS} more"] if rivals[MOST_RIVALS:] else []
     unparted = joined([*named, *more])
-    yield f"The ranges that hold 80 of 100 runs overlap: evidence does not part it ({own}) from {unparted}"
+    yield f"The ranges that hold 80 of 100 runs overlap: evidence does not part it ({best_range}) from {unparted}"
 
 
-def range_text(one: RankedPlan, unit: str) -> str:
+def range_text(plan: RankedPlan, unit: str) -> str:
     """The ends of a range."""
-    return " to ".join(numbers.written(end, unit) for end in one.ends or ())
+    return " to ".join(numbers.written(end, unit) for end in plan.ends or ())
 
 
 def amount_text(value: Number, unit: str) -> str:
@@ -322,7 +319,7 @@ def marked(text: str, mark: Mark) -> str:
     return "".join(mark(part) if place % 2 else part for place, part in enumerate(text.split("`")))
 
 
-# --- Several plans compared, as frozen data: all that a page, a text or a program is told ---
+# --- the comparison of several plans ---
 
 
 @dataclass(frozen=True)
@@ -336,7 +333,7 @@ class PlanComparison:
     @property
     def file_name(self) -> str:
         """What its files are called, without the end."""
-        return name_of_files([one.label for one in self.plans])
+        return name_of_files([plan.label for plan in self.plans])
 
 
 @dataclass(frozen=True)
@@ -357,5 +354,5 @@ def compare_plans(
     compared = compared_plans(specs, plans)
     rule = read_rule(asked.total, asked.conditions, compared)
     compared = with_search(compared, search) if search else compared
-    differences = tuple(difference(compared[0], one) for one in compared[1:])
+    differences = tuple(difference(compared[0], plan) for plan in compared[1:])
     return PlanComparison(compared, differences, choose(compared, differences, rule))

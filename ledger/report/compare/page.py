@@ -1,4 +1,4 @@
-"""What a comparison shows, section by section: the same for the screen, for paper and for Markdown."""
+"""The sections of a comparison, ready to print on the screen, on paper and as Markdown, with their charts."""
 
 from __future__ import annotations
 
@@ -80,12 +80,14 @@ class ComparisonView:
 def comparison_view(comparison: PlanComparison) -> ComparisonView:
     """What a comparison shows."""
     plans = comparison.plans
-    labels = tuple(one.label for one in plans)
+    labels = tuple(compared.label for compared in plans)
+    compiler = installed_compiler()
+    digests = f"program {short_digest(compiler.program)}, library {short_digest(compiler.library)}"
     rows = aligned_rows(plans)
     figures = (("Does it fit?", memory_figure(plans)), ("How long is a step?", step_figure(plans)))
     return ComparisonView(
         title=f"{joined(labels)} side by side",
-        asked=tuple(dict.fromkeys(plan.decision for one in plans if (plan := one.compiled.plan).decision)),
+        asked=tuple(dict.fromkeys(plan.decision for compared in plans if (plan := compared.compiled.plan).decision)),
         labels=labels,
         sentences=choice_sentences(comparison.choice),
         is_chosen=comparison.choice.chosen is not None,
@@ -95,7 +97,7 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
         differences=tuple(difference_views(comparison)),
         inputs=input_rows(plans, comparison.differences),
         origin=origin_table(plans),
-        compiler=compiler_text(),
+        compiler=f"ledger {compiler.version}, {digests}",
     )
 
 
@@ -107,41 +109,44 @@ def said_once(row: AlignedRow) -> str:
 
 def difference_views(comparison: PlanComparison) -> Iterator[DifferenceView]:
     """The other plans against the first."""
-    first, *others = comparison.plans
-    for plan, found in zip(others, comparison.differences, strict=True):
-        idle = [one.label for one in (first, plan) if not one.runs]
+    first, *other_plans = comparison.plans
+    for plan, difference in zip(other_plans, comparison.differences, strict=True):
+        idle = [compared.label for compared in (first, plan) if not compared.runs]
         left_out = [OF_NO_RUN.format(joined([*map(backticked, idle)]))] if idle else []
-        table = cause_table(found, first.label)
-        same = [] if found.inputs else ["No input differs."]
-        turned = [turned_text(plan.label, first.label, flip) for flip in found.flips]
-        notes = (*same, *turned, *left_out, *(f"{note}." for note in found.notes))
+        table = cause_table(difference, first.label)
+        unchanged = [] if difference.inputs else ["No input differs."]
+        turned = [turned_text(plan.label, first.label, flip) for flip in difference.flips]
+        notes = (*unchanged, *turned, *left_out, *(f"{note}." for note in difference.notes))
         yield DifferenceView(f"{plan.label} against {first.label}", table, notes)
 
 
 def turned_text(label: str, first: str, flip: Flip) -> str:
-    """What of the verdict a plan does that the first does not, or the other way round, and by which inputs."""
+    """A word of the verdict in which a plan differs from the first, and the inputs that turn it."""
     by = joined([backticked(name) for name in flip.inputs]) if flip.inputs else "several inputs together"
-    said, other = (TURNED[flip.word, holds] for holds in (flip.holds, not flip.holds))
-    return f"`{label}` {said[0]}, and `{first}` {other[1]}: by {by}."
+    said, opposite = (TURNED[flip.word, holds] for holds in (flip.holds, not flip.holds))
+    return f"`{label}` {said[0]}, and `{first}` {opposite[1]}: by {by}."
 
 
-def cause_table(found: PlanDifference, first: str) -> Table | None:
+def cause_table(difference: PlanDifference, first: str) -> Table | None:
     """What each cause adds or takes away, and the whole change; None where nothing moves."""
-    by_name = {one.measure: one for one in found.movements}
-    measures = [one for one in MEASURES if one.name in by_name]
-    if not any(one.causes or one.by for one in found.movements):
+    by_name = {movement.measure: movement for movement in difference.movements}
+    measures = [measure for measure in MEASURES if measure.name in by_name]
+    if not any(movement.causes or movement.by for movement in difference.movements):
         return None
-    values = {change.path: f"{change.old} → {change.new}" for change in found.inputs}
+    values = {change.path: f"{change.old} → {change.new}" for change in difference.inputs}
     rows = [
         (
-            Cell(" with ".join(inputs) or JOINTLY, note="; ".join(values[one] for one in inputs if one in values)),
-            *(Cell(one.signed(by[one.name]) if by.get(one.name) else NONE) for one in measures),
+            Cell(" with ".join(inputs) or JOINTLY, note="; ".join(values[path] for path in inputs if path in values)),
+            *(Cell(measure.signed(by[measure.name]) if by.get(measure.name) else NONE) for measure in measures),
         )
-        for inputs, by in amounts_by_cause(found.movements).items()
+        for inputs, by in amounts_by_cause(difference.movements).items()
     ]
-    whole = (Cell("in all"), *(Cell(signed_change(one.signed(by_name[one.name].by))) for one in measures))
-    headings = (Column("cause", "place"), *columns("number", *(HEADS[one.name] for one in measures)))
-    return Table(f"What parts {found.label} from {first}", headings, (*rows, whole), sortable=False)
+    total_row = (
+        Cell("in all"),
+        *(Cell(signed_change(measure.signed(by_name[measure.name].by))) for measure in measures),
+    )
+    headings = (Column("cause", "place"), *columns("number", *(HEADS[measure.name] for measure in measures)))
+    return Table(f"What parts {difference.label} from {first}", headings, (*rows, total_row), sortable=False)
 
 
 def signed_change(text: str) -> str:
@@ -158,21 +163,14 @@ def origin_table(plans: Sequence[ComparedPlan]) -> Table:
         Column("digest", "code"),
     )
     rows = []
-    for one in plans:
-        plan = one.compiled.plan
+    for compared in plans:
+        plan = compared.compiled.plan
         overrides = ", ".join(plan.reading.overrides) if plan.reading else ""
-        rows.append(text_cells(one.label, one.spec, overrides or NONE, short_digest(plan.digest)))
+        rows.append(text_cells(compared.label, compared.spec, overrides or NONE, short_digest(plan.digest)))
     return Table("What was compared", headings, tuple(rows), sortable=False)
 
 
-def compiler_text() -> str:
-    """Which program and library made the comparison."""
-    made = installed_compiler()
-    digests = f"program {short_digest(made.program)}, library {short_digest(made.library)}"
-    return f"ledger {made.version}, {digests}"
-
-
-# --- Memory and the time of a step of all plans on common axes, each with the table of what it draws ---
+# --- charts of memory and of a step, with their tables ---
 
 COLOURS: Mapping[str, str] = {  # of parts of a step; others go by the axis whose transfers they are
     "tax": "slowed",
@@ -184,15 +182,15 @@ TRANSFERS = "comm."
 
 def memory_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
     """What the fullest device of each plan holds at its peak, against what it has; None where none is known."""
-    shown = [one for one in plans if one.is_known]
-    if not shown:
+    drawn = [plan for plan in plans if plan.is_known]
+    if not drawn:
         return None
-    stacks = [StackedBar(one.label, reserved_parts(fullest_role(one.compiled))) for one in shown]
-    walls = [float(one.compiled.totals["memory.capacity"]) for one in shown]
+    stacks = [StackedBar(plan.label, reserved_parts(fullest_role(plan.compiled))) for plan in drawn]
+    walls = [float(plan.compiled.totals["memory.capacity"]) for plan in drawn]
     names = {key: CATEGORIES[key][0] for key in MEMORY_ORDER} | {OVERHEAD[0]: OVERHEAD[1]}
     sums = [
-        f"{one.label} {numbers.size(stack.total)} of {numbers.size(wall)}"
-        for one, stack, wall in zip(shown, stacks, walls, strict=True)
+        f"{plan.label} {numbers.size(stack.total)} of {numbers.size(wall)}"
+        for plan, stack, wall in zip(drawn, stacks, walls, strict=True)
     ]
     chart = draw_chart(
         "Memory of the fullest device, at its peak",
@@ -200,32 +198,37 @@ def memory_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
         " across a bar is what its device has.",
         lambda width: plan_bars(stacks, walls, "B", f"Memory of the fullest device: {'; '.join(sums)}.", width),
     )
-    capacities = (Cell("capacity"), *(amount(one.compiled.totals["memory.capacity"], "B") for one in shown))
-    rows = (*part_rows(stacks, names, "B"), (Cell("reserved"), *(amount(one.total, "B") for one in stacks)), capacities)
-    return ChartAndTable(chart, plan_table("Memory by category", "category", shown, rows))
+    capacities = (Cell("capacity"), *(amount(plan.compiled.totals["memory.capacity"], "B") for plan in drawn))
+    rows = (
+        *part_rows(stacks, names, "B"),
+        (Cell("reserved"), *(amount(stack.total, "B") for stack in stacks)),
+        capacities,
+    )
+    return ChartAndTable(chart, plan_table("Memory by category", "category", drawn, rows))
 
 
 def step_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
     """What the step of each plan is spent on; None where no step is known."""
-    shown = [one for one in plans if one.compiled.waterfall]
-    if not shown:
+    drawn = [plan for plan in plans if plan.compiled.waterfall]
+    if not drawn:
         return None
-    stacks = [StackedBar(one.label, step_parts(one)) for one in shown]
+    stacks = [
+        StackedBar(
+            plan.label,
+            tuple(StackPart(colour_of(part.name), part.title, part.seconds) for part in plan.compiled.waterfall),
+        )
+        for plan in drawn
+    ]
     names = {colour_of(name): title for name, title in TITLES.items()}
-    sums = [f"{one.label} {numbers.duration(stack.total)}" for one, stack in zip(shown, stacks, strict=True)]
+    sums = [f"{plan.label} {numbers.duration(stack.total)}" for plan, stack in zip(drawn, stacks, strict=True)]
     chart = draw_chart(
         "Time of a step",
         "Seconds on the critical path: blue computes, orange waits for transfers, grey waits for launches and other "
         "stages.",
         lambda width: plan_bars(stacks, (), "s", f"Time of a step: {'; '.join(sums)}.", width),
     )
-    rows = (*part_rows(stacks, names, "s"), (Cell("a step"), *(amount(one.total, "s") for one in stacks)))
-    return ChartAndTable(chart, plan_table("Time of a step by what it is spent on", "part", shown, rows))
-
-
-def step_parts(plan: ComparedPlan) -> tuple[StackPart, ...]:
-    """The parts of a plan's step, in the order of a step."""
-    return tuple(StackPart(colour_of(one.name), one.title, one.seconds) for one in plan.compiled.waterfall)
+    rows = (*part_rows(stacks, names, "s"), (Cell("a step"), *(amount(stack.total, "s") for stack in stacks)))
+    return ChartAndTable(chart, plan_table("Time of a step by what it is spent on", "part", drawn, rows))
 
 
 def colour_of(part: str) -> str:
@@ -239,14 +242,14 @@ def part_rows(stacks: Sequence[StackedBar], names: Mapping[str, str], unit: str)
     return tuple(
         (
             Cell(name, colour=colour),
-            *(amount(one[colour], unit) if one.get(colour) else DASH for one in amounts),
+            *(amount(by_colour[colour], unit) if by_colour.get(colour) else DASH for by_colour in amounts),
         )
         for colour, name in names.items()
-        if any(one.get(colour) for one in amounts)
+        if any(by_colour.get(colour) for by_colour in amounts)
     )
 
 
 def plan_table(caption: str, first: str, plans: Sequence[ComparedPlan], rows: tuple[tuple[Cell, ...], ...]) -> Table:
     """A table with a column for each plan."""
-    headings = (Column(first), *columns("number", *(one.label for one in plans)))
+    headings = (Column(first), *columns("number", *(plan.label for plan in plans)))
     return Table(caption, headings, rows, sortable=False)

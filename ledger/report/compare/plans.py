@@ -109,20 +109,20 @@ def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compil
     """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
     require_several(specs)
     plans = made_of_all(partial(load_named, spec, overrides) for spec in specs)
-    _require_different(specs, [_file_of(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
+    _require_different(specs, [_plan_file(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
     return made_of_all(partial(compile_plan, plan) for plan in plans)
 
 
-def _require_different(specs: Sequence[str], means: Sequence[Hashable]) -> None:
+def _require_different(specs: Sequence[str], meanings: Sequence[Hashable]) -> None:
     """Raises SpecError where two of the specs mean the same."""
-    place = next((place for place, one in enumerate(means) if one in means[:place]), None)
+    place = next((place for place, meaning in enumerate(meanings) if meaning in meanings[:place]), None)
     if place is not None:
-        first = specs[means.index(means[place])]
+        first = specs[meanings.index(meanings[place])]
         again = "" if first == specs[place] else f", as `{first}` too"
         raise fault(specs[place], 1, f"`{specs[place]}` is named twice{again}", "name each plan once")
 
 
-def _file_of(plan: Plan, spec: str) -> Hashable:
+def _plan_file(plan: Plan, spec: str) -> Hashable:
     """The file that a plan was read from, whatever its spelling; the spec itself of one of a revision or of no file."""
     source = plan.reading.source if plan.reading else None
     if source is None or source.revision is not None or not Path(source.file).is_file():
@@ -137,8 +137,8 @@ def load_named(spec: str, overrides: Sequence[str]) -> Plan:
     except SpecError as error:
         typed = {override.text for override in read_overrides(overrides)}
         problems = (
-            replace(one, message=f"of `{spec}`: {one.message}") if one.where.file in typed else one
-            for one in error.problems
+            replace(problem, message=f"of `{spec}`: {problem.message}") if problem.where.file in typed else problem
+            for problem in error.problems
         )
         raise SpecError(problems, error.sources) from error
 
@@ -146,15 +146,17 @@ def load_named(spec: str, overrides: Sequence[str]) -> Plan:
 def compared_plans(specs: Sequence[str], plans: Sequence[Compiled]) -> tuple[ComparedPlan, ...]:
     """The compiled plans of specs under labels of their own."""
     labelled = zip(unique_labels(specs), specs, plans, strict=True)
-    return tuple(ComparedPlan(label, printable(spec), one, compiled_outcome(one)) for label, spec, one in labelled)
+    return tuple(
+        ComparedPlan(label, printable(spec), compiled, compiled_outcome(compiled)) for label, spec, compiled in labelled
+    )
 
 
 def with_search(plans: Sequence[ComparedPlan], search: Search) -> tuple[ComparedPlan, ...]:
-    """The same, with what other layouts recommend of those that do not fit."""
-    fitting = (one.compiled.verdict.fits or not one.is_known for one in plans)
+    """The plans, those that do not fit with what a search of their layouts recommends."""
+    fitting = (plan.compiled.verdict.fits or not plan.is_known for plan in plans)
     return tuple(
-        one if fits else replace(one, search=search(one.compiled.plan))
-        for one, fits in zip(plans, fitting, strict=True)
+        plan if fits else replace(plan, search=search(plan.compiled.plan))
+        for plan, fits in zip(plans, fitting, strict=True)
     )
 
 
@@ -162,27 +164,27 @@ def unique_labels(specs: Sequence[str]) -> tuple[str, ...]:
     """What each plan is called: the name of its file, with folders where two share it, else as it was typed."""
     paths = ["stdin.yaml" if spec == "-" else spec if spec.endswith(YAML) else f"{spec}.yaml" for spec in specs]
     labels = plan_labels(paths)
-    found = tuple(labels[path] for path in paths)
-    return found if len({*found}) == len(found) else tuple(map(printable, specs))
+    short_labels = tuple(labels[path] for path in paths)
+    return short_labels if len({*short_labels}) == len(short_labels) else tuple(map(printable, specs))
 
 
-def difference(first: ComparedPlan, other: ComparedPlan) -> PlanDifference:
+def difference(first: ComparedPlan, plan: ComparedPlan) -> PlanDifference:
     """In what a plan differs from the first, and which inputs cause it; amounts of causes sum to each change."""
-    old, new = first.compiled, other.compiled
+    old, new = first.compiled, plan.compiled
     inputs = changes(old.plan, new.plan)
     bundles = bundle_inputs(old.plan, new.plan, inputs)
     effects = compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, compile_totals)
-    measures = MEASURES if first.runs and other.runs else ALIKE
+    measures = MEASURES if first.runs and plan.runs else ALIKE
     moved = tuple(movements(old.totals, new.totals, effects, measures))
-    turned = tuple(flips(first.outcome, other.outcome, effects))
-    return PlanDifference(other.label, inputs, moved, turned, together_notes(bundles, inputs))
+    turned = tuple(flips(first.outcome, plan.outcome, effects))
+    return PlanDifference(plan.label, inputs, moved, turned, together_notes(bundles, inputs))
 
 
 def file_name(labels: Sequence[str]) -> str:
     """What the files of a comparison are called, by the plans; of many, by the first and a digest of all."""
     names = [re.sub(r"[^\w.+-]+", "-", label).strip("-.") or "plan" for label in labels]
-    whole = "-vs-".join(names)
-    if len(whole) <= LONGEST_NAME:
-        return whole
+    full_name = "-vs-".join(names)
+    if len(full_name) <= LONGEST_NAME:
+        return full_name
     digest = sha256("\0".join(labels).encode()).hexdigest()[:8]
     return f"{names[0][:LONGEST_NAME]}-vs-{len(labels) - 1}-others-{digest}"

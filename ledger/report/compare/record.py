@@ -1,4 +1,4 @@
-"""A comparison of plans for programs: `ledger-compare/1`, amounts in SI base units."""
+"""A comparison of plans as JSON (`ledger-compare/1`, amounts in SI base units), and its rows aligned by quantity."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def comparison_record(comparison: PlanComparison) -> dict[str, Any]:
     """The published form; the first plan is the one that others are compared with."""
     return {
         "schema": SCHEMA,
-        "plans": [plan_record(one) for one in comparison.plans],
-        "differences": [difference_record(one) for one in comparison.differences],
+        "plans": [plan_record(plan) for plan in comparison.plans],
+        "differences": [difference_record(difference) for difference in comparison.differences],
         "choice": choice_record(comparison.choice),
     }
 
 
 def plan_record(plan: ComparedPlan) -> dict[str, Any]:
     """A plan with its verdict and every total; what a plan that does not run would cost is among them."""
-    compiled, cell = plan.compiled, verdict_cell(plan)
+    compiled, verdict = plan.compiled, verdict_cell(plan)
     reading = compiled.plan.reading
     return {
         "plan": plan.label,
@@ -50,15 +50,15 @@ def plan_record(plan: ComparedPlan) -> dict[str, Any]:
         "title": compiled.plan.title,
         "digest": compiled.plan.digest,
         "overrides": list(reading.overrides) if reading else [],
-        "verdict": cell.text.lower(),
-        "detail": cell.note.replace(THIN, " "),
+        "verdict": verdict.text.lower(),
+        "detail": verdict.note.replace(THIN, " "),
         "fits": compiled.verdict.fits,
         "runs": plan.runs,
         "keeps_headroom": plan.outcome.keeps_headroom,
         "free": json_number(free_bytes(plan.outcome)),
         "bottleneck": compiled.verdict.bottleneck,
         "evidence": compiled.verdict.evidence,
-        "step": {one.name: one.seconds for one in compiled.waterfall},
+        "step": {part.name: part.seconds for part in compiled.waterfall},
         "totals": {key: json_number(value) for key, value in compiled.totals.items()},
     }
 
@@ -67,9 +67,9 @@ def difference_record(difference: PlanDifference) -> dict[str, Any]:
     """A plan against the first; days and dollars only where both run."""
     return {
         "plan": difference.label,
-        "inputs": [input_record(one) for one in difference.inputs],
-        "movements": {one.measure: movement_record(one) for one in difference.movements},
-        "verdict": [flip_record(one) for one in difference.flips],
+        "inputs": [input_record(change) for change in difference.inputs],
+        "movements": {movement.measure: movement_record(movement) for movement in difference.movements},
+        "verdict": [flip_record(flip) for flip in difference.flips],
         "different_work": list(difference.work),
         "notes": list(difference.notes),
     }
@@ -86,19 +86,19 @@ def choice_record(choice: PlanChoice) -> dict[str, Any]:
         "stated": choice.stated,
         "requirements": list(choice.requirements),
         "same_work": not choice.work,
-        "candidates": [candidate_record(one) for one in choice.candidates],
-        "not_parted": [{"plan": one.label, "overlap": json_number(shared)} for one, shared in choice.rivals],
+        "candidates": [candidate_record(candidate) for candidate in choice.candidates],
+        "not_parted": [{"plan": rival.label, "overlap": json_number(shared)} for rival, shared in choice.rivals],
         "left_out": [{"plan": label, "why": why.replace(THIN, " ")} for label, why in choice.left_out],
     }
 
 
-def candidate_record(one: RankedPlan) -> dict[str, Any]:
+def candidate_record(candidate: RankedPlan) -> dict[str, Any]:
     """A plan that may be chosen, by the total that plans are chosen by; no ends where they are not known."""
-    low, high = (json_number(end) for end in one.ends) if one.ends else (None, None)
-    return {"plan": one.label, "amount": json_number(one.amount), "low": low, "high": high}
+    low, high = (json_number(end) for end in candidate.ends) if candidate.ends else (None, None)
+    return {"plan": candidate.label, "amount": json_number(candidate.amount), "low": low, "high": high}
 
 
-# --- rows ---
+# --- rows of quantities, a cell for each plan ---
 
 NONE = DASH.text
 FIGURES = (
@@ -124,7 +124,7 @@ class AlignedCell:
 
     @property
     def said(self) -> tuple[str, str]:
-        """What makes two cells say the same."""
+        """Text and note, by which two cells are equal."""
         return self.text, self.note
 
 
@@ -138,23 +138,25 @@ class AlignedRow:
 
     @property
     def alike(self) -> bool:
-        """Whether all plans say the same."""
-        return len({one.said for one in self.cells}) == 1
+        """Whether the cells of all plans are equal."""
+        return len({cell.said for cell in self.cells}) == 1
 
 
 def aligned_row(name: str, cells: Sequence[AlignedCell], *, is_key: bool = False) -> AlignedRow:
     """A row in which cells that say what the first one says are marked."""
-    first, *others = cells
-    marked = [AlignedCell(one.text, one.note, one.change, one.status, one.said == first.said) for one in others]
+    first, *other_cells = cells
+    marked = [
+        AlignedCell(cell.text, cell.note, cell.change, cell.status, cell.said == first.said) for cell in other_cells
+    ]
     return AlignedRow(name, (first, *marked), is_key)
 
 
 def aligned_rows(plans: Sequence[ComparedPlan]) -> tuple[AlignedRow, ...]:
     """The first page: verdict, figures, and what each plan is made of."""
-    rows = [aligned_row("verdict", [verdict_cell(one) for one in plans])]
+    rows = [aligned_row("verdict", [verdict_cell(plan) for plan in plans])]
     for key in FIGURES:
-        cells = [figure_cell(one, plans[0], key) for one in plans]
-        if any(one.text != NONE for one in cells):
+        cells = [figure_cell(plan, plans[0], key) for plan in plans]
+        if any(cell.text != NONE for cell in cells):
             rows.append(aligned_row(TITLES[key], cells))
     rows += [aligned_row(name, [AlignedCell(text) for text in texts]) for name, texts in choices(plans)]
     return tuple(rows)
@@ -162,15 +164,18 @@ def aligned_rows(plans: Sequence[ComparedPlan]) -> tuple[AlignedRow, ...]:
 
 def choices(plans: Sequence[ComparedPlan]) -> Iterator[tuple[str, list[str]]]:
     """What limits each plan, what it is called, and its choices at a glance, by name."""
-    verdicts = [one.compiled.verdict for one in plans]
-    yield "limited by", [one.bottleneck for one in verdicts]
-    yield "evidence", [evidence_text(one) for one in verdicts]
-    yield "price", [price_text(one) for one in plans]
-    yield "plan", [one.compiled.plan.title for one in plans]
-    glances = [dict(glance(one.compiled.plan)) for one in plans]
-    for name in dict.fromkeys(name for one in glances for name in one):
-        yield name, [one.get(name, NONE) for one in glances]
-    failed = [", ".join(c.title for c in one.checks if c.status == "fail" and c.name not in TOLD) for one in verdicts]
+    verdicts = [plan.compiled.verdict for plan in plans]
+    yield "limited by", [verdict.bottleneck for verdict in verdicts]
+    yield "evidence", [evidence_text(verdict) for verdict in verdicts]
+    yield "price", [price_text(plan) for plan in plans]
+    yield "plan", [plan.compiled.plan.title for plan in plans]
+    glances = [dict(glance(plan.compiled.plan)) for plan in plans]
+    for name in dict.fromkeys(name for texts in glances for name in texts):
+        yield name, [texts.get(name, NONE) for texts in glances]
+    failed = [
+        ", ".join(check.title for check in verdict.checks if check.status == "fail" and check.name not in TOLD)
+        for verdict in verdicts
+    ]
     if any(failed):
         yield "checks that fail", [text or "none" for text in failed]
 
@@ -199,7 +204,7 @@ def verdict_cell(plan: ComparedPlan) -> AlignedCell:
         advised = advice_sentence(Report(plan.compiled, recommendations=plan.search))
         return AlignedCell("Does not fit", f"{numbers.size(-free)} missing. {advised}".strip(), status="fail")
     if not plan.runs:
-        why = next(one.detail for one in plan.compiled.verdict.checks if one.name == OPERATIONS)
+        why = next(check.detail for check in plan.compiled.verdict.checks if check.name == OPERATIONS)
         return AlignedCell("Never ends", why, status="fail")
     short = shortfall(plan.compiled.plan, plan.compiled.totals)
     return AlignedCell("Fits", short or f"{numbers.size(free)} free", status="warn" if short else "pass")
@@ -232,14 +237,14 @@ def change_text(old: Number, new: Number, unit: str) -> str:
 
 def input_rows(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference]) -> tuple[AlignedRow, ...]:
     """Every input in which a plan differs from the first, with its value in each plan."""
-    own: dict[str, str] = {}
-    others: dict[tuple[str, str], str] = {}
-    for one in differences:
-        for change in one.inputs:
-            own.setdefault(change.path, change.old)
-            others[change.path, one.label] = change.new
+    first_values: dict[str, str] = {}
+    other_values: dict[tuple[str, str], str] = {}
+    for difference in differences:
+        for change in difference.inputs:
+            first_values.setdefault(change.path, change.old)
+            other_values[change.path, difference.label] = change.new
     rows = []
-    for path, value in own.items():
-        cells = [AlignedCell(value), *(AlignedCell(others.get((path, one.label), value)) for one in plans[1:])]
+    for path, value in first_values.items():
+        cells = [AlignedCell(value), *(AlignedCell(other_values.get((path, plan.label), value)) for plan in plans[1:])]
         rows.append(aligned_row(path, cells, is_key=True))
     return tuple(rows)

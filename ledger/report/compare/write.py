@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -33,8 +32,8 @@ def as_html(comparison: PlanComparison) -> bytes:
 
 
 def as_pdf(comparison: PlanComparison) -> bytes:
-    """The same on paper, with the text of each plan attached."""
-    texts = {one.label: one.compiled.plan.text for one in comparison.plans}
+    """The comparison as a PDF, with the text of each plan attached."""
+    texts = {plan.label: plan.compiled.plan.text for plan in comparison.plans}
     files = [
         AttachedFile(f"{label.replace('/', '-')}.yaml", text, "a plan that is compared")
         for label, text in texts.items()
@@ -60,7 +59,7 @@ def render(comparison: PlanComparison, *, screen: bool) -> str:
 
 
 def as_markdown(comparison: PlanComparison) -> bytes:
-    """The same tables as Markdown, in which no text of a plan is markup."""
+    """The comparison's tables as Markdown, in which no text of a plan is markup."""
     view = comparison_view(comparison)
     page = (
         markdown_environment()
@@ -78,12 +77,8 @@ def as_markdown(comparison: PlanComparison) -> bytes:
 
 def as_json(comparison: PlanComparison) -> bytes:
     """The published form, as `compare --json` prints it."""
-    return json_text(comparison_record(comparison)).encode()
-
-
-def json_text(record: Mapping[str, Any]) -> str:
-    """A record as strict JSON."""
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(comparison_record(comparison), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 FORMATS: Mapping[str, Callable[[PlanComparison], bytes]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def compare(pairs: PlanPairs) -> Comparison:
     """Every affected plan compiled once a side, and with each input changed alone where there are several."""
     labels = plan_labels(pair.path for pair in pairs.pairs)
-    found = [compare_pair(pair, labels[pair.path]) for pair in pairs.affected]
-    return Comparison(pairs.old.title, pairs.new.title, pairs.count, tuple(sorted(found, key=severity)))
+    plan_changes = [compare_pair(pair, labels[pair.path]) for pair in pairs.affected]
+    return Comparison(pairs.old.title, pairs.new.title, pairs.count, tuple(sorted(plan_changes, key=severity)))
 
 
 def known_totals(comparison: Comparison) -> frozenset[str]:
@@ -46,21 +46,17 @@ def known_totals(comparison: Comparison) -> frozenset[str]:
 
 
 def with_gates(comparison: Comparison, gates: Sequence[Gate]) -> Comparison:
-    """The same with what each gate says of each plan."""
-    judged = [replace(change, failed=tuple(failed_gates(change, gates))) for change in comparison.changes]
+    """The comparison with the gates that each plan trips."""
+    judged = []
+    for change in comparison.changes:  # a plan that is gone, or does not compile, trips no gate
+        failed = tuple(gate.text for gate in gates if change.new and gate.trips(change.old, change.new))
+        judged.append(replace(change, failed=failed))
     ordered = tuple(sorted(judged, key=severity))
     return replace(comparison, changes=ordered, gates=tuple(gate.text for gate in gates))
 
 
-def failed_gates(change: PlanChange, gates: Iterable[Gate]) -> Iterator[str]:
-    """The gates that a change of a plan trips; of one that is gone or does not compile, none."""
-    if change.new:
-        outcome = change.new
-        yield from (gate.text for gate in gates if gate.trips(change.old, outcome))
-
-
 def compare_pair(pair: PlanPair, label: str) -> PlanChange:
-    """One affected plan."""
+    """An affected plan compiled on both sides, and its kind of change."""
     old, new = pair.old, pair.new
     if new is None:
         return PlanChange(label, pair, DELETED, old=outcome_of(old))
@@ -87,26 +83,20 @@ def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
     bundles = bundle_inputs(old, new, change.inputs)
     effects = compile_between((old, before.totals), (new, after.totals), bundles, compile_totals)
     moved = tuple(movements(before.totals, after.totals, effects))
-    is_same = not any(one.causes or one.by for one in moved)
+    is_same = not any(movement.causes or movement.by for movement in moved)
     turned = tuple(flips(before, after, effects))
     return replace(change, kind=SAME if is_same and not turned else CHANGED, movements=moved, flips=turned)
 
 
 def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
-    """The words of the verdict that turned, with the inputs that turn them alone: first to change, else last."""
+    """A word of the verdict that turned, with the inputs that turn it alone, else those without which it would not."""
     for word, holds in WORDS.items():
-        if holds(old) != holds(new):
-            yield Flip(word, holds(new), turning_inputs(effects, holds, turned=holds(new)))
+        turned = holds(new)
+        if holds(old) != turned:
+            sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]
+            needed = [effect for effect in effects if holds(plan_outcome(effect.without, effect.removed)) != turned]
+            yield Flip(word, turned, tuple(name for effect in sufficient or needed for name in effect.inputs))
             return  # what does not fit keeps no headroom either
-
-
-def turning_inputs(
-    effects: Sequence[BundleTotals], holds: Callable[[PlanOutcome], bool], *, turned: bool
-) -> tuple[str, ...]:
-    """The inputs that turn a word of the verdict on their own; else those without which it would not have turned."""
-    alone = [one for one in effects if holds(plan_outcome(one.with_it, one.added)) == turned]
-    needed = [one for one in effects if holds(plan_outcome(one.without, one.removed)) != turned]
-    return tuple(name for one in alone or needed for name in one.inputs)
 
 
 def severity(change: PlanChange) -> tuple[object, ...]:
@@ -123,7 +113,11 @@ def severity(change: PlanChange) -> tuple[object, ...]:
         change.kind == MOVED,
     )
     moved = [change.movement(measure) for measure in MEASURES]
-    return (*(not rank for rank in ranks), *(-float(one.by) if one else 0.0 for one in moved), change.path)
+    return (
+        *(not rank for rank in ranks),
+        *(-float(movement.by) if movement else 0.0 for movement in moved),
+        change.path,
+    )
 
 
 def outcome_of(version: PlanVersion | None) -> PlanOutcome | None:

@@ -1,4 +1,4 @@
-"""A comparison as a comment of a pull request: the first line decides, a line a plan, tables folded."""
+"""A comparison as a comment of a pull request (a deciding line, a row a plan, folded tables) and as problems."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def as_markdown(comparison: Comparison) -> str:
     lines += [""] if lines[-1] else []
     if comparison.changes:
         lines += [*HEAD, *map(plan_row, comparison.changes[:MOST_PLANS]), ""]
-        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded_totals(comparison), ""]
+        totals = html_table(("plan", "cost", "time", "memory reserved"), map(totals_cells, comparison.changes))
+        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded("Before and after", totals), ""]
     versions = f"{code(comparison.old)} → {code(comparison.new)}, by ledger {__version__}"
     return cut("\n".join((*lines, versions)).replace(THIN, " ")) + f"\n{MARKER}\n"
 
@@ -93,8 +94,11 @@ def folded_problems(comparison: Comparison) -> Iterator[str]:
     """What is wrong with plans that do not compile."""
     problems = [problem for change in comparison.changes for problem in change.problems]
     if problems:
-        shown = [f"<li>{html_code(str(one))}{help_text(one.help)}</li>" for one in problems[:MOST_PROBLEMS]]
-        yield from folded(f"Problems, {len(problems)}", f"<ul>{''.join(shown)}</ul>")
+        items = []
+        for problem in problems[:MOST_PROBLEMS]:
+            help_text = f"<br>{html_code(problem.help)}" if problem.help else ""
+            items.append(f"<li>{html_code(str(problem))}{help_text}</li>")
+        yield from folded(f"Problems, {len(problems)}", f"<ul>{''.join(items)}</ul>")
 
 
 def folded_inputs(comparison: Comparison) -> Iterator[str]:
@@ -110,31 +114,27 @@ def folded_inputs(comparison: Comparison) -> Iterator[str]:
         yield from folded(f"Inputs that changed, {len(rows)}", html_table(heads, (*cells, *more)))
 
 
-def folded_totals(comparison: Comparison) -> Iterator[str]:
-    """Every total that counts, before and after."""
-    heads = ("plan", "cost", "time", "memory reserved")
-    yield from folded("Before and after", html_table(heads, map(totals_cells, comparison.changes)))
-
-
 def totals_cells(change: PlanChange) -> Iterator[str]:
     """A plan by its path, and its measures before and after."""
     yield html_code(change.path)
     for measure in (DOLLARS, SECONDS, BYTES):
-        totals = [outcome.totals if outcome else {} for outcome in (change.old, change.new)]
-        keys = [measure.key(one) for one in totals]
-        said = [measure.written(one[key]) if key else NONE for one, key in zip(totals, keys, strict=True)]
+        side_totals = [outcome.totals if outcome else {} for outcome in (change.old, change.new)]
+        keys = [measure.key(totals) for totals in side_totals]
+        said = [measure.written(totals[key]) if key else NONE for totals, key in zip(side_totals, keys, strict=True)]
         yield html_text(" → ".join(dict.fromkeys(said)))
 
 
 def input_rows(comparison: Comparison) -> Iterator[InputRow]:
     """What changed, those first that the most plans have."""
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    plans_by_change: dict[tuple[str, str, str, str], list[str]] = {}
     for change in comparison.changes:
-        for one in change.inputs:
-            origin = one.new_origin or one.old_origin
+        for input_change in change.inputs:
+            origin = input_change.new_origin or input_change.old_origin
             where = comparison.place(origin.where) if origin else NONE
-            found.setdefault((one.path, one.old, one.new, where), []).append(change.label)
-    for key, plans in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
+            plans_by_change.setdefault((input_change.path, input_change.old, input_change.new, where), []).append(
+                change.label
+            )
+    for key, plans in sorted(plans_by_change.items(), key=lambda item: (-len(item[1]), item[0])):
         yield InputRow(*key, tuple(plans))
 
 
@@ -157,11 +157,6 @@ def some(names: Sequence[str], mark: Mark = html_code) -> str:
     return ", ".join([*map(mark, names[:MOST_NAMES]), *more])
 
 
-def help_text(text: str) -> str:
-    """What to type instead, where a problem says so."""
-    return f"<br>{html_code(text)}" if text else ""
-
-
 def bold(text: str) -> str:
     """What must not be overlooked."""
     return f"**{text}**"
@@ -172,11 +167,11 @@ def cut(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     lines = [line for line in text.splitlines() if not line.startswith(("<details>", "</details>", "<table>", "<ul>"))]
-    kept = "\n".join(lines)[:LONGEST].rpartition("\n")[0]
-    return f"{kept}\n\nTables are left out, as all of it is too long for a comment: `ledger ci --json` has them."
+    shortened = "\n".join(lines)[:LONGEST].rpartition("\n")[0]
+    return f"{shortened}\n\nTables are left out, as all of it is too long for a comment: `ledger ci --json` has them."
 
 
-# --- findings ---
+# --- changes as problems of a spec ---
 
 LONGEST_FINDING = 1000  # characters of a message
 RULES: Mapping[str, tuple[str, str]] = {  # level, and what it means
@@ -240,11 +235,13 @@ def causes(change: PlanChange) -> str:
 
 def input_place(change: PlanChange, inputs: tuple[str, ...] = ()) -> Location:
     """Where the first of some inputs, or of all that changed, is written now; else the plan."""
-    wanted = [one for one in change.inputs if not inputs or one.path in inputs]
-    return next((one.new_origin.where for one in wanted if one.new_origin), Location(change.path))
+    changed = [input_change for input_change in change.inputs if not inputs or input_change.path in inputs]
+    return next(
+        (input_change.new_origin.where for input_change in changed if input_change.new_origin), Location(change.path)
+    )
 
 
-# --- The formats of a comparison: how each is printed, and how a file of it ends ---
+# --- formats and their suffixes ---
 
 
 def as_findings(write: Callable[[Judgement], str], comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""The plans of two trees side by side, and those of them whose resolved documents differ."""
+"""The plans of two trees in pairs, those whose resolved documents differ, and the records of their changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PlanVersion:
     @property
     def content(self) -> object:
         """What tells two versions apart: the resolved document; of what is no sound plan, its problems."""
-        return self.plan.digest if self.plan else tuple((one.message, one.help) for one in self.problems)
+        return self.plan.digest if self.plan else tuple((problem.message, problem.help) for problem in self.problems)
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class PlanPair:
 
     @property
     def path(self) -> str:
-        """Where it is now, or was."""
+        """The plan's path now, or before it was deleted."""
         version = self.new or self.old
         return version.path if version else ""
 
     @property
     def moved_from(self) -> str:
-        """Where it was, of one that was moved."""
+        """The path before a move; empty where the plan was not moved."""
         return self.old.path if self.old and self.new and self.old.path != self.new.path else ""
 
     @property
     def is_affected(self) -> bool:
-        """Whether it is there, lies and says the same before and after."""
+        """Whether the plan is added, deleted, moved or has other content."""
         return not (self.old and self.new and self.old.content == self.new.content and not self.moved_from)
 
 
@@ -66,7 +66,7 @@ class PlanPairs:
 
     @property
     def affected(self) -> tuple[PlanPair, ...]:
-        """Those that are not the same before and after."""
+        """The pairs whose versions differ."""
         return tuple(pair for pair in self.pairs if pair.is_affected)
 
     @property
@@ -90,32 +90,24 @@ def plan_pairs(
     after = plan_paths(new, lambda path: now(path) or (path in moved and was(moved[path])))
     _require_plans(asked, (old, new), (before, after))
     sources = {path: path if path in before else moved.get(path, "") for path in after}
-    taken = {path for path in sources.values() if path}
+    paired = {path for path in sources.values() if path}
     olds = dict(_versions(old, before, library, ()))
     news = dict(_versions(new, after, library, tuple(overrides)))
     pairs = [PlanPair(olds.get(sources[path]), news[path]) for path in after]
-    gone = [PlanPair(olds[path], None) for path in before if path not in taken]
+    gone = [PlanPair(olds[path], None) for path in before if path not in paired]
     return PlanPairs(old, new, tuple(sorted((*pairs, *gone), key=lambda pair: pair.path)))
-
-
-def load_version(tree: Tree, path: str, library: Library, overrides: tuple[str, ...] = ()) -> PlanVersion:
-    """A plan of a tree, with the parts that it names there."""
-    try:
-        return PlanVersion(path, plan_of(tree.source(path), overrides, tree.library(library)))
-    except SpecError as error:
-        return PlanVersion(path, None, error.problems, error.sources)
 
 
 def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
     """What each plan is called: the name of its file, with as many folders as tell it from others."""
     unique = sorted(set(paths))
-    shown = {path: PurePosixPath(printable(path)) for path in unique}
-    labels = {path: shown[path].stem for path in unique}
+    shown_paths = {path: PurePosixPath(printable(path)) for path in unique}
+    labels = {path: shown_paths[path].stem for path in unique}
     depth = 2
-    while len(set(labels.values())) < len(unique) and depth <= max(len(path.parts) for path in shown.values()):
+    while len(set(labels.values())) < len(unique) and depth <= max(len(path.parts) for path in shown_paths.values()):
         shared = [label for label in labels.values() if list(labels.values()).count(label) > 1]
         labels = {
-            path: "/".join(shown[path].with_suffix("").parts[-depth:]) if label in shared else label
+            path: "/".join(shown_paths[path].with_suffix("").parts[-depth:]) if label in shared else label
             for path, label in labels.items()
         }
         depth += 1
@@ -125,15 +117,21 @@ def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
 def _versions(
     tree: Tree, paths: Iterable[str], library: Library, overrides: tuple[str, ...]
 ) -> Iterator[tuple[str, PlanVersion]]:
-    return ((path, load_version(tree, path, library, overrides)) for path in paths)
+    """Each plan of a tree, with the parts that it names there, or with its problems."""
+    for path in paths:
+        try:
+            version = PlanVersion(path, plan_of(tree.source(path), overrides, tree.library(library)))
+        except SpecError as error:
+            version = PlanVersion(path, None, error.problems, error.sources)
+        yield path, version
 
 
-def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], found: tuple[tuple[str, ...], ...]) -> None:
+def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], plans: tuple[tuple[str, ...], ...]) -> None:
     """Raises SpecError for what was typed and is, before and after, no plan and no folder with one."""
     problems = []
     for typed in asked:
         tests = [tree.chosen([typed]) for tree in trees]
-        if not any(test(path) for test, paths in zip(tests, found, strict=True) for path in paths):
+        if not any(test(path) for test, paths in zip(tests, plans, strict=True) for path in paths):
             help_text = "a plan is a YAML file that begins with `spec: ledger/1` and has `plan:`, and is committed"
             message = f"no plan there, neither at {trees[0].title} nor at {trees[1].title}"
             problems.append(Problem(Location(typed), message, help_text))
@@ -141,7 +139,7 @@ def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], found: tuple[
         raise SpecError(problems)
 
 
-# --- What became of the plans that a change affects ---
+# --- affected plans and their changes ---
 
 BROKEN, CHANGED, NEW, DELETED, MOVED, SAME = (
     "does not compile",
@@ -192,7 +190,7 @@ class PlanChange:
 
     def movement(self, measure: Measure) -> Movement | None:
         """What became of a measure; None where one of the plans lacks it."""
-        return next((one for one in self.movements if one.measure == measure.name), None)
+        return next((movement for movement in self.movements if movement.measure == measure.name), None)
 
     def lost(self, word: str) -> bool:
         """Whether a word of the verdict holds no more."""

@@ -1,4 +1,4 @@
-"""A comparison for programs: `ledger-ci/1`, amounts in SI base units."""
+"""A comparison of two trees as JSON (`ledger-ci/1`, amounts in SI base units), and its plans in words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
 
 
 def change_record(change: PlanChange) -> dict[str, Any]:
-    """An affected plan."""
+    """The record of an affected plan: outcomes, movements with causes, flips of the verdict, inputs and problems."""
     return {
         "plan": change.label,
         "path": change.path,
@@ -59,8 +59,8 @@ def change_record(change: PlanChange) -> dict[str, Any]:
         "old": outcome_record(change.old),
         "new": outcome_record(change.new),
         "movements": {movement.measure: movement_record(movement) for movement in change.movements},
-        "verdict": [flip_record(one) for one in change.flips],
-        "inputs": [input_record(one) for one in change.inputs],
+        "verdict": [flip_record(flip) for flip in change.flips],
+        "inputs": [input_record(input_change) for input_change in change.inputs],
         "problems": [problem_record(problem) for problem in change.problems],
         "failed": list(change.failed),
     }
@@ -91,7 +91,7 @@ def movement_record(movement: Movement) -> dict[str, Any]:
         "old": json_number(movement.old),
         "new": json_number(movement.new),
         "change": json_number(movement.new - movement.old),
-        "causes": [{"inputs": list(one.inputs), "amount": json_number(one.amount)} for one in movement.causes],
+        "causes": [{"inputs": list(cause.inputs), "amount": json_number(cause.amount)} for cause in movement.causes],
     }
 
 
@@ -102,7 +102,7 @@ def problem_record(problem: Problem) -> dict[str, Any]:
     return {**place, "message": problem.message.replace(THIN, " "), "help": problem.help.replace(THIN, " ")}
 
 
-# --- What became of plans in words ---
+# --- changed plans in words ---
 
 Mark = Callable[[str], str]
 NONE, UNDONE = "–", "±0"  # not there; moved by several inputs that undo each other
@@ -132,12 +132,16 @@ def summed(changed: Sequence[PlanChange]) -> list[str]:
     """Dollars and time of runs added up; where neither moves, the largest change of memory."""
     sums = []
     for measure, keys in ((DOLLARS, DOLLARS.keys), (SECONDS, RUN_SECONDS)):
-        moved = [one for change in changed if (one := change.movement(measure)) and one.key in keys and one.by]
+        moved = [
+            movement
+            for change in changed
+            if (movement := change.movement(measure)) and movement.key in keys and movement.by
+        ]
         if moved:
-            sums.append(measure.signed(sum(Fraction(one.by) for one in moved)))
+            sums.append(measure.signed(sum(Fraction(movement.by) for movement in moved)))
     if not sums:
-        held = [one.by for change in changed if (one := change.movement(BYTES)) and one.by]
-        sums = [f"{BYTES.signed(max(held, key=lambda by: abs(float(by))))} a device"] if held else []
+        byte_changes = [movement.by for change in changed if (movement := change.movement(BYTES)) and movement.by]
+        sums = [f"{BYTES.signed(max(byte_changes, key=lambda by: abs(float(by))))} a device"] if byte_changes else []
     return sums
 
 
@@ -145,10 +149,13 @@ def clauses(comparison: Comparison, mark: Mark) -> Iterator[str]:
     """What a reader must know besides the sums, the worst first."""
     yield from named(comparison.of_kind(BROKEN), ("does not compile", "do not compile"), mark)
     for (word, holds), said in TURNED.items():
-        turned = [one for one in comparison.changes if any((f.word, f.holds) == (word, holds) for f in one.flips)]
+        turned = [
+            change for change in comparison.changes if any((f.word, f.holds) == (word, holds) for f in change.flips)
+        ]
         yield from named(turned, said, mark)
     new = comparison.of_kind(NEW, REPAIRED)
-    yield from named([one for one in new if one.new and not one.new.fits], ("does not fit", "do not fit"), mark)
+    unfit = [change for change in new if change.new and not change.new.fits]
+    yield from named(unfit, ("does not fit", "do not fit"), mark)
     for kind in (NEW, REPAIRED, DELETED, MOVED):
         if count := len(comparison.of_kind(kind)):
             yield f"{count} {kind}"
@@ -197,8 +204,8 @@ def amount_text(change: PlanChange, measure: Measure) -> str:
 def reason_text(change: PlanChange, mark: Mark) -> str:
     """What became of a plan: what turned by which input, then what each cause adds or takes away."""
     if change.problems:
-        rest = f", and {len(change.problems) - 1} more problems" if change.problems[1:] else ""
-        return f"{BROKEN}: {mark(str(change.problems[0]))}{rest}"
+        more = f", and {len(change.problems) - 1} more problems" if change.problems[1:] else ""
+        return f"{BROKEN}: {mark(str(change.problems[0]))}{more}"
     said = [flip_text(flip, mark) for flip in change.flips]
     if change.kind != CHANGED:
         said.append(f"moved from {mark(change.pair.moved_from)}" if change.kind == MOVED else change.kind)
@@ -216,13 +223,13 @@ def flip_text(flip: Flip, mark: Mark) -> str:
 def cause_texts(change: PlanChange, mark: Mark) -> Iterator[str]:
     """Each cause with its amounts; those beyond the largest are added up."""
     amounts = amounts_by_cause(change.movements)
-    shown = dict(list(amounts.items())[:MOST_CAUSES]) if len(amounts) > MOST_CAUSES + 1 else amounts
-    for inputs, by in shown.items():
+    listed = dict(list(amounts.items())[:MOST_CAUSES]) if len(amounts) > MOST_CAUSES + 1 else amounts
+    for inputs, by in listed.items():
         yield f"{' with '.join(mark(name) for name in inputs) or 'jointly'} {amounts_text(by)}"
-    rest = [by for inputs, by in amounts.items() if inputs not in shown]
-    if rest:
-        total = {measure.name: sum(Fraction(by.get(measure.name, 0)) for by in rest) for measure in MEASURES}
-        yield f"{len(rest)} others {amounts_text(total)}"
+    other_amounts = [by for inputs, by in amounts.items() if inputs not in listed]
+    if other_amounts:
+        total = {measure.name: sum(Fraction(by.get(measure.name, 0)) for by in other_amounts) for measure in MEASURES}
+        yield f"{len(other_amounts)} others {amounts_text(total)}"
 
 
 def amounts_text(by: Mapping[str, Number]) -> str:

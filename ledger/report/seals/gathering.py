@@ -1,4 +1,4 @@
-"""From a plan that was read to its seal: every file that decides its report, under names that no machine decides."""
+"""The seal of a plan: every file that decides its report, under names that no machine decides, and its revision."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class NotingLibrary(Library):
     noted: list[tuple[Source, str, Source]] = field(default_factory=list, compare=False)
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
-        """As of any library."""
-        found = super().find(kind, name, where, beside)
-        self.noted.append((beside, name, found))
-        return found
+        """The source of a spec, as any library finds it, after which it is noted."""
+        source = super().find(kind, name, where, beside)
+        self.noted.append((beside, name, source))
+        return source
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,22 @@ class Folders:
     base: Path
 
     def name(self, path: Path) -> str:
-        """A file as its report calls it: the same on every machine."""
+        """The name of a file in a report, equal on every machine."""
         place = path.resolve()
-        for folder, prefix in ((self.library.root, OWN_FOLDER), (self.base, ""), *self._own()):
+        own = ((root, OWN_FOLDER) for root in self.library.own)
+        for folder, prefix in ((self.library.root, OWN_FOLDER), (self.base, ""), *own):
             if place.is_relative_to(folder.resolve()):
-                return _safe(os.path.join(prefix, place.relative_to(folder.resolve()).as_posix()))  # noqa: PTH118
-        return _safe(f"{ELSEWHERE}/{place.name}")
+                return _safe_name(os.path.join(prefix, place.relative_to(folder.resolve()).as_posix()))  # noqa: PTH118
+        return _safe_name(f"{ELSEWHERE}/{place.name}")
 
     def libraries(self) -> tuple[str, ...]:
         """The library's folders by such names, in the order in which they are searched."""
-        return tuple(dict.fromkeys((*(self._folder(root) for root in self.library.own), OWN_FOLDER)))
+        return tuple(dict.fromkeys((*(self._folder_name(root) for root in self.library.own), OWN_FOLDER)))
 
-    def _own(self) -> Iterator[tuple[Path, str]]:
-        return ((root, OWN_FOLDER) for root in self.library.own)
-
-    def _folder(self, root: Path) -> str:
+    def _folder_name(self, root: Path) -> str:
         place, base = root.resolve(), self.base.resolve()
         inside = place.is_relative_to(base) and place != base
-        return _safe(place.relative_to(base).as_posix()) if inside else OWN_FOLDER
+        return _safe_name(place.relative_to(base).as_posix()) if inside else OWN_FOLDER
 
 
 @dataclass(frozen=True)
@@ -80,22 +78,22 @@ class Names:
     def of_source(self, source: Source) -> str:
         """The name of a text that was read, under which it is kept."""
         if source.file in {STANDARD_INPUT, GIVEN_TEXT}:
-            return self._kept(TYPED, source.text)
+            return self._unique_name(TYPED, source.text)
         if source.revision:
-            return self._kept(_safe(os.path.normpath(source.file.partition(":")[2])), source.text)
-        return self._file(Path(source.file), source.text)
+            return self._unique_name(_safe_name(os.path.normpath(source.file.partition(":")[2])), source.text)
+        return self._file_name(Path(source.file), source.text)
 
     def of_path(self, path: Path) -> str:
-        """The same of a file."""
-        return self._file(path, decode(path.read_bytes(), str(path)))
+        """The name of a file, under which its text is kept."""
+        return self._file_name(path, decode(path.read_bytes(), str(path)))
 
-    def _file(self, path: Path, text: str) -> str:
-        name = self._kept(self.folders.name(path), text)
+    def _file_name(self, path: Path, text: str) -> str:
+        name = self._unique_name(self.folders.name(path), text)
         if path.resolve().is_relative_to(self.folders.library.root.resolve()):
             self.of_library.add(name)
         return name
 
-    def _kept(self, name: str, text: str) -> str:
+    def _unique_name(self, name: str, text: str) -> str:
         stem, dot, suffix = name.rpartition(".")
         number = 1
         while self.texts.setdefault(name, text) != text:
@@ -117,13 +115,13 @@ def seal_of(plan: Plan) -> Seal:
         again = plan_of(source, plan.reading.overrides, noting)
         if not again.model.bare:
             others(again, DEVICE, again.accelerator.name)  # which a reader of the page may choose
-        paths = dict(_paths(names, noting))
+        paths = dict(_named_paths(names, noting))
         for path in files_of_evidence(again):
             names.of_path(path)
-    for _, _, found in noting.noted:  # of plans that ran, too
-        names.of_source(found)
+    for _, _, noted_source in noting.noted:  # of plans that ran, too
+        names.of_source(noted_source)
     typed = {path: name for (file, path), name in paths.items() if not file}
-    overrides = tuple(_portable(text, typed) for text in plan.reading.overrides)
+    overrides = tuple(_portable_override(text, typed) for text in plan.reading.overrides)
     files = tuple(SealedFile(file, text, file in names.of_library) for file, text in sorted(names.texts.items()))
     return Seal(
         name=plan.name,
@@ -147,15 +145,15 @@ def base_of(source: Source) -> Path:
     return checkout(folder) or folder
 
 
-def _paths(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, str], str]]:
+def _named_paths(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, str], str]]:
     """Each path that names a file, with the file that it is written in (none: typed with the command), and its name."""
-    for beside, word, found in library.noted:
-        name = names.of_source(found)
+    for naming_file, word, source in library.noted:
+        name = names.of_source(source)
         if word.endswith(YAML):
-            yield (names.of_source(beside) if beside.file else "", word), name
+            yield (names.of_source(naming_file) if naming_file.file else "", word), name
 
 
-def _portable(override: str, typed: Mapping[str, str]) -> str:
+def _portable_override(override: str, typed: Mapping[str, str]) -> str:
     """A `key=value` in which each path is the name of its file in the seal."""
     if not typed:
         return override
@@ -168,23 +166,19 @@ def _revision(folders: Folders, source: Source, plan: str, files: tuple[SealedFi
     top = checkout(folders.base)
     if top is None or source.file in {STANDARD_INPUT, GIVEN_TEXT}:
         return None
-    own = [one.name for one in files if (top / one.name).is_file()]
-    within = plan if source.revision else _within(Path(source.file), top)
-    return revision_of(top, within, own or [plan], source.revision.name if source.revision else "")
+    repository_files = [file.name for file in files if (top / file.name).is_file()]
+    # The name that git knows the plan by.
+    within = plan if source.revision else Path(source.file).resolve().relative_to(top.resolve()).as_posix()
+    return revision_of(top, within, repository_files or [plan], source.revision.name if source.revision else "")
 
 
-def _within(path: Path, top: Path) -> str:
-    """A file by its place in a work tree; the name that git knows it by."""
-    return path.resolve().relative_to(top.resolve()).as_posix()
-
-
-def _safe(name: str) -> str:
+def _safe_name(name: str) -> str:
     """A name that a seal may have."""
     printable = "".join(letter if letter.isprintable() and letter != "\\" else "_" for letter in name)
     return "/".join(part for part in printable.split("/") if part not in {"", ".", ".."})
 
 
-# --- At which revision of its repository a plan is, and who wrote it, as git says ---
+# --- the revision of a plan and its authors, from git ---
 
 SECONDS = 30.0  # for git to answer
 PLAIN = {"LC_ALL": "C"}  # the same answer whatever the user's language
@@ -197,33 +191,33 @@ def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") 
 
     `plan` and `files` are paths within the work tree.
     """
-    commit = _git(top, "rev-parse", "--verify", "--end-of-options", f"{revision or HEAD}^{{commit}}")
-    if not commit or not _git(top, "ls-tree", "--name-only", commit, "--", plan):
+    commit = _git_output(top, "rev-parse", "--verify", "--end-of-options", f"{revision or HEAD}^{{commit}}")
+    if not commit or not _git_output(top, "ls-tree", "--name-only", commit, "--", plan):
         return None
-    date = _git(top, "log", "-1", "--no-show-signature", "--format=%cI", commit)
-    authors = _git(top, "log", "--no-show-signature", "--reverse", "--format=%aN", commit, "--", plan)
-    changed = not revision and _changed(top, commit, sorted({*files}))
+    date = _git_output(top, "log", "-1", "--no-show-signature", "--format=%cI", commit)
+    authors = _git_output(top, "log", "--no-show-signature", "--reverse", "--format=%aN", commit, "--", plan)
+    changed = not revision and _is_changed(top, commit, sorted({*files}))
     return Revision(commit, date, changed, tuple(dict.fromkeys(authors.splitlines())))
 
 
-def _changed(top: Path, commit: str, files: Sequence[str]) -> bool:
+def _is_changed(top: Path, commit: str, files: Sequence[str]) -> bool:
     """Whether a file is not as the commit has it, but for line ends: hashed here, since `git status` runs filters."""
-    rows = _git(top, "ls-tree", "-z", commit, "--", *files).split("\0")
-    known = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
-    return any(name not in known or not _as_committed(top / name, *known[name]) for name in files)
+    rows = _git_output(top, "ls-tree", "-z", commit, "--", *files).split("\0")
+    entries = {name: entry.split() for entry, _, name in (row.partition("\t") for row in rows if row)}
+    return any(name not in entries or not _is_as_committed(top / name, *entries[name]) for name in files)
 
 
-def _as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
+def _is_as_committed(path: Path, mode: str, _: str, blob: str) -> bool:
     try:
         content = os.fsencode(path.readlink()) if mode == LINK else read_bounded(path, LARGEST_BLOB)
     except OSError:
         return False
     kind = hashlib.sha1 if len(blob) == SHA1 else hashlib.sha256
     written = (content, content.replace(b"\r\n", b"\n"))
-    return any(kind(b"blob %d\0" % len(one) + one).hexdigest() == blob for one in written)
+    return any(kind(b"blob %d\0" % len(variant) + variant).hexdigest() == blob for variant in written)
 
 
-def _git(top: Path, *arguments: str) -> str:
+def _git_output(top: Path, *arguments: str) -> str:
     """What git prints; nothing where it fails or is not installed."""
     command = [*GIT, "--literal-pathspecs", "-C", str(top), *arguments]
     try:
@@ -235,7 +229,7 @@ def _git(top: Path, *arguments: str) -> str:
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
 
 
-# --- The files that a report's evidence is read from, of all those that the library has ---
+# --- files of evidence ---
 
 
 def files_of_evidence(plan: Plan) -> Iterator[Path]:
@@ -243,7 +237,7 @@ def files_of_evidence(plan: Plan) -> Iterator[Path]:
 
     The parts of plans that ran are found by name in the library in use, which can note them.
     """
-    measured = dict.fromkeys((*evidence_files(plan), *_cited(plan)))
+    measured = dict.fromkeys((*evidence_files(plan), *_cited_files(plan)))
     yield from measured
     devices = dict.fromkeys(filter(None, map(device_of, measured)))
     yield from (path for path in (default_library().path("accelerator", name) for name in devices) if path.is_file())
@@ -251,7 +245,7 @@ def files_of_evidence(plan: Plan) -> Iterator[Path]:
     yield from (path for path in (predictions_path(), nearest_file(plan)) if path is not None and path.is_file())
 
 
-def _cited(plan: Plan) -> Iterator[Path]:
+def _cited_files(plan: Plan) -> Iterator[Path]:
     """Files that prices cite and that are there, also those that name no device."""
     for name in dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration):
         path = find_cited(name, plan)

@@ -33,8 +33,8 @@ def sealed(plan: Plan) -> Iterator[tuple[Plan, Seal | None]]:
         yield plan, None
         return
     seal = seal_of(plan)
-    with opened(seal) as same:
-        yield same, replace(seal, effective=effective_text(same))
+    with opened(seal) as sealed_plan:
+        yield sealed_plan, replace(seal, effective=effective_text(sealed_plan))
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def with_books(seal: Seal | None, compiled: Compiled, search: Recommendations | 
     if seal is None:
         return None
     record = show_record(compiled, seal.name)
-    found = None if search is None else as_record(search)
-    return replace(seal, search=found, totals=record["totals"], books=record_digest(record))
+    search_record = None if search is None else as_record(search)
+    return replace(seal, search=search_record, totals=record["totals"], books=record_digest(record))
 
 
 def effective_text(plan: Plan) -> str:
@@ -69,11 +69,11 @@ def effective_text(plan: Plan) -> str:
     if plan.reading is None or not plan.reading.overrides:
         return plan.text
     overrides = plan.reading.overrides
-    values = {".".join(one.steps): one.value.plain() for one in read_overrides(overrides)}
+    values = {".".join(override.steps): override.value.plain() for override in read_overrides(overrides)}
     try:
         return text_with(plan.reading.source, values, plan.reading.library)
     except (SpecError, NoPlaceError):
-        return "".join(f"# compiled with --set {one}\n" for one in overrides) + plan.text
+        return "".join(f"# compiled with --set {override}\n" for override in overrides) + plan.text
 
 
 def _unpack(home: Path, name: str, text: str) -> None:

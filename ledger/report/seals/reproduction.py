@@ -1,4 +1,4 @@
-"""A report made again from what it carries, and whether it says the same."""
+"""A report made again from the seal that its file carries, and whether both say the same."""
 
 from __future__ import annotations
 
@@ -75,29 +75,35 @@ class Reproduction:
 
 
 def reproduce(path: Path) -> Reproduction:
-    """The report of a file, made again from nothing but that file; SpecError where it carries no sound seal."""
-    content = report_bytes(path)
+    """The report of a file, made again from nothing but that file.
+
+    SpecError where the file is too large or carries no sound seal, OSError where it cannot be read.
+    """
+    content = read_bounded(path, LARGEST_REPORT)
+    if len(content) > LARGEST_REPORT:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
     kind, seal = carried_seal(path, content)
     with opened(seal) as plan:
         compiled = compile_plan(plan)
-        found = _recommendations(seal, path)
+        search = _read_recommendations(seal, path)
         record = show_record(compiled, seal.name)
         totals = tuple(total_changes(seal.totals, record["totals"]))
-        page = UNCOMPARED if totals else _page(path, content, compiled, seal, found)
-        layouts = tuple(_other_layouts(plan, found)) if found else ()
+        page = UNCOMPARED if totals else _page_status(path, content, compiled, seal, search)
+        layouts = tuple(_other_layouts(plan, search)) if search else ()
     here = installed_compiler()
     books = SAME if record_digest(record) == seal.books or page in (SAME, WORDS) else DIFFERS
     if page == DIFFERS and here.program != seal.compiler.program:
         page = UNCOMPARED
-    again = Reproduction(kind, seal, here, totals, layouts, books, page, tuple(_other_files(seal)))
-    return _with_library(again) if again.files else again
+    files = tuple(file.name for file in seal.files if file.of_library and _installed_text(file) != file.text)
+    again = Reproduction(kind, seal, here, totals, layouts, books, page, files)
+    return _compare_with_library(again) if again.files else again
 
 
 def total_changes(sealed: Totals, now: Totals) -> Iterator[TotalChange]:
     """Totals that differ by more than the last digits, in the order of the report."""
     for key in dict.fromkeys((*sealed, *now)):
         before, after = sealed.get(key), now.get(key)
-        if before is None or after is None or not _alike(before, after):
+        if before is None or after is None or not _is_alike(before, after):
             yield TotalChange(key, before, after)
 
 
@@ -112,70 +118,65 @@ def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
         "plan": again.seal.plan,
         "overrides": list(again.seal.overrides),
         "compiler": {"sealed": vars(again.seal.compiler), "installed": vars(again.installed)},
-        "totals": [vars(one) for one in again.totals],
+        "totals": [vars(change) for change in again.totals],
         "layouts": list(again.layouts),
         "books": again.books,
         "page": again.page,
         "library": {
             "files": list(again.files),
-            "totals": [vars(one) for one in again.with_library],
+            "totals": [vars(change) for change in again.with_library],
             "refused": again.refused,
         },
     }
 
 
-def _alike(before: float, after: float) -> bool:
+def _is_alike(before: float, after: float) -> bool:
     """Integers are equal; of other numbers the last digits are the machine's."""
-    whole = isinstance(before, int) and isinstance(after, int)
-    return before == after or (not whole and isclose(before, after, rel_tol=TOLERANCE))
+    are_integers = isinstance(before, int) and isinstance(after, int)
+    return before == after or (not are_integers and isclose(before, after, rel_tol=TOLERANCE))
 
 
-def _recommendations(seal: Seal, path: Path) -> Recommendations | None:
+def _read_recommendations(seal: Seal, path: Path) -> Recommendations | None:
     if seal.search is None:
         return None
     try:
         return from_record(seal.search)
     except NOT_RECOMMENDATIONS as error:
-        raise _damaged(path) from error
+        raise _damaged_error(path) from error
 
 
-def _damaged(path: Path) -> SpecError:
+def _damaged_error(path: Path) -> SpecError:
     return SpecError([Problem(Location(str(path)), "the seal is damaged: it holds no result of a search", HELP)])
 
 
-def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Recommendations | None) -> str:
+def _page_status(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Recommendations | None) -> str:
     """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
     kind = kind_of(content)
     try:
-        now = FORMATS[kind](assemble_report(compiled, (kind,), found, seal))
+        now = FORMATS[kind](assemble_report(compiled, (kind,), search, seal))
     except NOT_RECOMMENDATIONS as error:
-        if found is None:
+        if search is None:
             raise
-        raise _damaged(path) from error  # recommendations that lack what a page prints of them
+        raise _damaged_error(path) from error  # recommendations that lack what a page prints of them
     if not same_page(kind, content, now):
         return DIFFERS
     return WORDS if kind == "pdf" and content != now else SAME
 
 
-def _other_layouts(plan: Plan, found: Recommendations) -> Iterator[str]:
+def _other_layouts(plan: Plan, search: Recommendations) -> Iterator[str]:
     """Recommended layouts that have other totals, or are refused, when they are compiled by themselves."""
-    named = {**found.named(), **({"nearest": found.nearest} if found.nearest else {})}
-    for name, one in named.items():
-        if not _holds(plan, one):
+    named = {**search.named(), **({"nearest": search.nearest} if search.nearest else {})}
+    for name, layout in named.items():
+        if not _is_reproduced(plan, layout):
             yield name
 
 
-def _holds(plan: Plan, layout: Recommendation) -> bool:
+def _is_reproduced(plan: Plan, layout: Recommendation) -> bool:
     draft = revised(plan, assignments(layout.changes))
     if draft.plan is None or draft.problems:
         return False
     now = {key: float(value) for key, value in compile_plan(draft.plan).totals.items()}
-    return all(key in now and _alike(float(value), now[key]) for key, value in layout.totals.items())
-
-
-def _other_files(seal: Seal) -> Iterator[str]:
-    """Files of the library that are not as they are here."""
-    return (one.name for one in seal.files if one.of_library and _installed_text(one) != one.text)
+    return all(key in now and _is_alike(float(value), now[key]) for key, value in layout.totals.items())
 
 
 def _installed_text(file: SealedFile) -> str | None:
@@ -183,11 +184,13 @@ def _installed_text(file: SealedFile) -> str | None:
     return path.read_bytes().decode("utf-8-sig") if path.is_file() else None
 
 
-def _with_library(again: Reproduction) -> Reproduction:
-    """The same, with what the plan says where the library is the installed one."""
+def _compare_with_library(again: Reproduction) -> Reproduction:
+    """The reproduction with the totals that the plan has under the installed library."""
     root = installed_specs()
-    texts = {one.name: one for one in again.seal.files if not one.of_library or one.name == again.seal.plan}
-    for path in (one for one in root.rglob("*") if one.suffix in {".yaml", ".csv"}):
+    texts = {file.name: file for file in again.seal.files if not file.of_library or file.name == again.seal.plan}
+    for path in root.rglob("*"):
+        if path.suffix not in {".yaml", ".csv"}:
+            continue
         name = f"{OWN_FOLDER}/{path.relative_to(root).as_posix()}"
         texts.setdefault(name, SealedFile(name, path.read_bytes().decode("utf-8-sig"), of_library=True))
     try:
@@ -198,7 +201,7 @@ def _with_library(again: Reproduction) -> Reproduction:
     return replace(again, with_library=tuple(total_changes(again.seal.totals, now)))
 
 
-# --- The seal that the file of a report carries ---
+# --- the seal inside a report's file ---
 
 LARGEST_REPORT = 64_000_000  # bytes
 MOST_VALUES = 1_000_000  # of JSON; a report has some ten thousand
@@ -223,48 +226,40 @@ def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
     return kind, read_seal(record, str(path))
 
 
-def report_bytes(path: Path) -> bytes:
-    """The file of a report; SpecError where it is too large for one, OSError where it cannot be read."""
-    content = read_bounded(path, LARGEST_REPORT)
-    if len(content) > LARGEST_REPORT:
-        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
-    return content
-
-
 def kind_of(content: bytes) -> str:
     """Which of the formats that carry a seal a file begins like; html for any other text."""
     start = content[:1024].lstrip()
     return "pdf" if start.startswith(b"%PDF-") else "json" if start.startswith(b"{") else "html"
 
 
-def _of_html(content: bytes) -> Any:
-    before, opening, rest = content.partition(OPENING)
-    block, closing, after = rest.partition(CLOSING)
+def _html_seal(content: bytes) -> Any:
+    before, opening, following = content.partition(OPENING)
+    block, closing, after = following.partition(CLOSING)
     if not opening or not closing:
         raise NoSealError("it has no seal")
     if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
         raise NoSealError("it is not as a report is written")
-    return _parsed(block)
+    return _parse_json(block)
 
 
-def _of_json(content: bytes) -> Any:
-    record = _parsed(content)
+def _json_seal(content: bytes) -> Any:
+    record = _parse_json(content)
     if not isinstance(record, Mapping) or "seal" not in record:
         raise NoSealError("it has no seal")
     return record["seal"]
 
 
-def _of_pdf(content: bytes) -> Any:
+def _pdf_seal(content: bytes) -> Any:
     attached = pdf_attachments(content)
     if SEAL not in attached:
         raise NoSealError("it has no seal attached")
-    record = _parsed(attached[SEAL])
-    for one in record["files"]:
-        one["text"] = attached[f"{SEALED}{one['name']}"].decode()
+    record = _parse_json(attached[SEAL])
+    for file in record["files"]:
+        file["text"] = attached[f"{SEALED}{file['name']}"].decode()
     return record
 
 
-def _parsed(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     """The values of a text of JSON; NoSealError where it has far more of them than any report."""
     if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
         raise NoSealError(f"it has more than {MOST_VALUES} values")
@@ -275,44 +270,42 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     """The attachments of a PDF by name; ValueError where it cannot be read, or has two of a name."""
     from pypdf import PdfReader
 
-    found: dict[str, bytes] = {}
+    texts: dict[str, bytes] = {}
     size = 0
     try:
-        for one in PdfReader(BytesIO(content)).attachment_list:
-            if not _is_deflated(one.pdf_object["/EF"]):
-                break
-            text = bytes(one.content)
+        for attachment in PdfReader(BytesIO(content)).attachment_list:
+            forms: Any = attachment.pdf_object["/EF"]
+            if not all(forms[form].get_object().get("/Filter") in DEFLATED for form in forms):
+                break  # other packings unfold beyond bounds
+            text = bytes(attachment.content)
             size += len(text)
-            if one.name in found or size > LARGEST_REPORT:
+            if attachment.name in texts or size > LARGEST_REPORT:
                 break
-            found[one.name] = text
+            texts[attachment.name] = text
         else:
-            return found
+            return texts
     except Exception as error:  # whatever a damaged file makes the library raise
         raise ValueError(str(error) or type(error).__name__) from error
     raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
 
 
-def _is_deflated(packed: Any) -> bool:
-    """Whether each form of an attachment is packed as a report packs it: other packings unfold beyond bounds."""
-    return all(packed[form].get_object().get("/Filter") in DEFLATED for form in packed)
+READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}
 
 
-READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _of_html, "pdf": _of_pdf, "json": _of_json}
-
-
-# --- alike ---
+# --- comparison of two pages ---
 
 TOLERANCE = 1e-9  # relative, of numbers
 NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 
 
 def same_page(kind: str, old: bytes, new: bytes) -> bool:
-    """Whether two files of a format say the same: all of the text, of a PDF that of its pages, not how they look."""
+    """Whether two files of a format have equal texts, of a PDF those of its pages; looks are not compared."""
     if old == new:
         return True
     if kind == "pdf":
-        return all(same_text(one, other) for one, other in zip_longest(_pages(old), _pages(new), fillvalue=""))
+        return all(
+            same_text(first, second) for first, second in zip_longest(_page_texts(old), _page_texts(new), fillvalue="")
+        )
     return same_text(old.decode(errors="replace"), new.decode(errors="replace"))
 
 
@@ -321,14 +314,16 @@ def same_text(old: str, new: str) -> bool:
     if old == new:
         return True
     pairs = zip_longest(NUMBER.split(old), NUMBER.split(new))
-    return all(one == other or (place % 2 and _near(one, other)) for place, (one, other) in enumerate(pairs))
+    return all(
+        first == second or (place % 2 and _is_near(first, second)) for place, (first, second) in enumerate(pairs)
+    )
 
 
-def _near(old: str | None, new: str | None) -> bool:
+def _is_near(old: str | None, new: str | None) -> bool:
     return old is not None and new is not None and isclose(float(old), float(new), rel_tol=TOLERANCE)
 
 
-def _pages(content: bytes) -> list[str]:
+def _page_texts(content: bytes) -> list[str]:
     """The text of each page."""
     from pypdf import PdfReader
 

@@ -109,9 +109,9 @@ def seal_record(seal: Seal, *, texts: bool = True) -> dict[str, Any]:
         "totals": dict(seal.totals),
         "books": seal.books,
         "files": [
-            {"name": one.name, "of_library": one.of_library, "sha256": one.digest}
-            | ({"text": one.text} if texts else {})
-            for one in seal.files
+            {"name": file.name, "of_library": file.of_library, "sha256": file.digest}
+            | ({"text": file.text} if texts else {})
+            for file in seal.files
         ],
     }
 
@@ -127,7 +127,7 @@ def record_digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- A seal as a report carries it, read and held to its digests and bounds ---
+# --- seals read and checked ---
 
 MOST_FILES = 4_000
 MOST_LISTED = 20_000  # totals, and layouts that a page draws
@@ -147,103 +147,104 @@ class BrokenSealError(ValueError):
 def read_seal(record: object, file: str) -> Seal:
     """The seal of a record with the texts of its files; SpecError, in `file`, where it is damaged or was changed."""
     try:
-        seal = _seal(record)
+        return _checked_seal(record)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"lacks `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
         raise SpecError([Problem(Location(file), f"the seal is damaged: {reason}", HELP)]) from error
-    return seal
 
 
-def _seal(record: Any) -> Seal:
+def _checked_seal(record: Any) -> Seal:
     if not isinstance(record, Mapping) or record.get("schema") != SCHEMA:
         raise BrokenSealError(f"it is no `{SCHEMA}`")
-    files = tuple(_files(record["files"]))
+    files = tuple(_read_files(record["files"]))
     for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
         if count > MOST_LISTED:
             raise BrokenSealError(f"it has {count} {name}")
-    names = {one.name for one in files}
     revision = record["revision"]
     seal = Seal(
-        name=_name(record["name"]),
-        plan=_name(record["plan"]),
-        overrides=tuple(_each(record["overrides"], _text)),
-        effective=_text(record["effective"]),
+        name=_read_name(record["name"]),
+        plan=_read_name(record["plan"]),
+        overrides=tuple(_read_list(record["overrides"], _read_text)),
+        effective=_read_text(record["effective"]),
         files=files,
         references={
-            (_text(one["file"]), _text(one["path"])): _name(one["stands_for"])
-            for one in _each(record["references"], dict)
+            (_read_text(reference["file"]), _read_text(reference["path"])): _read_name(reference["stands_for"])
+            for reference in _read_list(record["references"], dict)
         },
-        libraries=tuple(_each(record["libraries"], _name)),
-        compiler=Compiler(**{one.name: _text(record["compiler"][one.name]) for one in fields(Compiler)}),
-        revision=_revision(revision) if revision is not None else None,
+        libraries=tuple(_read_list(record["libraries"], _read_name)),
+        compiler=Compiler(**{part.name: _read_text(record["compiler"][part.name]) for part in fields(Compiler)}),
+        revision=_read_revision(revision) if revision is not None else None,
         search=None if record["search"] is None else dict(record["search"]),
-        totals={_text(key): _number(value) for key, value in dict(record["totals"]).items()},
-        books=_text(record["books"]),
+        totals={_read_text(key): _read_number(value) for key, value in dict(record["totals"]).items()},
+        books=_read_text(record["books"]),
     )
-    if seal.plan not in names:
-        raise BrokenSealError(f"it has no file {_shown(seal.plan)}, which is its plan")
+    if seal.plan not in {file.name for file in files}:
+        raise BrokenSealError(f"it has no file {_quoted(seal.plan)}, which is its plan")
     if record_digest(seal_record(seal, texts=False)) != record["digest"]:
         raise BrokenSealError("its digest is not that of what it holds")
     return seal
 
 
-def _files(listed: Any) -> Iterator[SealedFile]:
+def _read_files(listed: Any) -> Iterator[SealedFile]:
     """The files, each with a name of its own that leads nowhere else and the digest that is stated of it."""
     seen: set[str] = set()
     size = 0
     if not isinstance(listed, list) or len(listed) > MOST_FILES:
         raise BrokenSealError(f"its files are no list of at most {MOST_FILES}")
-    for one in listed:
-        made = SealedFile(_name(one["name"]), _text(one["text"]), one["of_library"] is True)
-        size += len(made.text)
-        if len(made.text) > LARGEST_FILE or size > LARGEST_SEAL:
-            raise BrokenSealError(f"{_shown(made.name)} is larger than a seal may be")
-        if made.name in seen:
-            raise BrokenSealError(f"it has two files {_shown(made.name)}")
-        if made.digest != one["sha256"]:
-            raise BrokenSealError(f"{_shown(made.name)} is not the file that was sealed")
-        seen.add(made.name)
-        yield made
+    for entry in listed:
+        file = SealedFile(_read_name(entry["name"]), _read_text(entry["text"]), entry["of_library"] is True)
+        size += len(file.text)
+        if len(file.text) > LARGEST_FILE or size > LARGEST_SEAL:
+            raise BrokenSealError(f"{_quoted(file.name)} is larger than a seal may be")
+        if file.name in seen:
+            raise BrokenSealError(f"it has two files {_quoted(file.name)}")
+        if file.digest != entry["sha256"]:
+            raise BrokenSealError(f"{_quoted(file.name)} is not the file that was sealed")
+        seen.add(file.name)
+        yield file
 
 
-def _name(given: Any) -> str:
+def _read_name(value: Any) -> str:
     """A name of a file: relative, and within the folder that it is relative to."""
-    name = _text(given)
+    name = _read_text(value)
     parts = PurePosixPath(name).parts
     if not parts or name != "/".join(parts) or len(name) > LONGEST_NAME:
-        raise BrokenSealError(f"{_shown(name)} is no name of a file")
+        raise BrokenSealError(f"{_quoted(name)} is no name of a file")
     if {".", "..", "/"} & {*parts} or not name.isprintable() or "\\" in name:
-        raise BrokenSealError(f"{_shown(name)} leads out of the seal")
+        raise BrokenSealError(f"{_quoted(name)} leads out of the seal")
     return name
 
 
-def _revision(given: Mapping[str, Any]) -> Revision:
+def _read_revision(record: Mapping[str, Any]) -> Revision:
     return Revision(
-        _text(given["commit"]), _text(given["date"]), given["changed"] is True, tuple(_each(given["authors"], _text))
+        _read_text(record["commit"]),
+        _read_text(record["date"]),
+        record["changed"] is True,
+        tuple(_read_list(record["authors"], _read_text)),
     )
 
 
-def _each(given: Any, read: Callable[[Any], Value]) -> list[Value]:
-    if not isinstance(given, list) or len(given) > MOST_FILES:
+def _read_list(values: Any, read: Callable[[Any], Value]) -> list[Value]:
+    if not isinstance(values, list) or len(values) > MOST_FILES:
         raise BrokenSealError("a list is missing or too long")
-    return [read(one) for one in given]
+    return [read(value) for value in values]
 
 
-def _shown(given: Any) -> str:
+def _quoted(value: Any) -> str:
     """The beginning of a value, in letters that every terminal has."""
-    return f"`{ascii(given)[:SHOWN]}`"
+    return f"`{ascii(value)[:SHOWN]}`"
 
 
-def _text(given: Any) -> str:
-    if not isinstance(given, str):
-        raise BrokenSealError(f"{_shown(given)} is no text")
-    given.encode()  # ValueError for half of a surrogate pair
-    return given
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BrokenSealError(f"{_quoted(value)} is no text")
+    value.encode()  # ValueError for half of a surrogate pair
+    return value
 
 
-def _number(given: Any) -> int | float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise BrokenSealError(f"{_shown(given)} is no number")
-    if not abs(given) < GREATEST:
-        raise BrokenSealError(f"{_shown(given)} is too large a number")
-    return given
+def _read_number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BrokenSealError(f"{_quoted(value)} is no number")
+    if not abs(value) < GREATEST:
+        raise BrokenSealError(f"{_quoted(value)} is too large a number")
+    return value

@@ -1,4 +1,4 @@
-"""Where a long formula goes on in the next line: before a plus or a minus, else before a factor."""
+"""Long formulas shortened, and broken into lines before a plus or a minus, else before a factor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FormulaLines:
 
 @dataclass(frozen=True)
 class FormulaPiece:
-    """What stays in one line: its LaTeX and its width, with the sign before it; `opens` one that goes on over lines."""
+    """A part that stays in one line: LaTeX and width, sign included; `opens`: a bracket that goes on over lines."""
 
     text: str
     width: float
@@ -48,7 +48,10 @@ def break_lines(formula: str) -> FormulaLines:
     if width(tree) <= LINE and not _divides_in_turn(tree):
         return FormulaLines((in_latex(tree).text,))
     shorter = arrange(tree)
-    definitions = [line for letter, meaning in shorter.definitions for line in _definition(letter, meaning)]
+    definitions: list[str] = []
+    for letter, meaning in shorter.definitions:
+        first, *further_lines = pack_lines(pieces(meaning))
+        definitions += [f"{in_latex(ast.Name(letter)).text} = {first}", *further_lines]
     return FormulaLines(tuple(pack_lines(pieces(shorter.tree))), tuple(definitions))
 
 
@@ -56,13 +59,6 @@ def _divides_in_turn(tree: ast.expr) -> bool:
     """Whether something is divided by a quotient, which a slash shows better than a fraction in a fraction."""
     quotients = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     return any(isinstance(node.right, ast.BinOp) and isinstance(node.right.op, ast.Div) for node in quotients)
-
-
-def _definition(letter: str, meaning: ast.expr) -> Iterator[str]:
-    head = in_latex(ast.Name(letter)).text
-    first, *rest = pack_lines(pieces(meaning))
-    yield f"{head} = {first}"
-    yield from rest
 
 
 def pack_lines(parts: Iterator[FormulaPiece]) -> Iterator[str]:
@@ -79,38 +75,38 @@ def pack_lines(parts: Iterator[FormulaPiece]) -> Iterator[str]:
 def pieces(node: ast.expr) -> Iterator[FormulaPiece]:
     """What a formula is broken into: its terms, and the factors and inner terms of those that are too long."""
     for place, (sign, term) in enumerate(terms(node)):
-        inner = list(_term(term))
+        inner = list(_term_pieces(term))
         if place:
             inner[0] = FormulaPiece(f"{sign} {inner[0].text}", SIGN + inner[0].width, inner[0].opens)
         yield from inner
 
 
-def _term(term: ast.expr) -> Iterator[FormulaPiece]:
+def _term_pieces(term: ast.expr) -> Iterator[FormulaPiece]:
     """A term in one piece, or in several where it is too long."""
     parts = factors(term)
     if width(term) <= LINE or len(parts) == 1:
         yield FormulaPiece(in_latex(term).within(PRODUCT), width(term))
     elif is_sum(parts[-1]):
-        yield from _bracketed(parts[:-1], parts[-1])
+        yield from _bracketed_pieces(parts[:-1], parts[-1])
     else:
-        first, *rest = parts
+        first, *later_factors = parts
         yield FormulaPiece(in_latex(first).within(PRODUCT), width(first))
-        for part in rest:
+        for part in later_factors:
             yield FormulaPiece(rf"\cdot {in_latex(part).within(PRODUCT)}", DOT + width(part))
 
 
-def _bracketed(before: list[ast.expr], inside: ast.expr) -> Iterator[FormulaPiece]:
+def _bracketed_pieces(before: list[ast.expr], inside: ast.expr) -> Iterator[FormulaPiece]:
     """Factors before a sum in parentheses that goes on over lines."""
     head = multiply_factors(before)
-    first, *rest = pieces(inside)
+    first, *later_pieces = pieces(inside)
     text = rf"{in_latex(head).within(PRODUCT)} \, ({first.text}"
     opened = FormulaPiece(text, width(head) + SPACE + FENCE / 2 + first.width, opens=True)
-    *middle, last = (opened, *rest)
+    *middle, last = (opened, *later_pieces)
     yield from middle
     yield replace(last, text=f"{last.text})", width=last.width + FENCE / 2)
 
 
-# --- Long formulas as a textbook has them ---
+# --- shorter forms of long formulas ---
 
 LETTERS = "nmgq"  # for what recurs; none of them is in the table of symbols
 COSTS = 60.0  # px that a definition must save to be worth its line
@@ -126,146 +122,149 @@ class ArrangedFormula:
 
 
 def arrange(tree: ast.expr) -> ArrangedFormula:
-    """The same value, shorter: what recurs is named, common factors come first, rounded quotients get a slash."""
+    """A shorter formula of equal value: recurring parts named, common factors first, rounded quotients with a slash."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     definitions: list[tuple[str, ast.expr]] = []
     for letter in (letter for letter in LETTERS if letter not in used):
-        recurring = _recurring(tree)
+        recurring = _find_recurring(tree)
         if recurring is None:
             break
-        tree = _replaced(tree, key(recurring), ast.Name(letter))
+        tree = _replace(tree, key(recurring), ast.Name(letter))
         definitions.append((letter, recurring))
-    named = tuple((letter, _slashed(_shortened(meaning))) for letter, meaning in definitions)
-    return ArrangedFormula(_slashed(_factored(_gathered(tree), SHARED)), named)
+    named = tuple((letter, _slash_quotients(_factor_all(meaning))) for letter, meaning in definitions)
+    return ArrangedFormula(_slash_quotients(_factor_shared(_factor_inside(tree), SHARED)), named)
 
 
-# --- what recurs --------------------------------------------------------------------------------
+# --- letters for recurring parts ---
 
 
-def _recurring(tree: ast.expr) -> ast.expr | None:
+def _find_recurring(tree: ast.expr) -> ast.expr | None:
     """The divisor, or else the sum or rounded quotient, whose name saves most; None where none is worth it."""
-    nodes = [(node, below, key(node)) for node, below in _nameable(tree)]
+    nodes = [(node, below, key(node)) for node, below in _nameable_parts(tree)]
     counts = Counter(name for _, _, name in nodes)
     saved = [(below, (counts[name] - 1) * width(node), counts[name], node) for node, below, name in nodes]
     worth = [row for row in saved if row[1] - row[2] * LETTER > COSTS]
     return max(worth, key=lambda row: row[:2])[-1] if worth else None
 
 
-def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
+def _nameable_parts(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
     """Parts of a formula that a reader would give a letter, and whether they divide something."""
     for child in children(node):
         below = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and child is node.right
         divides = below and isinstance(child, ast.BinOp)
         if isinstance(child, ast.Call) or divides or (is_sum(child) and not is_sum(node)):
             yield child, divides
-        yield from _nameable(child)
+        yield from _nameable_parts(child)
 
 
-def _replaced(node: ast.expr, replaced: Key, name: ast.Name) -> ast.expr:
+def _replace(node: ast.expr, replaced: Key, name: ast.Name) -> ast.expr:
     if key(node) == replaced:
         return name
-    return map_children(node, lambda child: _replaced(child, replaced, name))
+    return map_children(node, lambda child: _replace(child, replaced, name))
 
 
-# --- what is shared -----------------------------------------------------------------------------
+# --- common factors ---
 
 
-def _gathered(node: ast.expr) -> ast.expr:
+def _factor_inside(node: ast.expr) -> ast.expr:
     """Sums inside products, quotients and brackets with what all their terms share before them."""
-    return map_children(node, lambda child: _gathered(child) if is_sum(node) else _shortened(child))
+    return map_children(node, lambda child: _factor_inside(child) if is_sum(node) else _factor_all(child))
 
 
-def _shortened(node: ast.expr) -> ast.expr:
-    """The same with what all terms share before them, if it is a sum, and within it."""
-    inner = _gathered(node)
-    return _factored(inner, len(terms(inner))) if is_sum(inner) else inner
+def _factor_all(node: ast.expr) -> ast.expr:
+    """A sum with the factors that all its terms share before them, outside and within; other nodes only within."""
+    inner = _factor_inside(node)
+    return _factor_shared(inner, len(terms(inner))) if is_sum(inner) else inner
 
 
-def _factored(tree: ast.expr, least: int) -> ast.expr:
+def _factor_shared(tree: ast.expr, least: int) -> ast.expr:
     """A sum in which factors that at least so many terms share are written once, before those terms."""
-    rest = [part for sign, part in terms(tree) if sign == "+"]
-    if len(rest) < len(terms(tree)):
+    remaining = [part for sign, part in terms(tree) if sign == "+"]
+    if len(remaining) < len(terms(tree)):
         return tree
     groups: list[ast.expr] = []
-    while (name := _shared(rest, least)) is not None:
-        sharing = [factors(term) for term in rest if name in _names(term)]
-        rest = [term for term in rest if name not in _names(term)]
-        groups.append(_group(name, sharing))
-    return add_terms([("+", part) for part in (*groups, *rest)])
+    while (name := _shared_factor(remaining, least)) is not None:
+        sharing = [factors(term) for term in remaining if name in _factor_names(term)]
+        remaining = [term for term in remaining if name not in _factor_names(term)]
+        groups.append(_bracket_shared(name, sharing))
+    return add_terms([("+", part) for part in (*groups, *remaining)])
 
 
-def _names(term: ast.expr) -> set[str]:
+def _factor_names(term: ast.expr) -> set[str]:
     return {factor.id for factor in factors(term) if isinstance(factor, ast.Name)}
 
 
-def _shared(parts: list[ast.expr], least: int) -> str | None:
+def _shared_factor(parts: list[ast.expr], least: int) -> str | None:
     """The factor that most terms share, at least so many; the first of several."""
-    counts = Counter(name for part in parts for name in sorted(_names(part)))
+    counts = Counter(name for part in parts for name in sorted(_factor_names(part)))
     name, count = max(counts.items(), key=lambda pair: pair[1], default=("", 0))
     return name if count >= least else None
 
 
-def _group(name: str, sharing: list[list[ast.expr]]) -> ast.expr:
+def _bracket_shared(name: str, sharing: list[list[ast.expr]]) -> ast.expr:
     """Terms with a factor in common, after all that they have in common: names, and the greatest number."""
-    divisor = gcd(*(_number(parts) for parts in sharing))
-    first, *others = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in sharing)
+    divisor = gcd(*(_leading_number(parts) for parts in sharing))
+    first, *other_names = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in sharing)
     common = [
         factor_name
         for factor_name in dict.fromkeys(first)
-        if factor_name == name or all(factor_name in names for names in others)
+        if factor_name == name or all(factor_name in names for names in other_names)
     ]
-    inside = [multiply_factors(_times(_number(parts) // divisor, _without(parts, common))) for parts in sharing]
-    before = _times(divisor, [ast.Name(factor_name) for factor_name in common])
+    inside = [
+        multiply_factors(_with_number(_leading_number(parts) // divisor, _remove_factors(parts, common)))
+        for parts in sharing
+    ]
+    before = _with_number(divisor, [ast.Name(factor_name) for factor_name in common])
     return multiply_factors([*before, add_terms([("+", part) for part in inside])])
 
 
-def _number(parts: list[ast.expr]) -> int:
+def _leading_number(parts: list[ast.expr]) -> int:
     """The whole number that a product begins with; 1 where it begins with none."""
     first = parts[0]
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else 1
 
 
-def _without(parts: list[ast.expr], names: list[str]) -> list[ast.expr]:
+def _remove_factors(parts: list[ast.expr], names: list[str]) -> list[ast.expr]:
     """The factors after the number, without the first of each of the names."""
-    rest, left = [], list(names)
-    for factor in parts[1:] if _number(parts) != 1 else parts:
-        if isinstance(factor, ast.Name) and factor.id in left:
-            left.remove(factor.id)
+    remaining, to_remove = [], list(names)
+    for factor in parts[1:] if _leading_number(parts) != 1 else parts:
+        if isinstance(factor, ast.Name) and factor.id in to_remove:
+            to_remove.remove(factor.id)
         else:
-            rest.append(factor)
-    return rest
+            remaining.append(factor)
+    return remaining
 
 
-def _times(number: int, parts: list[ast.expr]) -> list[ast.expr]:
+def _with_number(number: int, parts: list[ast.expr]) -> list[ast.expr]:
     return parts if number == 1 and parts else [ast.Constant(number), *parts]
 
 
-# --- quotients ----------------------------------------------------------------------------------
+# --- quotients ---
 
 
-def _slashed(node: ast.expr) -> ast.expr:
+def _slash_quotients(node: ast.expr) -> ast.expr:
     """Quotients that are rounded get a slash, so that lines stay low; `a/b/c` is a over b and c."""
-    inner = map_children(node, _slashed)
+    inner = map_children(node, _slash_quotients)
     match inner:
         case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(op=ast.Div()) as quotient]):
-            above, below = _quotient(quotient)
-            below = list(_cancelled(below))
+            above, below = _split_quotient(quotient)
+            below = list(_cancel(below))
             return ast.Call(inner.func, [ast.Call(ast.Name("over"), [above, multiply_factors(below)], [])], [])
         case _:
             return inner
 
 
-def _quotient(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+def _split_quotient(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
     """What is divided, and by what in turn."""
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
-            above, below = _quotient(left)
+            above, below = _split_quotient(left)
             return above, [*below, right]
         case _:
             return node, []
 
 
-def _cancelled(below: list[ast.expr]) -> Iterator[ast.expr]:
+def _cancel(below: list[ast.expr]) -> Iterator[ast.expr]:
     """Divisors without one that is divided out again: `a/b/(c/b)` is a over c."""
     undone = [
         key(divisor.right) for divisor in below if isinstance(divisor, ast.BinOp) and isinstance(divisor.op, ast.Div)
@@ -280,7 +279,7 @@ def _cancelled(below: list[ast.expr]) -> Iterator[ast.expr]:
                 yield divisor
 
 
-# --- How wide a formula will be, close enough to choose where it goes on in the next line ---
+# --- estimated widths ---
 
 # px at the size of pictures (`pictures.POINTS`), measured on what the typesetter draws.
 LETTER, UPRIGHT, DIGIT, INDEX = 11.0, 7.2, 7.5, 5.4
@@ -293,13 +292,13 @@ def width(node: ast.expr) -> float:
         case ast.Constant(value=value):
             return DIGIT * len(str(value))
         case ast.Name(id=name):
-            return _name(name)
+            return _name_width(name)
         case ast.UnaryOp(operand=operand):
             return DIGIT + width(operand)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             return width(left) + SIGN + width(right)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return fenced(left) + (DOT if _words(left) or _words(right) else SPACE) + fenced(right)
+            return fenced(left) + (DOT if _has_word(left) or _has_word(right) else SPACE) + fenced(right)
         case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
             return max(width(left), width(right)) + BAR
         case ast.BinOp(left=left, right=right):
@@ -316,15 +315,11 @@ def fenced(node: ast.expr) -> float:
     return width(node) + (FENCE if is_sum(node) else 0.0)
 
 
-def _words(node: ast.expr) -> bool:
+def _has_word(node: ast.expr) -> bool:
     """Whether a word stands in it, which takes a dot before and after."""
-    return any(_upright(part.id) for part in ast.walk(node) if isinstance(part, ast.Name))
+    return any(len(part.id.partition("_")[0]) > 1 for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
-def _upright(name: str) -> bool:
-    return len(name.partition("_")[0]) > 1
-
-
-def _name(name: str) -> float:
+def _name_width(name: str) -> float:
     stem, _, index = name.partition("_")
     return (UPRIGHT * len(stem) if len(stem) > 1 else LETTER) + INDEX * len(index)

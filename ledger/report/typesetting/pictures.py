@@ -60,7 +60,7 @@ class LinePicture:
     def address(self) -> str:
         """The picture as an address that holds it, in the ink and the size of paper."""
         drawn = inline_letters(self.svg).replace('fill="black"', f'fill="{light("ink")}"')
-        drawn = EXTENT.sub(lambda found: f' {found[1]}="{float(found[2]) * PAPER:.2f}"', drawn, count=2)
+        drawn = EXTENT.sub(lambda match: f' {match[1]}="{float(match[2]) * PAPER:.2f}"', drawn, count=2)
         return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode("ascii")
 
 
@@ -68,13 +68,13 @@ def inline_letters(svg: str) -> str:
     """The picture without letters that are referred to: the PDF writer misplaces those of one that it draws again."""
     shapes = {name: (box.split(), shape) for name, box, shape in SHAPE.findall(svg)}
 
-    def placed(found: re.Match[str]) -> str:
-        (left, top, wide, high), shape = shapes[found[1]]
-        x, y, width, height = map(float, found.groups()[1:5])
+    def placed(match: re.Match[str]) -> str:
+        (left, top, wide, high), shape = shapes[match[1]]
+        x, y, width, height = map(float, match.groups()[1:5])
         scale = min(width / float(wide), height / float(high))
         across = x + (width - scale * float(wide)) / 2 - scale * float(left)
         down = y + (height - scale * float(high)) / 2 - scale * float(top)
-        return f'<g transform="translate({across:.3f} {down:.3f}) scale({scale:.5f})" {found[6]}>{shape}</g>'
+        return f'<g transform="translate({across:.3f} {down:.3f}) scale({scale:.5f})" {match[6]}>{shape}</g>'
 
     return USE.sub(placed, SHAPE.sub("", svg))
 
@@ -101,8 +101,8 @@ class TypesetFormula:
 def typeset(formula: str) -> TypesetFormula:
     """The formula as pictures; FormulaError where the text is not a formula."""
     broken = break_lines(formula)
-    first, *rest = map(cached_picture, broken.lines)
-    lines = (LinePicture(first, spoken(formula)), *map(LinePicture, rest))
+    first, *later_lines = map(cached_picture, broken.lines)
+    lines = (LinePicture(first, spoken(formula)), *map(LinePicture, later_lines))
     return TypesetFormula(lines, tuple(LinePicture(cached_picture(text)) for text in broken.definitions))
 
 
@@ -162,7 +162,7 @@ def typesetter() -> ModuleType:
     return ziamath
 
 
-# --- Formulas in words, for those who do not see them ---
+# --- formulas in words, for screen readers ---
 
 SPOKEN_CALLS = {
     "ceil": "{0} rounded up",

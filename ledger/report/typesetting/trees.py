@@ -30,11 +30,6 @@ def is_sum(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
-def is_product(node: ast.expr) -> bool:
-    """Whether a node is a product."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-
-
 def terms(node: ast.expr) -> list[tuple[str, ast.expr]]:
     """The terms of a sum, each with its sign, from the left; anything else is one term."""
     if isinstance(node, ast.BinOp) and is_sum(node):
@@ -46,15 +41,15 @@ def terms(node: ast.expr) -> list[tuple[str, ast.expr]]:
 
 def factors(node: ast.expr) -> list[ast.expr]:
     """The factors of a product, from the left; a quotient is one factor."""
-    if isinstance(node, ast.BinOp) and is_product(node):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*factors(node.left), *factors(node.right)]
     return [node]
 
 
 def add_terms(parts: list[tuple[str, ast.expr]]) -> ast.expr:
     """The sum of terms with signs; the first sign is a plus."""
-    (_, total), *rest = parts
-    for sign, part in rest:
+    (_, total), *later_terms = parts
+    for sign, part in later_terms:
         total = ast.BinOp(total, ast.Add() if sign == "+" else ast.Sub(), part)
     return total
 
@@ -63,8 +58,8 @@ def multiply_factors(parts: list[ast.expr]) -> ast.expr:
     """The product of factors; one where there are none."""
     if not parts:
         return ast.Constant(1)
-    product, *rest = parts
-    for part in rest:
+    product, *later_factors = parts
+    for part in later_factors:
         product = ast.BinOp(product, ast.Mult(), part)
     return product
 

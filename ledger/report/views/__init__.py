@@ -1,4 +1,7 @@
-"""The sections of the report, in the order a reviewer asks: one function and one row each."""
+"""The sections of the report, in the order a reviewer asks: one function and one row each.
+
+A view takes the `Report` and gives frozen tables, charts and texts (`parts.py`), which a template of its name prints.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,19 @@ class Section:
     brief: Callable[[Any], Iterable[Table | None]] | None = None
 
 
+LAST_SECTIONS = (  # of every report
+    Section("checklist", "Checklist", checklist, brief=lambda view: (view,)),
+    Section("formulas", "Formulas", formulas),
+    Section("assumptions", "Assumptions", assumptions),
+    Section("glossary", "Symbols", glossary),
+    Section("origin", "Origin", origin, brief=lambda view: (view,)),
+    Section("files", "Files", files, brief=lambda view: (view,)),
+)
 SECTIONS = (
     Section("verdict", "Verdict", verdict),
     Section("plan", "The plan", plan),
-    Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
-    Section("time", "How long?", time, brief=lambda found: (found.run, found.conventions)),
+    Section("memory", "Does it fit?", memory, brief=lambda view: (view.table,)),
+    Section("time", "How long?", time, brief=lambda view: (view.run, view.conventions)),
     Section("roofline", "Roofline", roofline),
     Section("communication", "Communication", communication),
     Section("live", "What if?", live, scripted=True),
@@ -49,28 +60,16 @@ SECTIONS = (
     Section("alternatives", "Alternatives", alternatives),
     Section("serving", "Serving", serving),
     Section("evidence", "Evidence", evidence),
-    Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
-    Section("formulas", "Formulas", formulas),
-    Section("assumptions", "Assumptions", assumptions),
-    Section("glossary", "Symbols", glossary),
-    Section("origin", "Origin", origin, brief=lambda found: (found,)),
-    Section("files", "Files", files, brief=lambda found: (found,)),
+    *LAST_SECTIONS,
 )
-
-
 SERVED_SECTIONS = (
     Section("verdict", "Verdict", of_verdict.verdict),
     Section("plan", "The plan", plan),
-    Section("service", "How fast?", of_service.service, brief=lambda found: (found.curve, found.rates)),
-    Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
+    Section("service", "How fast?", of_service.service, brief=lambda view: (view.curve, view.rates)),
+    Section("memory", "Does it fit?", memory, brief=lambda view: (view.table,)),
     Section("phases", "Rooflines of both passes", of_service.phases),
     Section("load", "What if?", live, scripted=True),
-    Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
-    Section("formulas", "Formulas", formulas),
-    Section("assumptions", "Assumptions", assumptions),
-    Section("glossary", "Symbols", glossary),
-    Section("origin", "Origin", origin, brief=lambda found: (found,)),
-    Section("files", "Files", files, brief=lambda found: (found,)),
+    *LAST_SECTIONS,
 )
 
 
@@ -88,7 +87,7 @@ def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Sect
     """The sections that have something to say, with their data; on paper without those that need a script."""
     sections = [section for section in sections_of(report) if screen or not section.scripted]
     # A scripted section waits for what another process makes, so it is filled when all others are.
-    filled = {section.name: section.view(report) for section in sorted(sections, key=lambda one: one.scripted)}
+    filled = {section.name: section.view(report) for section in sorted(sections, key=lambda section: section.scripted)}
     return tuple((section, filled[section.name]) for section in sections if filled[section.name] is not None)
 
 

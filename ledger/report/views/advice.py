@@ -42,38 +42,38 @@ class Advice:
 
 def advice(report: Report) -> Advice | None:
     """The layouts that are recommended; None where none were searched, or where no change is better."""
-    found = report.recommendations
-    if not found:
+    search = report.recommendations
+    if not search:
         return None
     here = report.compiled.totals
-    rows = tuple(advised(name, one, here) for name, one in found.named().items() if one.changes)
-    return Advice(rows, f"{found.scope}.") if rows else None
+    rows = tuple(advised(name, layout, here) for name, layout in search.named().items() if layout.changes)
+    return Advice(rows, f"{search.scope}.") if rows else None
 
 
-def advised(name: str, one: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+def advised(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
     """A layout against the plan, whose own time counts where it fits the device."""
-    totals = one.totals
+    totals = layout.totals
     length = f"{numbers.duration(totals['time.step'])} a step"
-    told = []
+    figures = []
     if "time.calendar" in totals:
         length = numbers.duration(totals["time.calendar"])
     if "cost.run" in totals:
-        told.append(numbers.money(totals["cost.run"]))
-    told.append(f"{numbers.size(totals['memory.reserved'])} a device")
+        figures.append(numbers.money(totals["cost.run"]))
+    figures.append(f"{numbers.size(totals['memory.reserved'])} a device")
     if here["memory.reserved"] <= here["memory.capacity"]:
         key = "time.calendar" if {"time.calendar"} <= totals.keys() & here.keys() else "time.step"
-        told.append(f"{numbers.change(totals[key] / float(here[key]) - 1)} time")
-    return AdvisedLayout(name.capitalize(), length, ", ".join(told), one.yaml)
+        figures.append(f"{numbers.change(totals[key] / float(here[key]) - 1)} time")
+    return AdvisedLayout(name.capitalize(), length, ", ".join(figures), layout.yaml)
 
 
 def advice_sentence(report: Report) -> str:
     """The change that helps most; empty where nothing was found."""
-    compiled, found = report.compiled, report.recommendations
+    compiled, search = report.compiled, report.recommendations
     if not compiled.roles or "time.step" not in compiled.totals:
         return ""
-    if found:
-        why = shortfall(compiled.plan, compiled.totals) if found.smallest and found.smallest.changes else ""
-        return f"{why[:1].upper()}{why[1:]}{'. ' if why else ''}{_searched_sentence(found, compiled.totals)}"
+    if search:
+        why = shortfall(compiled.plan, compiled.totals) if search.smallest and search.smallest.changes else ""
+        return f"{why[:1].upper()}{why[1:]}{'. ' if why else ''}{_searched_sentence(search, compiled.totals)}"
     return UNSEARCHED if compiled.verdict.fits else f"{memory_advice(report)} {UNSEARCHED}".strip()
 
 
@@ -84,37 +84,38 @@ def memory_advice(report: Report) -> str:
     return f"{', '.join(sentences)}." if sentences else ""
 
 
-def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> str:
-    free = f" with {numbers.size(found.headroom)} free" if found.headroom else ""
-    if not found.smallest or not found.fastest or not found.legal:
-        return unfound_sentence(found, f"fits{free}")
-    if found.smallest.changes:
-        return f"Fits{free}: {found.smallest.label}."
-    if found.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
-        return (
-            f"None of {numbers.integer(found.legal)} legal layouts is faster{f' and leaves{free[5:]}' if free else ''}."
-        )
-    return f"{_saving(found.fastest, here)}: {found.fastest.label}."
+def _searched_sentence(search: Recommendations, here: Mapping[str, Number]) -> str:
+    free = f" with {numbers.size(search.headroom)} free" if search.headroom else ""
+    if not search.smallest or not search.fastest or not search.legal:
+        return unfound_sentence(search, f"fits{free}")
+    if search.smallest.changes:
+        return f"Fits{free}: {search.smallest.label}."
+    if search.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
+        and_free = f" and leaves{free[5:]}" if free else ""
+        return f"None of {numbers.integer(search.legal)} legal layouts is faster{and_free}."
+    return f"{_saving_text(search.fastest, here)}: {search.fastest.label}."
 
 
-def unfound_sentence(found: Recommendations, lacks: str) -> str:
+def unfound_sentence(search: Recommendations, lacks: str) -> str:
     """That none of the layouts that were looked at has what all of them lack, or why there were none."""
-    note = f"{found.note[:1].upper()}{found.note[1:]}; `ledger sweep` takes its time." if found.note else ""
-    if not found.legal and note:
+    note = f"{search.note[:1].upper()}{search.note[1:]}; `ledger sweep` takes its time." if search.note else ""
+    if not search.legal and note:
         return note
-    where = "near the plan" if found.near else "on these devices"
-    return f"None of {numbers.integer(found.legal)} legal layouts {where} {lacks}. {note}".rstrip()
+    where = "near the plan" if search.near else "on these devices"
+    return f"None of {numbers.integer(search.legal)} legal layouts {where} {lacks}. {note}".rstrip()
 
 
-def _saving(one: Recommendation, here: Mapping[str, Number]) -> str:
-    saved = {key: float(here[key]) - one.totals[key] for key in ("cost.run", "time.calendar") if key in one.totals}
+def _saving_text(layout: Recommendation, here: Mapping[str, Number]) -> str:
+    saved = {
+        key: float(here[key]) - layout.totals[key] for key in ("cost.run", "time.calendar") if key in layout.totals
+    }
     said = {"cost.run": numbers.money, "time.calendar": numbers.duration}
     if not saved:
-        return f"A step takes {numbers.percent(1 - one.totals['time.step'] / float(here['time.step']))} less"
+        return f"A step takes {numbers.percent(1 - layout.totals['time.step'] / float(here['time.step']))} less"
     return f"Saves {' and '.join(said[key](by) for key, by in saved.items())}"
 
 
-# --- What would free memory at the peak, and what it costs: a row for each change ---
+# --- changes that free memory at the peak ---
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the result depends on, and which other layouts there are."""
+"""Sections of sensitivity to each input, and of alternative layouts."""
 
 from __future__ import annotations
 
@@ -73,39 +73,44 @@ class AlternativesView:
 
 def alternatives(report: Report) -> AlternativesView | None:
     """The layouts that no other beats in time and memory, beside this one; None where none were searched, or fit."""
-    found = report.recommendations
-    if not found or not found.front:
+    search = report.recommendations
+    if not search or not search.front:
         return None
     here = report.compiled.totals
-    own = (reserved_bytes(here), step_seconds(here))
-    beaten = any(memory <= own[0] and time <= own[1] and (memory, time) != own for memory, time in found.points)
-    kept = own[0] <= float(here["memory.capacity"]) - found.headroom
-    tips = {_place(one.totals): one.label for one in found.front if one.changes}
-    titles = {_place(one.totals): name for name, one in found.named().items() if one.changes}
-    others = {_place({"memory.reserved": held, "time.step": time}): (held, time) for held, time in found.points}
+    reserved, step = reserved_bytes(here), step_seconds(here)
+    beaten = any(
+        memory <= reserved and time <= step and (memory, time) != (reserved, step) for memory, time in search.points
+    )
+    keeps_headroom = reserved <= float(here["memory.capacity"]) - search.headroom
+    tips = {_point_key(layout.totals): layout.label for layout in search.front if layout.changes}
+    titles = {_point_key(layout.totals): name for name, layout in search.named().items() if layout.changes}
+    points_by_place = {
+        _point_key({"memory.reserved": memory, "time.step": time}): (memory, time) for memory, time in search.points
+    }
     points = [
-        scatter.LayoutPoint("this plan", *own, kept and not beaten),
+        scatter.LayoutPoint("this plan", reserved, step, keeps_headroom and not beaten),
         *(
             scatter.LayoutPoint(titles.get(place, ""), *point, best=True, tip=tips.get(place, ""))
-            for place, point in others.items()
-            if place != _place(here)
+            for place, point in points_by_place.items()
+            if place != _point_key(here)
         ),
     ]
     capacity = float(here["memory.capacity"])
-    alt = f"The front of {found.legal} layouts by memory and time of a step: {len(found.points)} beaten by no other."
-    rows = [("this plan", here), *((one.label, one.totals) for one in found.front if one.changes)]
+    listed, unbeaten = len(search.front), len(search.points)
+    alt = f"The front of {search.legal} layouts by memory and time of a step: {unbeaten} beaten by no other."
+    rows = [("this plan", here), *((layout.label, layout.totals) for layout in search.front if layout.changes)]
     ordered = sorted(rows, key=lambda row: step_seconds(row[1]))
     quantities = columns("number", "memory", "step", "against this plan", "cost")
-    some = f"{len(found.front)} of {len(found.points)} layouts of" if len(found.front) < len(found.points) else "All of"
+    counted = f"{listed} of {unbeaten} layouts of" if listed < unbeaten else "All of"
     return AlternativesView(
-        f"{found.scope}. {len(found.points)} of these are the front: none beats them in both memory and time.",
+        f"{search.scope}. {unbeaten} of these are the front: none beats them in both memory and time.",
         draw_chart(
             "Memory against time",
             "Each dark dot is a layout that fits and that no other beats in both; the dashed line joins them.",
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
         Table(
-            f"{some} the front, fastest first",
+            f"{counted} the front, fastest first",
             (Column("layout"), *quantities),
             tuple(layout_row(label, totals, here) for label, totals in ordered),
             8,
@@ -114,8 +119,8 @@ def alternatives(report: Report) -> AlternativesView | None:
     )
 
 
-def _place(totals: Mapping[str, Number]) -> tuple[int, str]:
-    """What tells a layout's dot from another's, whether the search or the compiler gave its figures."""
+def _point_key(totals: Mapping[str, Number]) -> tuple[int, str]:
+    """Rounded bytes and seconds, which are equal whether the search or the compiler gave them."""
     return round(reserved_bytes(totals)), f"{step_seconds(totals):.8g}"
 
 

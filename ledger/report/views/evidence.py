@@ -68,9 +68,10 @@ def derivations(report: Report) -> DerivationsView:
         return DerivationsView(
             f"{reason}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
         )
-    return DerivationsView(
-        _sentence(record, _subject(record, plan)), _table(record), record.origin.command, record.judged_as
-    )
+    sentence = _derivations_sentence(record, _subject(record, plan))
+    rows = tuple(_figure_row(verdict) for verdict in record.verdicts)
+    table = Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
+    return DerivationsView(sentence, table, record.origin.command, record.judged_as)
 
 
 def _subject(record: Verification, plan: Plan) -> str:
@@ -89,7 +90,7 @@ def _plan_as_typed(plan: Plan) -> str:
     return file if file.endswith(YAML) else plan.name
 
 
-def _sentence(record: Verification, subject: str) -> str:
+def _derivations_sentence(record: Verification, subject: str) -> str:
     counts = record.counts
     equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
     furthest = worst(record.verdicts)
@@ -101,12 +102,7 @@ def _sentence(record: Verification, subject: str) -> str:
     return f"{subject} were checked against {record.origin.judge}: {'; '.join(parts)}.{far}"
 
 
-def _table(record: Verification) -> Table:
-    rows = tuple(_row(verdict) for verdict in record.verdicts)
-    return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
-
-
-def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
+def _figure_row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     status = Cell(verdict.status, status=STATUS[verdict.status])
     if verdict.predicted is None or verdict.found is None:
         return Cell(verdict.account), *(DASH,) * 4, status, Cell(verdict.skipped)
@@ -114,8 +110,8 @@ def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
     return (
         Cell(verdict.account),
-        _amount(verdict.predicted, verdict.unit),
-        _amount(verdict.found, verdict.unit),
+        _figure_cell(verdict.predicted, verdict.unit),
+        _figure_cell(verdict.found, verdict.unit),
         number_cell("equal" if equal else numbers.shift(verdict.error), verdict.error),
         Cell(verdict.tolerance.title),
         status,
@@ -123,7 +119,7 @@ def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     )
 
 
-def _amount(value: numbers.Number, unit: str) -> Cell:
+def _figure_cell(value: numbers.Number, unit: str) -> Cell:
     """A quantity, or a count with every digit."""
     return amount(value, unit) if unit else number_cell(numbers.integer(int(value)), value)
 
@@ -178,23 +174,23 @@ def uncalibrated_kinds(compiled: Compiled) -> tuple[str, ...]:
 
 def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     """The fits that can price a kernel of this plan."""
-    kinds = {_priced_as(kernel.kind) for role in compiled.roles for kernel in role.kernels}
+    kinds = {_price_class(kernel.kind) for role in compiled.roles for kernel in role.kernels}
     widths = {0, *(group.attention.head_dim for group in compiled.plan.model.groups)}
     return tuple(
         curve
         for curve in compiled.plan.accelerator.calibration
-        if curve.head_dim in widths and any(_prices(curve.what, kind) for kind in kinds)
+        if curve.head_dim in widths and any(_is_price_of(curve.what, kind) for kind in kinds)
     )
 
 
-def _priced_as(kind: KernelClass | Transfer | HostTransfer | HostWork) -> KernelClass:
+def _price_class(kind: KernelClass | Transfer | HostTransfer | HostWork) -> KernelClass:
     """The class whose curve prices a kernel or a transfer."""
     if isinstance(kind, HostTransfer | HostWork):
         return kind.price_class
     return KernelClass(kind.collective) if isinstance(kind, Transfer) else kind
 
 
-def _prices(curve: KernelClass, kind: KernelClass) -> bool:
+def _is_price_of(curve: KernelClass, kind: KernelClass) -> bool:
     """Whether a curve is of this class, or of all passes or all variants of it."""
     return curve in (kind, replace(kind, pass_=""), KernelClass(kind.family))
 
@@ -251,7 +247,7 @@ def assumptions(report: Report) -> Table:
 
 
 def served_assumptions(plan: Plan) -> tuple[tuple[str, str, str], ...]:
-    """The same of a plan that serves."""
+    """Every assumption of a plan that serves with its value, empty where it makes none, and what it is used for."""
     stated, stack, serve = plan.assumptions, plan.stack, plan.serve
     price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     yielded = f"{numbers.plain(serve.speculative)} tokens" if serve else ""
@@ -283,7 +279,7 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
             "fragmentation of the allocator",
         ),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
-        *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
+        *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", use) for kind, name, use in OVERLAPS),
         ("launch of a kernel", said_or_nothing(stack.launch), "small kernels in eager mode"),
         *operation_rows(plan, totals),
         ("power of the site", f"{numbers.plain(stated.power_usage_effectiveness)} times the devices' power", "energy"),
@@ -292,19 +288,23 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
 
 def operation_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> Iterator[tuple[str, str, str]]:
     """What a run is said to lose beyond its steps, and what its power is; empty where nothing is said."""
-    given, calendar = plan.operations, "the calendar"
-    best = ", the best" if given.checkpoint_interval == BEST else ""
-    yield "failures of a device", said_or_nothing(given.failure_rate, "/s"), calendar
+    operations, calendar = plan.operations, "the calendar"
+    best = ", the best" if operations.checkpoint_interval == BEST else ""
+    yield "failures of a device", said_or_nothing(operations.failure_rate, "/s"), calendar
     every = said_or_nothing(totals.get("checkpoint.interval"))
     yield "a checkpoint every", every + best if every else "", calendar
     yield "a checkpoint stops the run for", said_or_nothing(totals.get("checkpoint.time")), calendar
-    yield "a restart takes", said_or_nothing(given.restart_time), calendar
-    yield "an evaluation every", said_or_nothing(given.evaluation_interval), calendar
-    yield "an evaluation stops the run for", said_or_nothing(given.evaluation_time), calendar
-    yield "warm-up", said_or_nothing(given.warm_up), calendar
-    yield "use of the reservation", numbers.percent(given.utilisation) if given.utilisation < 1 else "", calendar
-    yield "measured power of a device", numbers.si(given.power, "W") if given.power else "", "energy"
-    intensity = given.grid_intensity
+    yield "a restart takes", said_or_nothing(operations.restart_time), calendar
+    yield "an evaluation every", said_or_nothing(operations.evaluation_interval), calendar
+    yield "an evaluation stops the run for", said_or_nothing(operations.evaluation_time), calendar
+    yield "warm-up", said_or_nothing(operations.warm_up), calendar
+    yield (
+        "use of the reservation",
+        numbers.percent(operations.utilisation) if operations.utilisation < 1 else "",
+        calendar,
+    )
+    yield "measured power of a device", numbers.si(operations.power, "W") if operations.power else "", "energy"
+    intensity = operations.grid_intensity
     yield "carbon intensity of the grid", numbers.written(intensity, "kg/J") if intensity is not None else "", "carbon"
 
 

@@ -133,8 +133,8 @@ def total_formulas(compiled: Compiled) -> tuple[TotalFormula, ...]:
 
 def total_formula(form: ClosedForm, title: str) -> TotalFormula:
     """A total's line, and a row for each thing that it names: the fullest moments with their bytes first."""
-    bytes_of = {each.name: numbers.written(each.value, "B") for each in form.candidates}
-    ranks = {each.name: place for place, each in enumerate(form.candidates)}
+    bytes_of = {candidate.name: numbers.written(candidate.value, "B") for candidate in form.candidates}
+    ranks = {candidate.name: place for place, candidate in enumerate(form.candidates)}
     named = sorted(form_rows(form), key=lambda row: ranks.get(row.name, len(ranks)))
     rows = tuple(
         (Cell(row.name), Cell(row.formula), Cell(row.source, note=bytes_of.get(row.name, ""))) for row in named
@@ -200,10 +200,10 @@ def formula_table(title: str, group: Sequence[FormulaRow]) -> Table:
     return Table(title, headings, rows, PRINTED) if title not in STOCKS else Table(title, headings[:-1], rows, STORED)
 
 
-def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell, ...]:
+def formula_row(row: FormulaRow, table_total: Number, *, several: bool) -> tuple[Cell, ...]:
     """One row; `whole` is that of its table, `several` holds where the table has several resources."""
     account = row.account
-    part = share(row.whole, whole)
+    part = share(row.whole, table_total)
     roles = max(posted.roles for posted in row.posted)
     return (
         names_cell(row),
@@ -265,14 +265,13 @@ def glossary(report: Report) -> Table | None:
     used = {name for text in texts for name in NAME.findall(text)}
     headings = (Column("symbol", "formula"), Column("meaning"), Column("value", "number"), Column("written as", "code"))
     rows = tuple(
-        (formula_cell(name), Cell(symbol.meaning), symbol_value(report.compiled, name), Cell(symbol.path))
+        (
+            formula_cell(name),
+            Cell(symbol.meaning),
+            whole_number(symbol.value) if symbol.value == int(symbol.value) else amount(symbol.value, "1"),
+            Cell(symbol.path),
+        )
         for name, symbol in symbols.items()
         if name in used
     )
     return Table("What the letters mean", headings, rows, sortable=False) if rows else None
-
-
-def symbol_value(compiled: Compiled, name: str) -> Cell:
-    """A symbol's value, with every digit where it is whole."""
-    value = compiled.symbols[name].value
-    return whole_number(value) if value == int(value) else amount(value, "1")

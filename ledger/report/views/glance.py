@@ -18,7 +18,7 @@ from ledger.spec.precision import PARTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledger.spec.plan import Lora, Plan, Serve
+    from ledger.spec.plan import Plan, Serve
     from ledger.spec.precision import WeightFormats
 
 
@@ -109,14 +109,15 @@ def _weight_formats(formats: WeightFormats) -> list[tuple[str, str]]:
     if formats.every:
         return [(formats.every, "weights")]
     parts = {"base": "matrices of layers"} | {name: name for name in ("experts", *PARTS)}
-    return [(str(getattr(formats, name)), shown) for name, shown in parts.items() if getattr(formats, name)]
+    return [(str(getattr(formats, name)), label) for name, label in parts.items() if getattr(formats, name)]
 
 
 def train_line(chosen: Plan) -> str:
-    """Which weights are trained; empty where all are."""
-    train = chosen.train
-    if train.lora:
-        return _adapters(train.lora)
+    """Which weights are trained, or which have adapters and of which rank; empty where all are trained."""
+    train, lora = chosen.train, chosen.train.lora
+    if lora:
+        ranks = {", ".join(lora.targets): lora.rank} if isinstance(lora.rank, int) else lora.rank
+        return f"low-rank adapters of rank {', '.join(f'{rank} on {names}' for names, rank in ranks.items())}"
     return {"only": "only ", "frozen": "all but "}.get(train.kind, "") + ", ".join(train.names)
 
 
@@ -134,14 +135,7 @@ def recompute_line(chosen: Plan) -> str:
     return lines.get(policy.policy, policy.policy)
 
 
-def _adapters(lora: Lora) -> str:
-    """Which matrices have adapters, and of which rank."""
-    if isinstance(lora.rank, int):
-        return f"low-rank adapters of rank {lora.rank} on {', '.join(lora.targets)}"
-    return f"low-rank adapters of rank {', '.join(f'{rank} on {name}' for name, rank in lora.rank.items())}"
-
-
-# --- What a report is asked to decide, and of which run ---
+# --- the decision asked for, and the run ---
 
 
 def question(plan: Plan, totals: Mapping[str, Number]) -> str:
@@ -189,13 +183,13 @@ def run_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str]
     return tuple((name, text) for name, text in rows if text)
 
 
-def parameters_line(totals: Mapping[str, Number], each: str = "token") -> str:
+def parameters_line(totals: Mapping[str, Number], unit: str = "token") -> str:
     """Parameters of the model, those that `each` token or image uses, and those that are trained where not all are."""
-    whole = totals["parameters"]
-    active, trained = totals.get("parameters.active", whole), totals.get("parameters.trainable", whole)
-    said = [f"{numbers.count(whole)} parameters"]
-    said.append(f"{'all' if active == whole else numbers.count(active)} active in each {each}")
-    said += [f"{numbers.count(trained)} of them trained"] if trained != whole else []
+    parameters = totals["parameters"]
+    active, trained = totals.get("parameters.active", parameters), totals.get("parameters.trainable", parameters)
+    said = [f"{numbers.count(parameters)} parameters"]
+    said.append(f"{'all' if active == parameters else numbers.count(active)} active in each {unit}")
+    said += [f"{numbers.count(trained)} of them trained"] if trained != parameters else []
     return ", ".join(said)
 
 
@@ -218,8 +212,10 @@ def batch_line(plan: Plan) -> str:
         said = f"{numbers.integer(run.global_batch)} images a step, {numbers.integer(run.micro_batch)} in a micro-batch"
         if not image.patch:
             return f"{said}: each {image.channels} x {image.height} x {image.width}"
-        each = f"{numbers.integer(run.seq_len)} tokens, {numbers.integer(image.patches)} patches and a class token"
-        return f"{said}: each {each}"
+        image_text = (
+            f"{numbers.integer(run.seq_len)} tokens, {numbers.integer(image.patches)} patches and a class token"
+        )
+        return f"{said}: each {image_text}"
     return (
         f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
         f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch{packed}"
@@ -232,6 +228,7 @@ def documents_of(documents: Documents | None) -> str:
         return ""
     lengths = documents.lengths or (DocumentLength(documents.length, Fraction(1)),)
     shares = [
-        f"{numbers.integer(one.tokens)}{f' ({numbers.percent(one.share)})' if one.share < 1 else ''}" for one in lengths
+        f"{numbers.integer(document.tokens)}{f' ({numbers.percent(document.share)})' if document.share < 1 else ''}"
+        for document in lengths
     ]
     return f"; packed documents of {', '.join(shares)} tokens"

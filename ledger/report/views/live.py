@@ -1,4 +1,4 @@
-"""The panel in which a reader moves the plan: controls, numbers and bars, which the page's script fills."""
+"""The panel in which a reader moves a plan, or the load of a service: controls, numbers and bars for the script."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def panel(plan: Plan) -> LiveView | LoadView:
 
 def control(page: Page, name: str) -> Control:
     """The control of one input."""
-    own = page.own[name]
+    value = page.own[name]
     if name in UNITS:
         unit, factor = UNITS[name]
-        return Control(name, TITLES[name], f"{own / factor:.12g}", unit=unit)
+        return Control(name, TITLES[name], f"{value / factor:.12g}", unit=unit)
     if name in CHOICES:
         words = page.choices.words(name)
-        return Control(name, TITLES[name], words[own], tuple((place, words[place]) for place in page.stops[name]))
+        return Control(name, TITLES[name], words[value], tuple((place, words[place]) for place in page.stops[name]))
     levels = tuple((level, str(level)) for level in LEVELS) if name == "zero" else ()
-    return Control(name, TITLES[name], str(own), levels)
+    return Control(name, TITLES[name], str(value), levels)
 
 
 def said(page: Page, change: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def said(page: Page, change: Mapping[str, Any]) -> str:
     return ", ".join((*moved, *(("one micro-batch a step, or several",) if "global_batch" in change else ())))
 
 
-# --- The panel in which a reader moves the load of a service ---
+# --- the panel of a service ---
 
 NO_SPEC = "Nothing can be moved here: this plan was read from no spec, in which another value could be written."
 

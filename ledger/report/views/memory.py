@@ -35,7 +35,7 @@ from ledger.spec.optimizer import DEFAULT
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
     from ledger.books.results import Account, Moment, Number, RoleResult
-    from ledger.spec.optimizer import Optimizer, State
+    from ledger.spec.optimizer import Optimizer
     from ledger.spec.plan import Plan
     from ledger.spec.precision import Recipe
 
@@ -131,8 +131,8 @@ def stack_parts(moment: Moment) -> tuple[charts.StackPart, ...]:
 
 def reserved_parts(role: RoleResult) -> tuple[charts.StackPart, ...]:
     """What a device holds at its peak, and what lies outside the tensors; they sum to what it reserves."""
-    beside = max(role.reserved - role.peak.total, 0)
-    return (*stack_parts(role.peak), charts.StackPart(OVERHEAD[0], OVERHEAD[1], beside))
+    outside = max(role.reserved - role.peak.total, 0)
+    return (*stack_parts(role.peak), charts.StackPart(OVERHEAD[0], OVERHEAD[1], outside))
 
 
 def role_figure(compiled: Compiled) -> Chart:
@@ -158,12 +158,12 @@ def role_figure(compiled: Compiled) -> Chart:
 
 def timeline_figure(role: RoleResult, capacity: float, over: str) -> Chart:
     """The moments of a step, or of a service that fills, in their order."""
-    peak = role.peak.name
-    stacks = [
-        charts.StackedBar(label, stack_parts(moment), moment.name == peak, group)
-        for moment in role.moments
-        for group, label in [pass_and_label(moment)]
-    ]
+    stacks = []
+    for moment in role.moments:
+        name = moment.name.split("/")[0]  # of the pass that the moment is part of, if it is
+        label = moment.title.removeprefix(f"{name}, ")
+        group = name if label != moment.title else ""
+        stacks.append(charts.StackedBar(label, stack_parts(moment), moment.name == role.peak.name, group))
     alt = f"Memory {over} on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
     return draw_chart(
         f"Memory {over}",
@@ -172,33 +172,20 @@ def timeline_figure(role: RoleResult, capacity: float, over: str) -> Chart:
     )
 
 
-def pass_and_label(moment: Moment) -> tuple[str, str]:
-    """The pass that a moment is part of, if it is, and what it is called within."""
-    name = moment.name.split("/")[0]
-    label = moment.title.removeprefix(f"{name}, ")
-    return (name, label) if label != moment.title else ("", label)
-
-
 def category_table(compiled: Compiled, role: RoleResult) -> Table:
     """What persists, and what is alive at the peak, by category; the parts sum to what the driver shows."""
     parts = [(key, *CATEGORIES[key], role.peak.parts.get(key, 0)) for key in MEMORY_ORDER if key in role.peak.parts]
     rows = tuple(
         (
             Cell(name, colour=key, note=meaning),
-            persisting_cell(compiled, key),
-            amount(held, "B"),
-            Cell(numbers.percent(share(held, role.reserved))),
+            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in PERSISTING else DASH,
+            amount(held_bytes, "B"),
+            Cell(numbers.percent(share(held_bytes, role.reserved))),
         )
-        for key, name, meaning, held in (*parts, (*OVERHEAD, max(role.reserved - role.peak.total, 0)))
+        for key, name, meaning, held_bytes in (*parts, (*OVERHEAD, max(role.reserved - role.peak.total, 0)))
     )
     headings = (Column("category"), *columns("number", "persists", "at the peak", "share"))
     return Table("Memory by category", headings, rows, sortable=False)
-
-
-def persisting_cell(compiled: Compiled, category: str) -> Cell:
-    """What of a category persists from step to step; a dash where nothing of it can."""
-    held = compiled.totals.get(f"memory.static.{category}", 0)
-    return amount(held, "B") if category in PERSISTING else DASH
 
 
 def outside_table(role: RoleResult) -> Table | None:
@@ -214,12 +201,13 @@ def largest_table(peak: Moment) -> Table | None:
         return None
     headings = (Column("account", "code"), *columns("number", "holds", "share of the peak"))
     rows = tuple(
-        (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
+        (Cell(name), amount(held_bytes, "B"), Cell(numbers.percent(share(held_bytes, peak.total))))
+        for name, held_bytes in peak.details
     )
     return Table("Largest tensors at the peak", headings, rows, 12)
 
 
-# --- What persists beside weights as they are stored, on the fullest device ---
+# --- optimizer states and quantised copies on the fullest device ---
 
 SHAPES = {
     "whole": "as large as the weight",
@@ -245,52 +233,45 @@ def state_table(report: Report) -> Table | None:
 def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """What each rule of the optimizer keeps of the weights that no rule before it updates."""
     place, where = ("host", ", in host memory") if plan.parallelism.updates_on_host else ("memory", "")
-    held = {(place, "optimizer"), ("host", PAGED)}
-    kept = [row for row in accounts if (row.resource.kind, row.resource.category) in held]
+    stored_in = {(place, "optimizer"), ("host", PAGED)}
+    state_accounts = [row for row in accounts if (row.resource.kind, row.resource.category) in stored_in]
     rule: Optimizer | None = plan.optimizer
-    left = set(KINDS)
+    remaining = set(KINDS)
     while rule is not None:
         for name, state in rule.states.items():
             title = f"{name.replace('_', ' ')} ({rule.title}{where})"
-            kinds = _weight_kinds(left & {*rule.weights}, state)
-            found = _bytes(row for row in kept if row.cause.state in (name, f"{name}.scales"))
-            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
-        left -= {*rule.weights}
+            kinds = [kind for kind in KINDS if kind in remaining & {*rule.weights} and kind in state.shapes]
+            weights = "every weight" if len(kinds) == len(KINDS) else ", ".join(KINDS[kind] for kind in kinds)
+            shapes = "; ".join(dict.fromkeys(SHAPES[shape] for shape in state.shapes.values()))
+            dtype = plan.precision.states if state.dtype == DEFAULT else state.dtype
+            scales = f", a {state.scales.dtype} scale for {state.scales.block}" if state.scales else ""
+            state_bytes = _bytes_cell(row for row in state_accounts if row.cause.state in (name, f"{name}.scales"))
+            yield *text_cells(title, weights, shapes, f"{dtype}{scales}"), state_bytes
+        remaining -= {*rule.weights}
         rule = rule.otherwise
 
 
 def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
-    kept = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
-    copies = [row for row in kept if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
+    weight_accounts = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
+    copies = [row for row in weight_accounts if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
     if recipe and copies:
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes(copies)
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes_cell(copies)
     if recipe and recipe.history:
-        found = _bytes(row for row in kept if row.cause.state == "amax")
-        yield *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"), found
+        magnitudes = _bytes_cell(row for row in weight_accounts if row.cause.state == "amax")
+        yield (
+            *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"),
+            magnitudes,
+        )
 
 
-def _bytes(accounts: Iterable[Account]) -> Cell:
-    """What these accounts hold in all."""
+def _bytes_cell(accounts: Iterable[Account]) -> Cell:
+    """The bytes that all of these accounts hold."""
     return amount(sum(int(row.amount) * row.times for row in accounts), "B")
 
 
-def _weight_kinds(updated: set[str], state: State) -> str:
-    listed = [kind for kind in KINDS if kind in updated and kind in state.shapes]
-    return "every weight" if len(listed) == len(KINDS) else ", ".join(KINDS[kind] for kind in listed)
-
-
-def _shapes(state: State) -> str:
-    return "; ".join(dict.fromkeys(SHAPES[shape] for shape in state.shapes.values()))
-
-
-def _format(state: State, plan: Plan) -> str:
-    dtype = plan.precision.states if state.dtype == DEFAULT else state.dtype
-    return f"{dtype}, a {state.scales.dtype} scale for {state.scales.block}" if state.scales else dtype
-
-
-# --- What host memory holds instead of the devices ---
+# --- host memory ---
 
 WHAT = {
     "weights": ("weights", "shares that come to the device before each gather"),

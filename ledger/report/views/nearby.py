@@ -1,4 +1,4 @@
-"""What was measured near the plan, beside what is predicted of it: whole runs, and microbenchmarks of its kernels."""
+"""Measured runs and microbenchmarks near the plan, beside what is predicted, and what its prices rest on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books import time
 from ledger.books import time as intervals
 from ledger.evidence import citations
 from ledger.evidence.citations import CITED
-from ledger.evidence.nearest import Basis, basis
+from ledger.evidence.nearest import basis
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class MeasurementClass:
     ends: tuple[float, float]
 
 
-# --- whole runs ---------------------------------------------------------------------------------
+# --- whole runs ---
 
 
 def whole_runs(report: Report) -> NearbyView:
@@ -57,15 +56,23 @@ def whole_runs(report: Report) -> NearbyView:
     if not runs:
         return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [run for run in runs if run.what == STEP]
-    notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
-    rows = tuple((*_run_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
+    notes = (_within_band_sentence(report.compiled, timed), _band_sentence(report.compiled)) if timed else ()
+    rows = tuple(
+        (
+            Cell(run.what),
+            Cell(run.name, note=f"differs: {run.differs}" if run.differs else ""),
+            *_error_cells(run),
+            Cell(run.origin),
+        )
+        for run in runs
+    )
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
 
 
 def nearest_runs_sentence(report: Report) -> str:
-    """The errors on the measured steps nearest to the plan."""
+    """The errors on the measured steps nearest to the plan, and what the plan does and none of them did."""
     if STEP not in report.compiled.totals:
         return "No step is predicted, so none that was measured is held against it."
     timed = [run for run in report.runs if run.what == STEP]
@@ -74,14 +81,18 @@ def nearest_runs_sentence(report: Report) -> str:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
         sentence = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
-        return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
-    middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
-    ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
-    sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
-    return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
+    else:
+        middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
+        ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
+        sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
+    sentences = [sentence, *_beyond_band_sentence(report.compiled, timed)]
+    lacking = [feature for feature in timed[0].lacks if all(feature in run.lacks for run in timed)]
+    if lacking:
+        sentences.append(f"This plan {' and '.join(lacking)}, which none of them does.")
+    return " ".join(sentences)
 
 
-def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
+def _beyond_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     missed = [step * run.measured / run.predicted for run in timed]
@@ -90,20 +101,14 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
         yield f"Some of these errors exceed the estimate's interval: with errors of that size a step would take {ends}."
 
 
-def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
-    """What the plan does and no measured run near it did."""
-    lacking = [what for what in timed[0].lacks if all(what in run.lacks for run in timed)]
-    if lacking:
-        yield f"This plan {' and '.join(lacking)}, which none of them does."
-
-
-def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
+def _within_band_sentence(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     """How many of the measured steps lie within the band of this plan's estimate."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     count = sum(low <= step * run.measured / run.predicted <= high for run in timed)
     ends = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
     lies = "lies" if count == 1 else "lie"
-    return f"This estimate's interval is {ends}; {count} of {len(timed)} measured {_steps(len(timed))} {lies} in it."
+    steps = "step" if len(timed) == 1 else "steps"
+    return f"This estimate's interval is {ends}; {count} of {len(timed)} measured {steps} {lies} in it."
 
 
 KNOWN = {
@@ -113,21 +118,17 @@ KNOWN = {
 }
 
 
-def _band_parts(compiled: Compiled) -> str:
-    """What the band stands for."""
-    known, wider = intervals.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
+def _band_sentence(compiled: Compiled) -> str:
+    """How many published runs an interval of this width held, and what widens it."""
+    runs, wider = KNOWN[intervals.known_as(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
     prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
     return (
-        f"An interval of this width held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn."
+        f"An interval of this width held 80 of 100 published runs {runs}, each publication left out in turn."
         f"{prices} Its lower end is never below the roofline."
     )
 
 
-def _steps(count: int) -> str:
-    return "step" if count == 1 else "steps"
-
-
-# --- microbenchmarks ----------------------------------------------------------------------------
+# --- microbenchmarks ---
 
 
 def microbenchmarks(report: Report) -> NearbyView:
@@ -136,11 +137,16 @@ def microbenchmarks(report: Report) -> NearbyView:
     if not measured:
         return NearbyView(no_microbenchmarks_sentence(report.compiled), (), None)
     classes = measurement_classes(measured)
-    whole = sum(row.share for row in classes)
-    weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / whole) if whole else ""
-    sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(whole)} of the step"
-    sentence += f"; weighted by those shares, predictions are off by {weighed}." if whole else ", and delay nothing."
-    notes = (*_largest_class(classes), *_in_sample(measured, classes), *_matmul_level(report, measured))
+    covered = sum(row.share for row in classes)
+    weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / covered) if covered else ""
+    count = f"{len(measured)} microbenchmark{' is' if len(measured) == 1 else 's are'}"
+    sentence = f"{count} near kernels that take {numbers.percent(covered)} of the step"
+    sentence += f"; weighted by those shares, predictions are off by {weighed}." if covered else ", and delay nothing."
+    notes = (
+        *_largest_class_sentence(classes),
+        *_in_sample_sentence(measured, classes),
+        *_matmul_level_sentence(report, measured),
+    )
     title = "Microbenchmarks nearest to this plan's kernels"
     rows = tuple(_kernel_row(row) for row in measured)
     return NearbyView(sentence, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
@@ -151,21 +157,21 @@ def measurement_classes(measured: Sequence[NearMeasurement]) -> tuple[Measuremen
     classes: dict[str, list[NearMeasurement]] = {}
     for row in measured:
         classes.setdefault(row.what, []).append(row)
-    summed = (_measurement_class(what, members) for what, members in classes.items())
+    summed = (_measurement_class(kernel_class, members) for kernel_class, members in classes.items())
     return tuple(sorted(summed, key=lambda row: -row.share))
 
 
-def _measurement_class(what: str, members: Sequence[NearMeasurement]) -> MeasurementClass:
+def _measurement_class(kernel_class: str, members: Sequence[NearMeasurement]) -> MeasurementClass:
     share = sum(row.share for row in members)
     weights = [row.share / share if share else 1 / len(members) for row in members]
     errors = [row.error for row in members]
     pairs = list(zip(weights, errors, strict=True))
     absolute, signed = sum(w * abs(e) for w, e in pairs), sum(w * e for w, e in pairs)
-    return MeasurementClass(what, share, absolute, signed, (min(errors), max(errors)))
+    return MeasurementClass(kernel_class, share, absolute, signed, (min(errors), max(errors)))
 
 
-def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
-    """The error of what matters most."""
+def _largest_class_sentence(classes: Sequence[MeasurementClass]) -> Iterator[str]:
+    """The error on the class of kernel that takes most of the step."""
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
     if first.share:
@@ -174,7 +180,7 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
         yield f"`{first.what}` takes most of the step, {share}: predicted with {error} error{ends}."
 
 
-def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
+def _in_sample_sentence(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {row.what: row.unseen for row in measured if row.unseen is not None}
     if unseen:
@@ -185,7 +191,7 @@ def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[Measuremen
         yield f"{which} in sample, since the prices were fitted on the same files; {erred}."
 
 
-def _matmul_level(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
+def _matmul_level_sentence(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
     if level != 1 and any(row.what.startswith("matmul") for row in measured):
@@ -194,29 +200,16 @@ def _matmul_level(report: Report, measured: Sequence[NearMeasurement]) -> Iterat
 
 
 def _kernel_row(row: NearMeasurement) -> tuple[Cell, ...]:
+    """A kernel's row; its source is the file alone, as the publication stands with the price that was fitted on it."""
+    notes = (f"on {row.device}, whose measurements price this" if row.device else "", row.differs)
     return (
-        *_case_cells(row),
+        Cell(row.what),
+        Cell(row.name, note="; ".join(filter(None, notes))),
         amount(row.share, "%"),
         *_error_cells(row),
         DASH if row.unseen is None else amount(row.unseen, "%"),
-        Cell(_file_name(row.origin)),
+        Cell([row.origin, *CITED.findall(row.origin)][-1]),
     )
-
-
-def _file_name(origin: str) -> str:
-    """The file of a measurement, whose publication stands beside the price that was fitted on it."""
-    named = CITED.findall(origin)
-    return named[-1] if named else origin
-
-
-def _run_cells(run: NearMeasurement) -> tuple[Cell, Cell]:
-    """The total that was measured, and the run, with what differs from the plan."""
-    return Cell(run.what), Cell(run.name, note=f"differs: {run.differs}" if run.differs else "")
-
-
-def _case_cells(row: NearMeasurement) -> tuple[Cell, Cell]:
-    notes = (f"on {row.device}, whose measurements price this" if row.device else "", row.differs)
-    return Cell(row.what), Cell(row.name, note="; ".join(filter(None, notes)))
 
 
 def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
@@ -224,11 +217,7 @@ def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
     return predicted, measured, number_cell(numbers.change(row.error), row.error)
 
 
-def _count_text(measured: Sequence[NearMeasurement]) -> str:
-    return f"{len(measured)} microbenchmark{' is' if len(measured) == 1 else 's are'}"
-
-
-# --- What the prices of a step rest on, in a sentence ---
+# --- the evidence behind the prices of a step ---
 
 NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
 LEAST = 0.0005  # a share that prints as nought is not told
@@ -241,25 +230,16 @@ def basis_sentence(compiled: Compiled) -> str:
     """
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
-    shares = list(_shares(basis(compiled)))
+    rests = basis(compiled)
+    devices = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
+    sources = (*devices, (rests.figures, "single published figures"), (rests.sheets, "data sheets"))
+    shares = [(share, source) for share, source in sources if share >= LEAST]
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
-    parts = [f"{numbers.percent(share)} on {what}" for share, what in shares]
-    return f"{word}: {_joined(parts)}."
-
-
-def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
-    """Every share that is not nought, measurements first."""
-    named = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
-    for share, what in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
-        if share >= LEAST:
-            yield share, what
-
-
-def _joined(parts: list[str]) -> str:
-    first, rest = parts[0].replace(" on ", " of a step's time rests on ", 1), parts[1:]
-    return ", ".join([first, *rest[:-1]]) + (f" and {rest[-1]}" if rest else "")
+    first, *middle, last = (f"{numbers.percent(share)} on {source}" for share, source in shares)
+    first = first.replace(" on ", " of a step's time rests on ", 1)
+    return f"{word}: {', '.join((first, *middle))} and {last}."
 
 
 def no_microbenchmarks_sentence(compiled: Compiled) -> str:

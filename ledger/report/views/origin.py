@@ -19,7 +19,7 @@ def origin(report: Report) -> Table | None:
     """The seal in a few rows; None of a report without one."""
     if report.seal is None:
         return None
-    rows = tuple(text_cells(*row) for row in _rows(report.seal))
+    rows = tuple(text_cells(*row) for row in _seal_rows(report.seal))
     return Table("What this report was made from", columns("text", "what", "which"), rows, sortable=False)
 
 
@@ -39,11 +39,11 @@ def files(report: Report) -> Table | None:
     """Every file that decides what the report says, with the digest of its text."""
     if report.seal is None:
         return None
-    rows = tuple(text_cells(one.name, short_digest(one.digest)) for one in report.seal.files)
+    rows = tuple(text_cells(file.name, short_digest(file.digest)) for file in report.seal.files)
     return Table("Files within this report", columns("code", "file", "sha256 begins with"), rows, PRINTED)
 
 
-def _rows(seal: Seal) -> Iterator[tuple[str, str]]:
+def _seal_rows(seal: Seal) -> Iterator[tuple[str, str]]:
     yield "plan", seal.plan
     for override in seal.overrides:
         yield "set over it", override

@@ -184,7 +184,7 @@ def share(part: Number, whole: Number) -> float:
     return float(part / whole) if whole else 0.0
 
 
-# --- Figures and tables by number ---
+# --- numbers of figures and tables ---
 
 KINDS = {"fig": "Figure", "table": "Table"}  # what an anchor begins with, and what it is called
 MARK = re.compile(r'<span class="no">((?:fig|table)-[^<]+)</span>')
@@ -200,21 +200,18 @@ def anchor(kind: str, name: str) -> str:
 def number_captions(page: str) -> str:
     """The page with `Figure 3` in captions and in references; what is not on the page is not referred to."""
     names = caption_names(MARK.findall(page))
-    page = MARK.sub(lambda found: f'<span class="no">{names[found[1]]}</span>', page)
-    return REFERENCE.sub(_reference(names), page)
+    page = MARK.sub(lambda match: f'<span class="no">{names[match[1]]}</span>', page)
+    return REFERENCE.sub(
+        lambda match: f'<a class="ref" href="#{match[1]}">{names[match[1]]}</a>' if match[1] in names else "", page
+    )
 
 
 def caption_names(anchors: list[str]) -> dict[str, str]:
     """What each anchor is called, in their order; figures and tables are counted apart."""
     counted: Counter[str] = Counter()
     names = {}
-    for one in anchors:
-        kind = KINDS[one.partition("-")[0]]
+    for fragment in anchors:
+        kind = KINDS[fragment.partition("-")[0]]
         counted[kind] += 1
-        names[one] = f"{kind} {counted[kind]}"
+        names[fragment] = f"{kind} {counted[kind]}"
     return names
-
-
-def _reference(names: dict[str, str]) -> Callable[[re.Match[str]], str]:
-    """A link that says the number of what it leads to."""
-    return lambda found: f'<a class="ref" href="#{found[1]}">{names[found[1]]}</a>' if found[1] in names else ""

@@ -89,9 +89,9 @@ def plan(report: Report) -> PlanView:
 def stated_values(chosen: Plan) -> Iterator[PlanValue]:
     """Every single value that the plan's files state, part by part."""
     for path, origin in sorted(chosen.origins.items(), key=lambda pair: part_rank(pair[0])):
-        shown = not path.startswith(ELSEWHERE) and not path.endswith(".value")
-        shown = shown and not (chosen.serve and part_of(path) in OF_TRAINING)
-        if shown and (text := typed_value(path, chosen)):
+        is_listed = not path.startswith(ELSEWHERE) and not path.endswith(".value")
+        is_listed = is_listed and not (chosen.serve and part_of(path) in OF_TRAINING)
+        if is_listed and (text := typed_value(path, chosen)):
             yield PlanValue(path, text, origin)
 
 
@@ -108,7 +108,8 @@ def value_table(values: Sequence[PlanValue], sources: tuple[str, ...]) -> Table:
         *(Column("written at", "code"), Column("source", "tag")),
     )
     rows = tuple(
-        (*text_cells(one.path, one.text, str(one.origin.where)), source_cell(one.origin, sources)) for one in values
+        (*text_cells(value.path, value.text, str(value.origin.where)), source_cell(value.origin, sources))
+        for value in values
     )
     return Table("Every value, where it was written and who published it", headings, rows)
 
@@ -124,20 +125,22 @@ def source_cell(origin: Origin, sources: tuple[str, ...]) -> Cell:
 def source_table(values: Sequence[PlanValue], sources: tuple[str, ...]) -> Table:
     """Every source with the values that the plan takes from it; the author's own choices have none."""
     headings = (Column("source", "source"), *columns("source", "gives"))
-    rows = tuple(source_row(source, tuple(one for one in values if one.origin.source == source)) for source in sources)
+    rows = tuple(
+        source_row(source, tuple(value for value in values if value.origin.source == source)) for source in sources
+    )
     return Table("What the plan takes from publications", headings, rows, WHOLE, name="sources of the plan")
 
 
 def source_row(source: str, values: Sequence[PlanValue]) -> tuple[Cell, ...]:
     """A source, the values taken from it by part of the plan, and the files that say so."""
-    files = ", ".join(dict.fromkeys(one.origin.where.file for one in values))
-    parts = (given_by_part(part, group) for part, group in groupby(values, key=lambda one: part_of(one.path)))
+    files = ", ".join(dict.fromkeys(value.origin.where.file for value in values))
+    parts = (given_by_part(part, group) for part, group in groupby(values, key=lambda value: part_of(value.path)))
     return Cell(source, note=files), Cell(". ".join(parts))
 
 
 def given_by_part(part: str, values: Iterable[PlanValue]) -> str:
     """`cluster`: devices_per_node 8 devices, scaleout.bandwidth 50 GB/s; of a model that is written out, the first."""
-    said = [f"{one.path.removeprefix(part).removeprefix('.')} {one.text}".strip() for one in values]
+    said = [f"{value.path.removeprefix(part).removeprefix('.')} {value.text}".strip() for value in values]
     more = f" and {numbers.integer(len(said) - MOST_GIVEN)} values more" if len(said) > MOST_GIVEN else ""
     return f"`{part}`: {', '.join(said[:MOST_GIVEN])}{more}"
 
@@ -195,9 +198,9 @@ COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it 
 UNSHOWN = ("", EACH, "name")  # what the plan keeps nowhere, keeps entry by entry, or has in its paths
 
 
-def value_at(whole: object, path: str) -> object:
+def value_at(root: object, path: str) -> object:
     """The value at a dotted path through attributes, keys, indices and names; None where the path ends early."""
-    value: object | None = whole
+    value: object | None = root
     for name in path.split("."):
         if isinstance(value, Mapping):
             value = value.get(name)
@@ -233,7 +236,7 @@ def typed_quantity(path: str, value: float | Fraction) -> str:
         return numbers.trimmed(numbers.si(value, unit, DIGITS))
     if unit:
         return typed_amount(value, unit)
-    if is_share(path):
+    if base_unit(path) == "1" and greatest(path) == 1:  # a part of a whole
         return typed_amount(value, "%")
     return f"{bare_number(value)} {counted_things(key_of(path), value)}".rstrip()
 
@@ -241,13 +244,8 @@ def typed_quantity(path: str, value: float | Fraction) -> str:
 def counted_things(key: str, value: float | Fraction) -> str:
     """What a number under a key counts: `devices`, of one `device`; empty where it counts nothing."""
     things, _, of_what = COUNTED.get(key, "").partition(" ")
-    one = things.removesuffix("s") if value == 1 and things != "times" else things
-    return f"{one} {of_what}".rstrip()
-
-
-def is_share(path: str) -> bool:
-    """Whether the field at a path says a part of a whole."""
-    return base_unit(path) == "1" and greatest(path) == 1
+    noun = things.removesuffix("s") if value == 1 and things != "times" else things
+    return f"{noun} {of_what}".rstrip()
 
 
 def typed_amount(value: float | Fraction, unit: str) -> str:

@@ -26,7 +26,6 @@ from ledger.report.views.parts import (
 
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
-    from ledger.books.results import WaterfallPart
 
 COLOURS = {  # of spans that are no transfers; others are compute
     "bubble": "idle",
@@ -120,11 +119,12 @@ def time(report: Report) -> TimeView:
     by_both = {"time.run", "napkin.time.run"} <= values.keys()
     ratio = share(values["time.run"], values["napkin.time.run"]) if by_both else 0
     resource_shares = pace_shares(compiled)
+    absent = TOKENS if compiled.plan.model.stem else ()  # rates of tokens, of a model whose stem reads images
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
         pace_figure(resource_shares) if resource_shares else None,
         bounds_figure(compiled) if "time.step" in values else None,
-        key_table("The run", tuple(row for row in RUN if row[0] not in _absent(compiled)), compiled),
+        key_table("The run", tuple(row for row in RUN if row[0] not in absent), compiled),
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         losses_table(compiled),
         compiled.verdict.bottleneck,
@@ -135,28 +135,23 @@ def time(report: Report) -> TimeView:
     )
 
 
-def _absent(compiled: Compiled) -> tuple[str, ...]:
-    """Rates of tokens, of a model whose stem reads images."""
-    return TOKENS if compiled.plan.model.stem else ()
-
-
 def losses_table(compiled: Compiled) -> Table | None:
     """What the calendar has beyond training; None where nothing is stated, and of a run that cannot be made."""
     values, plan = compiled.totals, compiled.plan
     if "time.run" not in values or not plan.operations.loses or not compiled.verdict.runs:
         return None
     trained, length = float(values["time.run"]), float(values["time.calendar"])
-    found = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
+    lost_seconds = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
     failed = float(failures(plan)) * length * plan.operations.utilisation
-    told = {
+    notes = {
         "restarts": f"{numbers.plain(failed)} failures",
         "work done again": "for each failure half an interval, at most half of the training",
     }
-    rows = [("training", trained), *found, ("the run, on the calendar", length)]
+    rows = [("training", trained), *lost_seconds, ("the run, on the calendar", length)]
     headings = (Column("what takes it"), *columns("number", "time", "share"))
     cells = (
         (
-            Cell(name, note=told.get(name, "")),
+            Cell(name, note=notes.get(name, "")),
             *text_cells(numbers.duration(seconds), numbers.percent(share(seconds, length))),
         )
         for name, seconds in rows
@@ -164,15 +159,12 @@ def losses_table(compiled: Compiled) -> Table | None:
     return Table("What the calendar is made of", headings, tuple(cells), sortable=False)
 
 
-def span_colour(span: WaterfallPart) -> str:
-    """The colour of a span: that of transfers, its own, or compute where nothing else is said."""
-    return "network" if span.transfer else COLOURS.get(span.name, "compute")
-
-
 def waterfall_figure(compiled: Compiled) -> Chart:
     """The parts of a step on the critical path; what takes no time is left out."""
     spans = [
-        charts.TimeBar(span.title, span.seconds, span_colour(span)) for span in compiled.waterfall if span.seconds > 0
+        charts.TimeBar(span.title, span.seconds, "network" if span.transfer else COLOURS.get(span.name, "compute"))
+        for span in compiled.waterfall
+        if span.seconds > 0
     ]
     longest = max(spans, key=lambda span: span.seconds)
     step = sum(span.seconds for span in spans)

@@ -1,4 +1,4 @@
-"""What a reviewer reads first, and the checklist."""
+"""The first page of a report: verdict, six numbers and what to change; and the checklist."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class VerdictView:
 def verdict(report: Report) -> VerdictView:
     """The verdict and the six numbers."""
     compiled = report.compiled
-    known = "memory.reserved" in compiled.totals
-    answer = ("Fits" if compiled.verdict.fits else "Does not fit") if known else "Napkin only"
-    runs = compiled.verdict.runs or not known
+    is_known = "memory.reserved" in compiled.totals
+    answer = ("Fits" if compiled.verdict.fits else "Does not fit") if is_known else "Napkin only"
+    runs = compiled.verdict.runs or not is_known
     present = [
         (key, title) for key, title in HEADLINES if key in compiled.totals and (runs or key not in NONE_WITHOUT_A_RUN)
     ][:SIX]
     return VerdictView(
         question(compiled.plan, compiled.totals),
         run_lines(compiled.plan, compiled.totals),
-        known,
+        is_known,
         compiled.verdict.fits,
         answer,
         fit_sentence(report),
@@ -103,8 +103,8 @@ def verdict(report: Report) -> VerdictView:
 
 def with_better(report: Report) -> str:
     """The command that reports the plan with the layout that is recommended first; empty where none is."""
-    found, plan = report.recommendations, report.compiled.plan
-    changed = [name for name in BETTER if (one := getattr(found, name, None)) and one.changes]
+    search, plan = report.recommendations, report.compiled.plan
+    changed = [name for name in BETTER if (layout := getattr(search, name, None)) and layout.changes]
     if not changed:
         return ""
     overrides = report.seal.overrides if report.seal else ()
@@ -137,12 +137,12 @@ def run_clause(values: Mapping[str, Number]) -> str:
         ends = [said(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values]
         between = f"{ends[0]} to {ends[1]} (estimate {said(values[key])})" if ends else said(values.get(key, 0))
         clauses += [f"{verb} {between}"] if key in values else []
-    known = "; the ends hold 80 of 100 runs" if "time.calendar.high" in values else ""
-    return f"the run {' and '.join(clauses)}{known}"
+    note = "; the ends hold 80 of 100 runs" if "time.calendar.high" in values else ""
+    return f"the run {' and '.join(clauses)}{note}"
 
 
 def comparison_note(report: Report, key: str) -> str:
-    """What a number is to be held against."""
+    """A figure that puts a headline number in proportion; empty where there is none."""
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved" and values.get("memory.capacity"):
         capacity = values["memory.capacity"]

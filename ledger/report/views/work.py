@@ -200,19 +200,19 @@ def transfer_kinds(plan: Plan) -> frozenset[str]:
 
 def host_row(compiled: Compiled, direction: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """Copies between the device and its host, one way."""
-    own = [k for k in kernels if isinstance(k.kind, HostTransfer) and k.kind.direction == direction]
+    copies = [k for k in kernels if isinstance(k.kind, HostTransfer) and k.kind.direction == direction]
     return (
         Cell("copy"),
         Cell("to host memory" if direction == "down" else "from host memory"),
-        Cell(numbers.integer(sum(kernel.times for kernel in own))) if own else DASH,
+        Cell(numbers.integer(sum(kernel.times for kernel in copies))) if copies else DASH,
         total_cell(compiled, f"host_link.{direction}.bytes"),
-        *duration_cells(own),
+        *duration_cells(copies),
     )
 
 
 def collective_row(compiled: Compiled, collective: str, axis: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """One kind of collective along one axis."""
-    own = [
+    transfers = [
         k for k in kernels if isinstance(k.kind, Transfer) and (k.kind.collective, k.kind.axis) == (collective, axis)
     ]
     return (
@@ -220,7 +220,7 @@ def collective_row(compiled: Compiled, collective: str, axis: str, kernels: Sequ
         Cell(axis),
         total_cell(compiled, f"comm.{collective}.{axis}.count"),
         total_cell(compiled, f"comm.{collective}.{axis}.bytes"),
-        *duration_cells(own),
+        *duration_cells(transfers),
     )
 
 

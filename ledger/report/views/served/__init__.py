@@ -1,1 +1,1 @@
-"""Sections of the report of a plan that serves."""
+"""The sections of a plan that serves: `verdict.py` has the first page, `service.py` rates, curve and rooflines."""

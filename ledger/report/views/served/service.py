@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger import numbers
@@ -92,11 +92,11 @@ class PhasesView:
 def service(report: Report) -> ServiceView | None:
     """How fast and how cheap; None of a plan that trains."""
     compiled = report.compiled
-    found = compiled.service
-    if found is None:
+    stated_service = compiled.service
+    if stated_service is None:
         return None
-    points = curve(found)
-    mixed = numbers.percent(found.stated.mixed)
+    points = curve(stated_service)
+    mixed = numbers.percent(stated_service.stated.mixed)
     return ServiceView(
         in_flight(float(compiled.totals["serve.concurrency"])),
         total(compiled, "serve.time_per_token"),
@@ -104,7 +104,7 @@ def service(report: Report) -> ServiceView | None:
         total(compiled, "serve.time_per_token.floor"),
         f"A chunk of another prompt is in {mixed} of its steps.",
         curve_figure(points),
-        curve_table(points, found),
+        curve_table(points, stated_service),
         key_table("The load of the plan", RATES, compiled),
         pass_table(compiled),
     )
@@ -134,9 +134,9 @@ def curve_figure(points: Sequence[CurvePoint]) -> Chart:
     )
 
 
-def curve_table(points: Sequence[CurvePoint], found: Service) -> Table:
+def curve_table(points: Sequence[CurvePoint], stated_service: Service) -> Table:
     """The points of the curve, with what a million tokens cost there."""
-    price, devices = found.plan.assumptions.price, found.plan.cluster.devices
+    price, devices = stated_service.plan.assumptions.price, stated_service.plan.cluster.devices
     headings = (
         *columns("number", "in flight", "time per token", "tokens a second", "a device", "a whole answer"),
         *((Column("a million tokens", "number"),) if price else ()),
@@ -178,30 +178,25 @@ def phases(report: Report) -> PhasesView | None:
         return None
     plan = compiled.plan
     ridge = numbers.intensity(peak(plan) / plan.accelerator.bandwidth)
-    return PhasesView(tuple(_phase(compiled, name, title, ridge) for name, title in PASSES.items()))
+    return PhasesView(tuple(_phase_view(compiled, name, title, ridge) for name, title in PASSES.items()))
 
 
-def _phase(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseView:
+def _phase_view(compiled: Compiled, name: str, title: str, ridge: str) -> PhaseView:
     kernels = [kernel for kernel in phase_rows(compiled, name) if not kernel.payload and kernel.seconds]
     seconds = total_seconds(kernels)
     sheets = total_seconds(kernel for kernel in kernels if not kernel.calibrated)
-    figure, table = roofline_figure(kernels, compiled.plan, seconds), kernel_table(kernels, seconds, "")
-    words = f"{title[0].upper()}{title[1:]}"
+    figure = roofline_figure(kernels, compiled.plan, seconds)
+    table = kernel_table(kernels, seconds, "")
     return PhaseView(
-        words, ridge, numbers.percent(share(sheets, seconds)), _titled(figure, name), _captioned(table, name)
+        f"{title[0].upper()}{title[1:]}",
+        ridge,
+        numbers.percent(share(sheets, seconds)),
+        replace(figure, title=f"{figure.title}, {name}") if figure else None,
+        replace(table, caption=f"Kernels of {name}, by their share of time", name=f"kernels of {name}"),
     )
 
 
-def _titled(figure: Chart | None, name: str) -> Chart | None:
-    return Chart(f"{figure.title}, {name}", figure.caption, figure.wide, figure.narrow) if figure else None
-
-
-def _captioned(table: Table, name: str) -> Table:
-    caption = f"Kernels of {name}, by their share of time"
-    return Table(caption, table.columns, table.rows, table.printed, name=f"kernels of {name}")
-
-
-# --- What the trained model asks of the devices that it was trained on, once it answers ---
+# --- a trained model served on its training devices ---
 
 KEYS = (
     ("kv_cache", "cache of keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),
@@ -216,5 +211,5 @@ KEYS = (
 
 def serving(report: Report) -> Table | None:
     """Keys and values, prefill and decode; None where only a count is known."""
-    found = key_table("Serving on the training devices", KEYS, report.compiled)
-    return found if found.rows else None
+    table = key_table("Serving on the training devices", KEYS, report.compiled)
+    return table if table.rows else None

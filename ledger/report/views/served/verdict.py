@@ -1,4 +1,4 @@
-"""What a reviewer of a service reads first, and the plan in a few lines."""
+"""The first page of a service's report: verdict, six numbers, and recommended layouts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def verdict(report: Report) -> VerdictView:
         judged.bottleneck,
         judged.evidence,
         f"{judged.evidence.capitalize()}. {priced}",
-        tuple(Headline(total(compiled, key), title, _note(report, key)) for key, title in HEADLINES if key in values),
+        tuple(
+            Headline(total(compiled, key), title, _comparison_note(report, key))
+            for key, title in HEADLINES
+            if key in values
+        ),
         tuple(check.title for check in judged.checks if check.status == "fail"),
         warnings=tuple(problem.message for problem in compiled.plan.warnings),
         change=served_sentence(report),
@@ -60,17 +64,10 @@ def verdict(report: Report) -> VerdictView:
 def service_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
     """The model by its parameters, what it is asked, and how many sequences are answered at once."""
     serve = plan.serve
-    return (
-        ("model", parameters_line(totals)),
-        ("answers", lengths_line(serve) if serve else ""),
-        *_flight(plan, totals),
-    )
-
-
-def _flight(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
-    flying = f"{in_flight(float(totals['serve.concurrency']))} sequences in flight"
-    rate = plan.serve.arrival_rate if plan.serve else None
-    return (("load", f"{flying}, of {numbers.plain(rate)} requests a second" if rate else flying),)
+    load = f"{in_flight(float(totals['serve.concurrency']))} sequences in flight"
+    if serve and serve.arrival_rate:
+        load += f", of {numbers.plain(serve.arrival_rate)} requests a second"
+    return (("model", parameters_line(totals)), ("answers", lengths_line(serve) if serve else ""), ("load", load))
 
 
 def in_flight(sequences: float) -> str:
@@ -81,18 +78,18 @@ def in_flight(sequences: float) -> str:
 def lengths_line(serve: Serve) -> str:
     """Prompts and outputs in words."""
     shared = f", {numbers.integer(serve.prefix)} of them shared" if serve.prefix else ""
-    return f"{_length(serve.prompt)} of prompt{shared}, {_length(serve.output)} of output"
+    return f"{_length_text(serve.prompt)} of prompt{shared}, {_length_text(serve.output)} of output"
 
 
-def _length(lengths: Lengths) -> str:
+def _length_text(lengths: Lengths) -> str:
     if lengths.longest == lengths.shortest:
         return f"{numbers.integer(lengths.longest)} tokens"
     between = f"{numbers.integer(lengths.shortest)} to {numbers.integer(lengths.longest)}"
     return f"{between} tokens ({numbers.plain(lengths.mean)} on average)"
 
 
-def _note(report: Report, key: str) -> str:
-    """What a number is to be held against."""
+def _comparison_note(report: Report, key: str) -> str:
+    """A figure that puts a headline number in proportion; empty where there is none."""
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved":
         capacity = values["memory.capacity"]
@@ -103,15 +100,15 @@ def _note(report: Report, key: str) -> str:
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
     if key == "serve.tokens_per_second":
-        each = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
-        return f"{each} a device"
+        per_device = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
+        return f"{per_device} a device"
     if key == "serve.concurrency.max":
         return f"{numbers.size(values['serve.cache.bytes_per_sequence'])} of cache for each"
     price = plan.assumptions.price
     return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}" if price else ""
 
 
-# --- Layouts that are recommended of a service ---
+# --- recommended layouts of a service ---
 
 FIRST, LATENCY, RATE = "serve.ttft", "serve.time_per_token", "serve.tokens_per_second"
 COST = "cost.per_million_tokens"
@@ -120,46 +117,54 @@ AT_THIS_LOAD = "with the sequences in flight, or the requests, of this plan"
 
 def served_advice(report: Report) -> Advice | None:
     """The layouts that are recommended; None where none were searched, or where none gives more than this one."""
-    found, here = report.recommendations, report.compiled.totals
-    if not found:
+    search, here = report.recommendations, report.compiled.totals
+    if not search:
         return None
-    fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - found.headroom
-    rows = [(name, one) for name, one in found.named().items() if one.changes and not (fits and _alike(one, here))]
+    fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - search.headroom
+    rows = [
+        (name, layout)
+        for name, layout in search.named().items()
+        if layout.changes and not (fits and _is_alike(layout, here))
+    ]
     if not rows:
         return None
-    return Advice(tuple(advised_service(*row, here) for row in rows), f"{found.scope}, {AT_THIS_LOAD}.")
+    return Advice(tuple(advised_service(*row, here) for row in rows), f"{search.scope}, {AT_THIS_LOAD}.")
 
 
 def served_sentence(report: Report) -> str:
     """The layout that gives most, or that none fits; empty where none were searched, or none gives more."""
-    found, here = report.recommendations, report.compiled.totals
-    if not found:
+    search, here = report.recommendations, report.compiled.totals
+    if not search:
         return ""
-    if not found.smallest or not found.fastest or not found.legal:
-        return unfound_sentence(found, "fits")
-    if found.smallest.changes:
-        return f"Fits with {numbers.size(found.headroom)} free: {found.smallest.label}."
-    if _alike(found.fastest, here):
-        return f"None of {numbers.integer(found.legal)} legal layouts gives more."
-    if found.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
-        saved = numbers.percent(1 - found.fastest.totals[LATENCY] / float(here[LATENCY]))
-        return f"A token takes {saved} less: {found.fastest.label}."
-    return f"{numbers.percent(found.fastest.totals[RATE] / float(here[RATE]) - 1)} more output: {found.fastest.label}."
-
-
-def _alike(one: Recommendation, here: Mapping[str, Number]) -> bool:
-    """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
-    return one.totals[RATE] < (1 + WORTH) * float(here[RATE]) and one.totals[LATENCY] > (1 - WORTH) * float(
-        here[LATENCY]
+    if not search.smallest or not search.fastest or not search.legal:
+        return unfound_sentence(search, "fits")
+    if search.smallest.changes:
+        return f"Fits with {numbers.size(search.headroom)} free: {search.smallest.label}."
+    if _is_alike(search.fastest, here):
+        return f"None of {numbers.integer(search.legal)} legal layouts gives more."
+    if search.fastest.totals[RATE] < (1 + WORTH) * float(here[RATE]):
+        saved = numbers.percent(1 - search.fastest.totals[LATENCY] / float(here[LATENCY]))
+        return f"A token takes {saved} less: {search.fastest.label}."
+    return (
+        f"{numbers.percent(search.fastest.totals[RATE] / float(here[RATE]) - 1)} more output: {search.fastest.label}."
     )
 
 
-def advised_service(name: str, one: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+def _is_alike(layout: Recommendation, here: Mapping[str, Number]) -> bool:
+    """Whether a layout is faster by no more than is worth a word, in output and between tokens."""
+    gains_output = layout.totals[RATE] >= (1 + WORTH) * float(here[RATE])
+    saves_time = layout.totals[LATENCY] <= (1 - WORTH) * float(here[LATENCY])
+    return not gains_output and not saves_time
+
+
+def advised_service(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
     """A layout against the plan: its output, what that costs, and how long a user waits."""
-    totals = one.totals
-    told = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
-    told.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
-    told.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
-    told.append(f"{numbers.size(totals['memory.reserved'])} a device")
-    told.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
-    return AdvisedLayout(name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(told), one.yaml)
+    totals = layout.totals
+    figures = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
+    figures.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
+    figures.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
+    figures.append(f"{numbers.size(totals['memory.reserved'])} a device")
+    figures.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
+    return AdvisedLayout(
+        name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(figures), layout.yaml
+    )
