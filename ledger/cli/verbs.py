@@ -19,7 +19,6 @@ import click
 
 from ledger import __version__
 from ledger.cli.plain_streams import guard_output
-from ledger.mistakes import mistake_in_words
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 from ledger.spec.sources import NO_ROOM
@@ -178,6 +177,8 @@ def shows_tracebacks() -> bool:
 
 def own_mistake(error: Exception) -> str:
     """The error and its place in this package in one line, with what to do about it."""
+    from ledger.mistakes import mistake_in_words
+
     return (
         f"error: a mistake of ledger {__version__} itself: {mistake_in_words(error)}; nothing that it"
         f" printed counts. Please report it with the input, where you have ledger from; {TRACEBACK}=1 shows more"

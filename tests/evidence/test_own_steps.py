@@ -14,7 +14,7 @@ from ledger.evidence.citations import missing_files
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.nearest import basis, nearest_microbenchmarks, nearest_runs
 from ledger.evidence.verification import head_text
-from ledger.lab.bench.steps import step_records_plan
+from ledger.lab.bench.step_plans import step_records_plan
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.report.seals.opening import sealed
 from ledger.report.views.nearby import basis_sentence, no_microbenchmarks_sentence

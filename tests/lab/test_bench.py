@@ -21,7 +21,8 @@ from ledger.lab.bench.cases import BenchCase, DeviceLimits, MeasuredDevice
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.matmuls import MATMUL
 from ledger.lab.bench.rig import BenchKind, Rig
-from ledger.lab.bench.steps import NO_DROPOUT, STEP, step_records_plan
+from ledger.lab.bench.step_plans import NO_DROPOUT, step_records_plan
+from ledger.lab.bench.steps import STEP
 from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.table import KINDS, suite
 from ledger.lab.bench.updates import OPTIMIZER

@@ -14,7 +14,7 @@ from ledger.cli import main
 from ledger.cli.score import find_runs
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.verification import head_text
-from ledger.lab.bench.steps import step_records_plan
+from ledger.lab.bench.step_plans import step_records_plan
 from ledger.lab.score.contract import published
 from ledger.lab.score.predictions import predict_runs
 from ledger.lab.score.rows import Score, ScoreRow

@@ -11,7 +11,8 @@ import torch
 from ledger.books import compile_plan
 from ledger.lab.bench.cases import BenchCase, DeviceLimits, Result
 from ledger.lab.bench.rig import SUSTAINED, BenchKind, Rig, one_by_one, timing_record
-from ledger.lab.bench.steps import NO_DROPOUT, STEP_NAME, step_plan, time_step, training_step, warm_up
+from ledger.lab.bench.step_plans import NO_DROPOUT, STEP_NAME
+from ledger.lab.bench.steps import step_plan, time_step, training_step, warm_up
 from ledger.lab.bench.timing import FEWEST, TimedWork, Timing, quartiles
 
 CHAIN = 100  # operations in a row, each on the result of the one before

@@ -22,7 +22,7 @@ from ledger import __version__
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, MeasuredDevice, read_answer
 from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence
-from ledger.lab.bench.steps import step_records_plan
+from ledger.lab.bench.step_plans import step_records_plan
 
 COMMAND = (sys.executable, "-m", "ledger.lab.bench.worker")
 START_TIMEOUT = 120.0  # seconds for a worker to import torch and find its device
