@@ -19,7 +19,7 @@ Parts = tuple[tuple[str, Number], ...]
 OF_A_DEVICE = {
     "traffic.step": TRAFFIC,
     "traffic.host": HOST_TRAFFIC,
-    **{f"{copied(way).name}.bytes": copied(way) for way in (DOWN, UP)},
+    **{f"{copied(direction).name}.bytes": copied(direction) for direction in (DOWN, UP)},
 }
 # Totals of services that are found by a search, and the condition that it asks.
 SOUGHT = {
@@ -100,11 +100,11 @@ def worst(compiled: Compiled) -> RoleResult:
 def flop_parts(compiled: Compiled, phase: str) -> Parts:
     """The matrix FLOPs of every account in one phase that its result needs, over all devices of all roles."""
     devices = {role.name: role.devices for role in compiled.roles}
-    found: dict[str, Number] = {}
+    flops: dict[str, Number] = {}
     for leaf in compiled.accounts:
         if leaf.when == phase and leaf.resource.kind == "matmul":
-            found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
-    return descending(found.items())
+            flops[leaf.account] = flops.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
+    return descending(flops.items())
 
 
 def flow_parts(compiled: Compiled, resource: Resource) -> Breakdown:
@@ -122,18 +122,18 @@ def flow_parts(compiled: Compiled, resource: Resource) -> Breakdown:
 
 def hosted_parts(compiled: Compiled) -> Breakdown:
     """The bytes of host memory for one device of the role that needs most, by what they are."""
-    held: dict[str, dict[str, Number]] = {}
+    hosted: dict[str, dict[str, Number]] = {}
     for leaf in compiled.accounts:
         if leaf.resource.kind == "host":
-            role = held.setdefault(leaf.role, {})
+            role = hosted.setdefault(leaf.role, {})
             category = leaf.resource.category
             role[category] = role.get(category, 0) + leaf.amount * leaf.times
-    if not held:
+    if not hosted:
         return Breakdown("nothing is held")
-    most = max(held, key=lambda role: sum(held[role].values()))
+    most = max(hosted, key=lambda role: sum(hosted[role].values()))
     cluster = compiled.plan.cluster
     count = min(cluster.devices, cluster.devices_per_node)
-    return Breakdown(f"of one device of role {most}; a node has {count}", descending(held[most].items()))
+    return Breakdown(f"of one device of role {most}; a node has {count}", descending(hosted[most].items()))
 
 
 def descending(parts: Iterable[tuple[str, Number]]) -> Parts:
@@ -154,11 +154,11 @@ def sent(compiled: Compiled) -> tuple[Resource, ...]:
 
 
 def links(compiled: Compiled) -> frozenset[str]:
-    """Those with bytes on them in a step."""
-    return frozenset(link for resource in sent(compiled) for link in _over(compiled, resource))
+    """The links with bytes on them in a step, by the names of their rates."""
+    return frozenset(link for resource in sent(compiled) for link in _links_carrying(compiled, resource))
 
 
-def _over(compiled: Compiled, resource: Resource) -> Iterator[str]:
+def _links_carrying(compiled: Compiled, resource: Resource) -> Iterator[str]:
     """Inside a node its own links, or the host's where the devices have none that reaches; between nodes the cards."""
     if resource.kind == "host_link":
         yield HOST

@@ -38,7 +38,7 @@ def compile_plan(plan: Plan) -> Compiled:
     plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
-        return _bare(plan, books)
+        return _compile_bare(plan, books)
     table = step_calls(books)
     rows = table.rows(plan)
     timed = table.times(plan, rows)
@@ -77,24 +77,24 @@ def compile_totals(plan: Plan) -> dict[str, Amount]:
     return totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
 
 
-def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
+def _compile_bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
     results = tuple(result(book, plan, peak_of(book), ()) for book in books)
-    found = bare_totals(plan, books)
+    amounts = bare_totals(plan, books)
     rows = tuple(account for book in books for account in accounts(book))
-    return Compiled(plan, found, rows, results, (), bare_verdict(plan, found), described(plan, books[0].role))
+    return Compiled(plan, amounts, rows, results, (), bare_verdict(plan, amounts), described(plan, books[0].role))
 
 
 def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
-    found, role = moments(book), book.role
+    candidates, role = moments(book), book.role
     workspaces = workspaces_of(book)
     return RoleResult(
         name=role.name,
         stages=role.stages,
         devices=role.devices,
-        moments=found,
-        peak=found[peak.moment],
+        moments=candidates,
+        peak=candidates[peak.moment],
         reserved=reserved(plan, peak, workspaces),
         kernels=rows,
         outside=outside(plan, peak, workspaces),
@@ -142,7 +142,7 @@ def accounts(book: CompiledRole) -> Iterator[Account]:
             cause=entry.cause,
             role=book.role.name,
             resource=entry.resource,
-            when=_when(entry.when, line),
+            when=_when_text(entry.when, line),
             amount=book.value(entry.amount),
             times=int(book.value(entry.times)),
             formula=text(entry.amount),
@@ -151,7 +151,7 @@ def accounts(book: CompiledRole) -> Iterator[Account]:
         )
 
 
-def _when(when: str | Lifetime, line: Timeline) -> str:
+def _when_text(when: str | Lifetime, line: Timeline) -> str:
     if isinstance(when, str):
         return when
     first, last = line.names[when.first], line.names[when.last]
@@ -165,36 +165,36 @@ STATE = ("weights", "master", "gradients", "optimizer")
 
 def bare_totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
-    found: dict[str, Number] = dict(parameters(whole(plan), books))
-    found.update(napkin(plan, whole(plan)))
-    found.update(checkpoint(plan, whole(plan)))
+    amounts: dict[str, Number] = dict(parameters(whole(plan), books))
+    amounts.update(napkin(plan, whole(plan)))
+    amounts.update(checkpoint(plan, whole(plan)))
     for key, amount in (pair for book in books for pair in static(plan, book)):
-        found[key] = max(found.get(key, 0), amount)
-    found["memory.capacity"] = plan.accelerator.memory
-    if "napkin.time.run" in found:
+        amounts[key] = max(amounts.get(key, 0), amount)
+    amounts["memory.capacity"] = plan.accelerator.memory
+    if "napkin.time.run" in amounts:
         steps = plan.run.global_batch * plan.run.seq_len
-        step = float(found["napkin.time.run"]) * steps / (plan.run.token_count or 1)
-        known = dict(run(plan, step, lambda: found[CHECKPOINT]))
-        found.update({key: amount for key, amount in known.items() if key != "time.run"})
-    return found
+        step = float(amounts["napkin.time.run"]) * steps / (plan.run.token_count or 1)
+        run_totals = dict(run(plan, step, lambda: amounts[CHECKPOINT]))
+        amounts.update({key: amount for key, amount in run_totals.items() if key != "time.run"})
+    return amounts
 
 
-def bare_verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
+def bare_verdict(plan: Plan, amounts: Mapping[str, Number]) -> Verdict:
     """Whether the state alone fits; activations, logits and buffers come on top and are not known."""
-    state = sum(float(found[f"memory.static.{part}"]) for part in STATE)
-    capacity = float(found["memory.capacity"])
+    state = sum(float(amounts[f"memory.static.{part}"]) for part in STATE)
+    capacity = float(amounts["memory.capacity"])
     fits = state <= capacity
     figure = f"{said(state, 'B')} of {said(capacity, 'B')}"
     detail = "weights, gradients and optimizer state only; activations and buffers come on top"
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
-        Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
-        *operated(plan, found),
+        Check("parameters", "Parameters", "pass", said(amounts["parameters"], "1")),
+        *operated(plan, amounts),
         *policy(plan),
-        *expectations(plan, found),
+        *expectations(plan, amounts),
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
-    if "napkin.days" in found:
-        length, assumed = said(found["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
-        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, found)}"
+    if "napkin.days" in amounts:
+        length, assumed = said(amounts["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
+        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, amounts)}"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

@@ -20,13 +20,13 @@ def exact(bindings: Bindings) -> Value:
 
     Raises KeyError, naming the symbol, where a formula uses one that is not bound.
     """
-    known: dict[sympy.Expr, Exact] = dict(bindings)
+    values: dict[sympy.Expr, Exact] = dict(bindings)
 
     def value(expr: sympy.Expr) -> Exact:
-        found = known.get(expr)
-        if found is None:
-            found = known[expr] = _apply(expr, value)
-        return found
+        result = values.get(expr)
+        if result is None:
+            result = values[expr] = _apply(expr, value)
+        return result
 
     return value
 
@@ -50,15 +50,17 @@ def _apply(expr: sympy.Expr, value: Value) -> Exact:
 
 def _product(factors: tuple[sympy.Expr, ...], value: Value) -> Exact:
     """All that multiplies over all that divides, so that whole numbers stay whole as long as they can."""
-    above: Exact = 1
-    below: Exact = 1
+    numerator: Exact = 1
+    denominator: Exact = 1
     for factor in factors:
         if isinstance(factor, sympy.Pow):
-            power, side = int(factor.exp), value(factor.base)
+            power, base = int(factor.exp), value(factor.base)
             for _ in range(abs(power)):
-                above, below = (above * side, below) if power > 0 else (above, below * side)
+                numerator, denominator = (
+                    (numerator * base, denominator) if power > 0 else (numerator, denominator * base)
+                )
         elif isinstance(factor, sympy.Rational):
-            above, below = above * int(factor.p), below * int(factor.q)
+            numerator, denominator = numerator * int(factor.p), denominator * int(factor.q)
         else:
-            above = above * value(factor)  # not in place: it may be the array of another
-    return divide(above, below)
+            numerator = numerator * value(factor)  # not in place: it may be the array of another
+    return divide(numerator, denominator)

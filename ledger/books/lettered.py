@@ -129,30 +129,30 @@ def lettered_totals(
     stages = table.times(sized, rows)
     step = step_time(stages, sized)
     figures = [totals.figures(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    found = totals.totals(totals.counts(sized), totals.PlanFigures(sized, figures, step))
+    amounts = totals.totals(totals.counts(sized), totals.PlanFigures(sized, figures, step))
     if paces:
         faster: list[Amount] = []
         for price in PRICES:
             better = price.moved(sized, price.better_by)
             times = table.times(better, forms.rows(price.moved(plan, price.better_by), better, table))
             faster.append(estimated(times, better).estimate)
-        found = {**found, **shares(step.estimate, faster)}
+        amounts = {**amounts, **shares(step.estimate, faster)}
     calls = forms.calls
     timed = {place: truth for place, truth in trace.guards.items() if place not in counted}
     return LetteredTotals(
-        plan, trace, lettering.paths, found, filled_moments(books), step, tuple(stages), calls, counted, timed,
+        plan, trace, lettering.paths, amounts, filled_moments(books), step, tuple(stages), calls, counted, timed,
         tuple(held_weights(books)), tuple(in_flight(devices)),
     )  # fmt: skip
 
 
-def same_terms(one: LetteredTotals, other: LetteredTotals) -> bool:
+def same_terms(left: LetteredTotals, right: LetteredTotals) -> bool:
     """Whether the totals and moments of two runs of the rules are the same terms of one graph."""
     first, second = (
         (
-            {key: _place(amount) for key, amount in each.totals.items()},
-            [[_place(amount) for amount in moment.parts.values()] for moment in each.moments],
+            {key: _place(amount) for key, amount in rules_run.totals.items()},
+            [[_place(amount) for amount in moment.parts.values()] for moment in rules_run.moments],
         )
-        for each in (one, other)
+        for rules_run in (left, right)
     )
     return first == second
 
@@ -195,7 +195,7 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
     trace = Trace(Graph())
     signs = {symbol.name: symbol for symbol in compiled.symbols.values() if isinstance(symbol.value, int)}
     bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in _signs(compiled) if sign.name in signs}
-    found: dict[str, Amount] = {}
+    amounts: dict[str, Amount] = {}
     value = exact(bound)
     for category, keys in HELD_BY_SERVICES.items():
         sums: list[Amount] = []
@@ -209,9 +209,9 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
             sums.append(sum((value(leaf.expression) * leaf.times for leaf in leaves), 0))
         largest_sum = largest_of(sums, 0)
         sample = largest_sum.sample if isinstance(largest_sum, Traced) else largest_sum
-        found.update({key: largest_sum for key in keys if compiled.totals.get(key) == sample})
+        amounts.update({key: largest_sum for key in keys if compiled.totals.get(key) == sample})
     paths = {name: symbol.path for name, symbol in signs.items()}
-    return LetteredTotals(compiled.plan, trace, paths, found, (), None, (), {}, {}, {})
+    return LetteredTotals(compiled.plan, trace, paths, amounts, (), None, (), {}, {}, {})
 
 
 HELD_BY_SERVICES = {
@@ -264,13 +264,13 @@ def lettered_length(plan: Plan, letters: Lettering) -> dict[str, Amount]:
 def lettered_model(model: Model, letters: Lettering) -> Model:
     """The model with letters for its sizes; its layers stay counted."""
     several = len(model.groups) > 1
-    found: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         name: letters.letter(_sign(row.name), getattr(model, name), row.path)
         for name in MODEL_SIZES
         if (row := BY_NAME[LETTER_OF_FIELD.get(name, name)]) and getattr(model, name)
     }
-    found["groups"] = tuple(lettered_group(group, group.name if several else "", letters) for group in model.groups)
-    return replace(model, **found)
+    sizes["groups"] = tuple(lettered_group(group, group.name if several else "", letters) for group in model.groups)
+    return replace(model, **sizes)
 
 
 def lettered_group(group: Group, suffix: str, letters: Lettering) -> Group:
@@ -278,7 +278,7 @@ def lettered_group(group: Group, suffix: str, letters: Lettering) -> Group:
     parts: dict[str, Any] = {}
     for name in ("attention", "mlp"):
         part = getattr(group, name)
-        stated = {each.name for each in fields(part)}
+        stated = {size_field.name for size_field in fields(part)}
         sizes = {
             row.name: letters.letter(_sign(row.name, suffix), size, row.path.format(group=group.name))
             for row in LETTERS
@@ -312,13 +312,13 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
             named[count] = letters.letter(name, count, BY_NAME["layers"].path.format(group=group.name))
         counted.append(named)
     devices = tuple(
-        replace(role, layers=tuple(_of_count(counted[index], count) for index, count in enumerate(role.layers)))
+        replace(role, layers=tuple(_layer_letter(counted[index], count) for index, count in enumerate(role.layers)))
         for role in chosen
     )
     groups = []
     for index, group in enumerate(sized.model.groups):
-        whole: Amount = sum(role.layers[index] * len(role.stages) for role in devices)
-        groups.append(replace(group, repeat=whole if ends == 1 else whole // ends))
+        layers: Amount = sum(role.layers[index] * len(role.stages) for role in devices)
+        groups.append(replace(group, repeat=layers if ends == 1 else layers // ends))
     return replace(sized, model=replace(sized.model, groups=tuple(groups))), devices
 
 
@@ -391,7 +391,7 @@ class PriceTrace:
         return PricedCall(str(call.kind), seconds, sizes, self.parameters, dict(trace.guards))
 
 
-SIZES_OF_WORK = tuple(each.name for each in fields(Work) if each.name not in ("kind", "dtype"))
+SIZES_OF_WORK = tuple(size_field.name for size_field in fields(Work) if size_field.name not in ("kind", "dtype"))
 
 
 def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, float]) -> Accelerator:
@@ -405,7 +405,9 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
     curves = tuple(
         replace(
             curve,
-            parameters={name: number(f"{curve_name(curve)}:{name}", each) for name, each in curve.parameters.items()},
+            parameters={
+                name: number(f"{curve_name(curve)}:{name}", fitted) for name, fitted in curve.parameters.items()
+            },
         )
         for curve in device.calibration
     )
@@ -423,6 +425,6 @@ def curve_name(curve: Any) -> str:
     return f"{curve.what}/{curve.regime}/{curve.ranks}/{curve.head_dim}"
 
 
-def _of_count(letters: Mapping[int, Traced], count: int) -> Any:
+def _layer_letter(letters: Mapping[int, Traced], count: int) -> Any:
     """The letter of so many layers; none of a kind is a number."""
     return letters.get(count, 0)
