@@ -1,4 +1,4 @@
-"""From a plan to closed books: one sentence for each stage."""
+"""From a plan to its compiled form: one sentence for each stage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGEST = 12  # stocks listed for each moment
 
 
 def compile_plan(plan: Plan) -> Compiled:
-    """Operations, entries, numbers, prices, verdict."""
+    """A compiled plan: operations, entries, numbers, prices, verdict."""
     if plan.serve is not None:
         return compile_serving(plan)
     plan = with_token_count(plan)
@@ -49,15 +49,15 @@ def compile_plan(plan: Plan) -> Compiled:
         for book, peak, stage, (_, place) in zip(books, peaks, timed, table.roles, strict=True)
     )
     stages = [totals.figures(plan, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    found = totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
-    found |= resource_shares(plan, table, rows, step.estimate)
+    amounts = totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
+    amounts |= resource_shares(plan, table, rows, step.estimate)
     return Compiled(
         plan=plan,
-        totals=found,
+        totals=amounts,
         accounts=tuple(account for book in books for account in accounts(book)),
         roles=results,
         waterfall=time.spans(step),
-        verdict=verdict(plan, found, results, results[step.slowest].kernels),
+        verdict=verdict(plan, amounts, results, results[step.slowest].kernels),
         symbols=described(plan, books[0].role),
         books=books,
     )

@@ -28,9 +28,9 @@ FOLLOWING = {
 def meanings(plan: Plan, key: str) -> list[Meaning]:
     """The rows of a key, its parts filled in."""
     return [
-        _filled(row, found.groupdict(), plan)
+        _with_parts(row, match.groupdict(), plan)
         for row in (SERVED if plan.serve else MEANINGS)
-        if row.bare in {None, plan.model.bare} and (found := _pattern(row.key).fullmatch(key))
+        if row.bare in {None, plan.model.bare} and (match := _pattern(row.key).fullmatch(key))
     ]
 
 
@@ -38,7 +38,7 @@ def _pattern(key: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"<(\w+)>", r"(?P<\1>[^.]+)", key.replace(".", r"\.")))
 
 
-def _filled(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
+def _with_parts(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
     names = {**parts, "rate": dtypes.rate(plan.precision.multiplies)}
 
     def filled(text: str) -> str:
@@ -52,19 +52,17 @@ def known(compiled: Compiled, name: str) -> Any:
     """The total or the plan's value that an input names, None of a part that is not stated; KeyError for no input."""
     if name in compiled.totals:
         return compiled.totals[name]
-    found: Any = compiled.plan
+    value: Any = compiled.plan
     for part in FOLLOWING.get(name, plan_path(name)).split("."):
-        if found is None:
+        if value is None:
             return None
-        found = found[part] if isinstance(found, Mapping) else _field(found, part)
-    return found
-
-
-def _field(found: Any, name: str) -> Any:
-    """A field, or what follows from some; KeyError where there is none."""
-    if not hasattr(found, name):
-        raise KeyError(name)
-    return getattr(found, name)
+        if isinstance(value, Mapping):
+            value = value[part]
+        elif hasattr(value, part):
+            value = getattr(value, part)
+        else:
+            raise KeyError(part)
+    return value
 
 
 # --- What each key of `totals` means: a formula over other totals and inputs, and the rule behind it ---

@@ -45,12 +45,14 @@ class Moments:
         """Weights that are gathered for use, where they are held split."""
         if not self.program.sharding.splits("weights"):
             return None
-        named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
-        split = apart(named, self.program.sharding, self.plan.parallelism.wrap)
+        together = {
+            fsdp_unit.name: fsdp_unit for fsdp_unit in sets(self.plan, self.program.units, self.program.sharding)
+        }
+        split = apart(together, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
         if by_module(self.plan):
             return ModuleGathering(buffers, self.line)
-        return Gathering(buffers, self.line) if split == named else ExpertGathering(buffers, self.line)
+        return Gathering(buffers, self.line) if split == together else ExpertGathering(buffers, self.line)
 
     @property
     def several(self) -> bool:
