@@ -1,4 +1,4 @@
-"""A compiled plan under other prices: which prices there are, the step that they give, and which of them sets its pace."""
+"""A compiled plan under other prices: which prices there are, the step they give, and which of them sets its pace."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def _is_transfer(call: KernelCall) -> bool:
 
 PRICES = (
     PriceInput("accelerator.peak", "matmul peak", _scale_peak, _is_kernel, "pace.matmul", "matrix units"),
-    PriceInput("accelerator.bandwidth", "memory bandwidth", _scale_bandwidth, _is_kernel, "pace.memory", "memory bandwidth"),
+    PriceInput("accelerator.bandwidth", "memory bandwidth", _scale_bandwidth, _is_kernel,
+          "pace.memory", "memory bandwidth"),
     PriceInput("accelerator.scaleup.bandwidth", "bandwidth within a node", _scale_scaleup, _is_transfer,
           "pace.scaleup", "network within a node"),
     PriceInput("cluster.scaleout.bandwidth", "bandwidth between nodes", _scale_scaleout, _is_transfer,
