@@ -174,10 +174,8 @@ class ClosedForms:
         layers = {name: int(lettered.trace.setting[name]) for name in self.layer_letters}
 
         def alike(counts: Mapping[str, int]) -> bool:
-            retraced = lettered_totals(
-                lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals
-            )
-            return same_terms(lettered, retraced)
+            traced = lettered_totals(lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals)
+            return same_terms(lettered, traced)
 
         if lettered.step is None or not layers:
             return {}
@@ -230,9 +228,9 @@ class ClosedForms:
     def priced(self, name: str, call: PricedCall) -> Sum:
         """What a kernel takes: a sum where its form comes to one, else a call of the form."""
         definition = self.price(call)
-        price_algebra = definition.algebra or self.algebra
+        inner = definition.algebra or self.algebra
         ((terms, _),) = definition.terms
-        if (substituted := self.applied(price_algebra, terms, call)) is not None and not any(
+        if (substituted := self.applied(inner, terms, call)) is not None and not any(
             self.algebra.factors[place].kind == "maximum" for product, _ in substituted for place, _ in product
         ):
             return substituted
@@ -251,23 +249,23 @@ class ClosedForms:
             graph = self.lettered.graph
             used = [graph.terms[place] for place in needed(graph, [call.seconds.place])]
             named = {name: name for kind, name, *_ in used if kind == INPUT and name.startswith(PARAMETER_INPUT)}
-            price_algebra, terms = self.own_algebra(call, named, follows)
-            written = FormulaText(price_algebra, True, rank)
+            inner, terms = self.own_algebra(call, named, follows)
+            written = FormulaText(inner, True, rank)
             written.text(terms)
-            price_algebra, terms = self.own_algebra(
+            inner, terms = self.own_algebra(
                 call, short_names([name for name in named if name in written.used]), follows
             )
-            inside = price_algebra.letters(terms)
-            written = FormulaText(price_algebra, True, rank)
+            inside = inner.letters(terms)
+            written = FormulaText(inner, True, rank)
             written.text(terms)
             numbers = {
                 factor.name: factor.value
-                for factor in price_algebra.factors
+                for factor in inner.factors
                 if factor.kind == PARAMETER and factor.name in written.used
             }
             title = self.unique(WORD.sub("_", call.name), key)
             arguments = tuple(size for size in call.sizes if size in inside)
-            self.prices[key] = Definition(title, ((terms, ""),), call.name, arguments, numbers, algebra=price_algebra)
+            self.prices[key] = Definition(title, ((terms, ""),), call.name, arguments, numbers, algebra=inner)
         return self.prices[key]
 
     def following(self, call: PricedCall) -> Iterator[str]:
@@ -291,28 +289,27 @@ class ClosedForms:
     def own_algebra(self, call: PricedCall, called: Mapping[str, str], follows: Sequence[str]) -> tuple[Algebra, Sum]:
         """A form over the sizes of a call as letters, with names for its numbers."""
         setting = {**self.lettered.trace.setting, **call.parameters}
-        price_algebra = Algebra(self.lettered.graph, setting, decides=True, sized=frozenset(call.sizes))
+        inner = Algebra(self.lettered.graph, setting, decides=True, sized=frozenset(call.sizes))
         sizes = {
-            size: price_algebra.factor(Factor(LETTER, name=size, value=amount.sample))
-            for size, amount in call.sizes.items()
+            size: inner.factor(Factor(LETTER, name=size, value=amount.sample)) for size, amount in call.sizes.items()
         }
         if follows:
-            sizes |= {name: terms for name, terms in self.of_product(price_algebra, sizes).items() if name in follows}
+            sizes |= {name: terms for name, terms in self.of_product(inner, sizes).items() if name in follows}
         numbers = {
-            name: price_algebra.factor(Factor(PARAMETER, name=called.get(name, name), value=value))
+            name: inner.factor(Factor(PARAMETER, name=called.get(name, name), value=value))
             for name, value in call.parameters.items()
         }
         ones = {name: ONE for name, value in self.fixed.items() if value == 1}
-        price_algebra.inputs = {**ones, **{f"{SIZE}{size}": terms for size, terms in sizes.items()}, **numbers}
-        return price_algebra, price_algebra.of(call.seconds.place)
+        inner.inputs = {**ones, **{f"{SIZE}{size}": terms for size, terms in sizes.items()}, **numbers}
+        return inner, inner.of(call.seconds.place)
 
-    def applied(self, price_algebra: Algebra, terms: Sum, call: PricedCall) -> Sum | None:
+    def applied(self, inner: Algebra, terms: Sum, call: PricedCall) -> Sum | None:
         """A form with the sizes of a call in it and its numbers by name; None of one that is no simple sum."""
         algebra, products = self.algebra, list[tuple[Sum, ...]]()
         for product, number in terms:
             factors: list[Sum] = [constant(number)]
             for place, power in product:
-                factor = price_algebra.factors[place]
+                factor = inner.factors[place]
                 if factor.kind == LETTER and power > 0 and factor.name in call.sizes:
                     factors += [algebra.of(call.sizes[factor.name].place)] * power
                 elif factor.kind == PARAMETER:
@@ -320,7 +317,7 @@ class ClosedForms:
                 elif factor.kind == "number":
                     factors.append(((((algebra.place(factor), power),), 1),))
                 elif factor.kind == "maximum" and power == 1:
-                    parts = [self.applied(price_algebra, part, call) for part in factor.of]
+                    parts = [self.applied(inner, part, call) for part in factor.of]
                     if None in parts:
                         return None
                     factors.append(algebra.extreme("maximum", [part for part in parts if part is not None]))
@@ -447,8 +444,7 @@ class ClosedForms:
     def recognised(self, terms: Sum) -> Sum:
         """A sum with the names of passes in the place of what they are made of."""
         names = sorted(
-            self.passes & self.algebra.definitions.keys(),
-            key=lambda pass_name: -len(self.algebra.definitions[pass_name]),
+            self.passes & self.algebra.definitions.keys(), key=lambda name: -len(self.algebra.definitions[name])
         )
         for name in names:
             terms = self.with_name(terms, name, self.algebra.definitions[name], least=1.0)
@@ -487,18 +483,16 @@ class ClosedForms:
             ratio = multiplied(product, inverted(first))
             if any(algebra.factors[place].kind not in (LETTER, PARAMETER, "number") for place, _ in ratio):
                 continue
-            scaled = [(multiplied(term, ratio), coefficient) for term, coefficient in inside]
-            quotients = [Fraction(numbers.get(term, 0)) / Fraction(coefficient) for term, coefficient in scaled]
-            times = min(quotients) if min(quotients) > 0 else max(quotients)
-            if min(quotients) * max(quotients) <= 0 or sum(quotient == times for quotient in quotients) < least * len(
-                quotients
-            ):
-                if not (least == 1.0 and min(quotients) >= 1):
+            scaled = [(multiplied(term, ratio), factor) for term, factor in inside]
+            shares = [Fraction(numbers.get(term, 0)) / Fraction(factor) for term, factor in scaled]
+            times = min(shares) if min(shares) > 0 else max(shares)
+            if min(shares) * max(shares) <= 0 or sum(share == times for share in shares) < least * len(shares):
+                if not (least == 1.0 and min(shares) >= 1):
                     continue
                 times = Fraction(1)
             number = times.numerator if times.denominator == 1 else times
-            for term, coefficient in scaled:
-                numbers[term] = numbers[term] - number * coefficient
+            for term, factor in scaled:
+                numbers[term] = numbers[term] - number * factor
             place = algebra.place(Factor(NAME, name=name, value=algebra.value(inside)))
             return collected((*numbers.items(), (multiplied(ratio, ((place, 1),)), number)))
         return terms
@@ -615,10 +609,9 @@ class ClosedForms:
             compared = self.lettered.graph.terms[place][0] in COMPARED
             yield self.algebra, self.algebra.simplified(condition), truth if compared else not truth
         for definition in definitions:
-            if (price_algebra := definition.algebra) is not None:
+            if (inner := definition.algebra) is not None:
                 yield from (
-                    (price_algebra, price_algebra.simplified(condition), truth)
-                    for condition, truth in price_algebra.conditions.items()
+                    (inner, inner.simplified(condition), truth) for condition, truth in inner.conditions.items()
                 )
 
 
@@ -679,10 +672,8 @@ def chosen(algebra: Algebra, terms: Sum, choice: Factor, keys: Sequence[Sum], at
     for product, number in terms:
         if number == 1 and len(product) == 1 and product[0][1] == 1:
             factor = algebra.factors[product[0][0]]
-            same_keys = (
-                factor.kind == PICK and len(factor.of) == 2 * len(keys) and factor.of[: len(keys)] == tuple(keys)
-            )
-            if factor == choice or same_keys:
+            alike = factor.kind == PICK and len(factor.of) == 2 * len(keys) and factor.of[: len(keys)] == tuple(keys)
+            if factor == choice or alike:
                 sums.append(factor.of[len(keys) + at] if factor.kind == PICK else factor.of[at])
                 continue
         sums.append(((product, number),))

@@ -60,10 +60,8 @@ class CompiledRole:
     def stored_weights(self, plan: Plan) -> sympy.Expr:
         """Bytes of all weights that this device holds from step to step, each in the format of its part."""
         precision, sharding, hosted = plan.precision, self.program.sharding, weights_on_host(plan)
-        amounts = (
-            (count, stored_bytes(precision, weight, sharding, on_host=hosted)) for count, weight in self.weights()
-        )
-        return sympy.Add(*[count * amount for count, amount in amounts])
+        sizes = ((count, stored_bytes(precision, weight, sharding, on_host=hosted)) for count, weight in self.weights())
+        return sympy.Add(*[count * amount for count, amount in sizes])
 
 
 def _weights_with_counts(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
@@ -79,12 +77,12 @@ def compile_roles(plan: Plan, chosen: Iterable[Role]) -> tuple[CompiledRole, ...
         if key not in programs:
             programs[key] = program(plan, role)
         empty_roles.append(bound_role(plan, role, programs[key]))
-    return tuple(_with_shared_ledgers(empty_roles, lambda book: with_flows(plan, with_memory(plan, book))))
+    return tuple(_by_kind(empty_roles, lambda book: with_flows(plan, with_memory(plan, book))))
 
 
 def with_memory_of(plan: Plan, books: Iterable[CompiledRole]) -> Iterator[CompiledRole]:
     """Roles with the memory of this plan: which step is the fullest was chosen for the sizes of another one."""
-    return _with_shared_ledgers(books, lambda book: with_memory(plan, book))
+    return _by_kind(books, lambda book: with_memory(plan, book))
 
 
 def at_sizes(plan: Plan, books: Sequence[CompiledRole]) -> tuple[CompiledRole, ...]:
@@ -96,7 +94,7 @@ def at_sizes(plan: Plan, books: Sequence[CompiledRole]) -> tuple[CompiledRole, .
     if devices != tuple(book.role for book in books):
         return compile_roles(plan, devices)
     empty_roles = (bound_role(plan, book.role, book.program) for book in books)
-    return tuple(_with_shared_ledgers(empty_roles, lambda book: with_flows(plan, book)))
+    return tuple(_by_kind(empty_roles, lambda book: with_flows(plan, book)))
 
 
 def bound_role(plan: Plan, role: Role, role_program: Program) -> CompiledRole:
@@ -120,9 +118,7 @@ def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 
 
-def _with_shared_ledgers(
-    books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]
-) -> Iterator[CompiledRole]:
+def _by_kind(books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]) -> Iterator[CompiledRole]:
     """Roles with ledgers that are written once for each kind of role."""
     written: dict[object, CompiledRole] = {}
     for book in books:

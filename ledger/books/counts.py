@@ -197,13 +197,9 @@ def bytes_per_parameter(plan: Plan, model: Whole) -> Amount:
 
     Rajbhandari et al. 2020, section 3.1, for a model of the plan's proportions of frozen weights and adapters.
     """
-    state_each = sum(state_bytes(plan).values(), Fraction(0))
+    state = sum(state_bytes(plan).values(), Fraction(0))
     sizes = [
-        (
-            dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else state_each),
-            layers,
-            weight,
-        )
+        (dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else state), layers, weight)
         for layers, weight in model.weights()
     ]
     distinct = {size for size, _, _ in sizes}

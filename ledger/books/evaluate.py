@@ -50,17 +50,15 @@ def _apply(expr: sympy.Expr, value: Value) -> Exact:
 
 def _product(factors: tuple[sympy.Expr, ...], value: Value) -> Exact:
     """All that multiplies over all that divides, so that whole numbers stay whole as long as they can."""
-    numerator: Exact = 1
-    denominator: Exact = 1
+    above: Exact = 1
+    below: Exact = 1
     for factor in factors:
         if isinstance(factor, sympy.Pow):
             power, base = int(factor.exp), value(factor.base)
             for _ in range(abs(power)):
-                numerator, denominator = (
-                    (numerator * base, denominator) if power > 0 else (numerator, denominator * base)
-                )
+                above, below = (above * base, below) if power > 0 else (above, below * base)
         elif isinstance(factor, sympy.Rational):
-            numerator, denominator = numerator * int(factor.p), denominator * int(factor.q)
+            above, below = above * int(factor.p), below * int(factor.q)
         else:
-            numerator = numerator * value(factor)  # not in place: it may be the array of another
-    return divide(numerator, denominator)
+            above = above * value(factor)  # not in place: it may be the array of another
+    return divide(above, below)

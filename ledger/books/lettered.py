@@ -405,9 +405,7 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
     curves = tuple(
         replace(
             curve,
-            parameters={
-                name: number(f"{curve_name(curve)}:{name}", fitted) for name, fitted in curve.parameters.items()
-            },
+            parameters={name: number(f"{curve_name(curve)}:{name}", fit) for name, fit in curve.parameters.items()},
         )
         for curve in device.calibration
     )

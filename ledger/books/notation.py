@@ -51,12 +51,10 @@ def _split(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
         1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative
     ]
     number = expr.as_coeff_Mul()[0]
-    numerator = sympy.Mul(
-        *[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)]
-    )
+    above = sympy.Mul(*[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)])
     if isinstance(number, sympy.Rational) and number.q != 1:
-        return numerator * number.q / 1, sympy.Mul(*denominators, number.q)
-    return numerator, sympy.Mul(*denominators)
+        return above * number.q / 1, sympy.Mul(*denominators, number.q)
+    return above, sympy.Mul(*denominators)
 
 
 def _order(factor: sympy.Expr) -> tuple[int, int, str]:

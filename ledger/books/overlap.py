@@ -259,26 +259,22 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
 
     Seconds are of all times that the rows run in a step.
     """
-    used_by_accounts: list[tuple[frozenset[str], Amount]] = []
+    claims: list[tuple[frozenset[str], Amount]] = []
     compute = [row for row in rows if computes(row)]
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue
         moving = [row for row in rows if moves(row) and _picks(rule, row, name, plan)]
         cover = [row for row in compute if rule.covers(row)]
-        for kernels, transfers in _pairs_of_blocks(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
+        for kernels, transfers in _block_pairs(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
             names = frozenset(row.account for row in kernels)
-            room = spent(kernels) * real(rule.reach(plan)) - sum(
-                used for accounts, used in used_by_accounts if accounts & names
-            )
+            room = spent(kernels) * real(rule.reach(plan)) - sum(used for accounts, used in claims if accounts & names)
             seconds = maximum(0.0, minimum(room, spent(transfers)))
-            used_by_accounts.append((names, seconds))
+            claims.append((names, seconds))
             yield rule.kind, seconds
 
 
-def _pairs_of_blocks(
-    cover: Sequence[KernelTime], moving: Sequence[KernelTime]
-) -> Iterator[tuple[list[KernelTime], ...]]:
+def _block_pairs(cover: Sequence[KernelTime], moving: Sequence[KernelTime]) -> Iterator[tuple[list[KernelTime], ...]]:
     """What covers and what moves within each part of a layer; nothing covers what belongs to none."""
     for block in dict.fromkeys(row.cause.block for row in moving):
         if block:
@@ -331,11 +327,8 @@ def checks(rows: Iterable[KernelTime], plan: Plan) -> Amount:
     """
     if not plan.stack.check:
         return 0.0
-    return sum(
-        _check_seconds(row.kind, plan) * row.times
-        for row in rows
-        if isinstance(row.kind, Transfer) and _is_compared(row)
-    )
+    compared = ((row.kind, row.times) for row in rows if isinstance(row.kind, Transfer) and _is_compared(row))
+    return sum(_check_seconds(kind, plan) * times for kind, times in compared)
 
 
 def comparisons(rows: Iterable[KernelTime], plan: Plan) -> Comparisons:

@@ -82,9 +82,7 @@ class ModuleFetches:
         for unit in self.program.units:
             for layer in self.order.places(unit.name):
                 for weight in unit.weights:
-                    elements, padded = (
-                        int(self.value(elements_of)) for elements_of in (weight.elements(), sharding.padded(weight))
-                    )
+                    elements, padded = (int(self.value(size)) for size in (weight.elements(), sharding.padded(weight)))
                     weights.setdefault((weight.name, layer), ModuleWeight(unit.name, elements, padded))
         return weights
 
@@ -134,18 +132,14 @@ class ModuleFetches:
         phase, unit, layer = key
         if phase == FORWARD:
             return profile
-        weight_names = [weight.name for weight in written_weights(self.units[unit])]
+        names = [weight.name for weight in written_weights(self.units[unit])]
         filled = self.filled
-        at_the_end = {name: filled.copies[filled.rest][-1] for name in weight_names if (name, layer) == filled.rest}
-        copies = {
-            name: filled.copies.get((name, layer), [])[: -1 if name in at_the_end else None] for name in weight_names
-        }
+        at_the_end = {name: filled.copies[filled.rest][-1] for name in names if (name, layer) == filled.rest}
+        copies = {name: filled.copies.get((name, layer), [])[: -1 if name in at_the_end else None] for name in names}
         reduced = [(name, amount) for name, amounts in copies.items() for amount in amounts]
         reduced += [(AT_THE_END, amount) for amount in at_the_end.values()]
-        larger = [
-            (name, self.filled.larger[name, layer]) for name in weight_names if (name, layer) in self.filled.larger
-        ]
-        entering = self.filled.waiting.get((weight_names[0], layer), 0) if weight_names else 0
+        larger = [(name, self.filled.larger[name, layer]) for name in names if (name, layer) in self.filled.larger]
+        entering = self.filled.waiting.get((names[0], layer), 0) if names else 0
         return replace(profile, reduced=tuple(reduced), larger=tuple(larger), entering=entering)
 
     @cached_property
@@ -543,8 +537,6 @@ def ready(program: Program, value: Value) -> Iterator[sympy.Expr]:
 
 def written_weights(unit: Unit) -> list[Tensor]:
     """The trained weights of a unit, in the order in which their gradients are written."""
-    weights_by_gradient = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
-    order = dict.fromkeys(
-        t.name for operation in unit.backward for t in operation.outputs if t.name in weights_by_gradient
-    )
-    return [weights_by_gradient.pop(name) for name in order] + list(weights_by_gradient.values())
+    weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+    order = dict.fromkeys(t.name for operation in unit.backward for t in operation.outputs if t.name in weights)
+    return [weights.pop(name) for name in order] + list(weights.values())

@@ -111,16 +111,14 @@ def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Transfers of weights and gradients between the devices that share them."""
     late = exchanges(plan, program.units, program.sharding)
     moved = (
-        _module_exchanges(program, plan, value)
-        if by_module(plan)
-        else parameter_traffic.exchanges(program, plan, value)
+        _module_calls(program, plan, value) if by_module(plan) else parameter_traffic.exchanges(program, plan, value)
     )
     for unit_name, count, phase, transfer in (*moved, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _transfer_entry(transfer.cause(unit_name), phase, transfer, count, per)
 
 
-def _module_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
+def _module_calls(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
     """The calls in which modules gather weights and gradients are reduced, in place of those of whole layers."""
     groups = [group.name for group in plan.model.groups]
     counts = [sum(int(value(unit.count)) for unit in program.units if unit.group == group) for group in groups]

@@ -41,10 +41,9 @@ class StepCalls:
         """The rows with those calls at other prices that read what has moved."""
         return tuple(
             tuple(
-                kernels.price_call(call, plan) if reads(call) else row
-                for call, row in zip(calls, old_rows, strict=True)
+                kernels.price_call(call, plan) if reads(call) else row for call, row in zip(calls, before, strict=True)
             )
-            for calls, old_rows in zip(self.calls, rows, strict=True)
+            for calls, before in zip(self.calls, rows, strict=True)
         )
 
     def times(self, plan: Plan, rows: Rows) -> list[StageTime]:

@@ -137,12 +137,7 @@ def curve(device: Accelerator, kind: KernelClass, *, ranks: int = 0, head_dim: f
     for candidate in _with_fallbacks(kind):
         if rows := device.curves.get(candidate):
             return min(
-                rows,
-                key=lambda row: (
-                    _relative_distance(row.ranks, ranks),
-                    _relative_distance(row.head_dim, head_dim),
-                    row.regime != "sustained",
-                ),
+                rows, key=lambda row: (_gap(row.ranks, ranks), _gap(row.head_dim, head_dim), row.regime != "sustained")
             )
     return None
 
@@ -168,7 +163,7 @@ def typical(kind: KernelClass) -> Curve:
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 
 
-def _relative_distance(have: float, want: float) -> float:
+def _gap(have: float, want: float) -> float:
     return abs(have - want) / want if want and have else 0.0
 
 

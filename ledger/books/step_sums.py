@@ -42,14 +42,12 @@ def spending(ledger: Ledger, value: Value) -> dict[str, Exact]:
     """Matmul FLOPs by phase, traffic of either memory, transfers over each link; and what host memory holds for it."""
     sums: dict[str, Exact] = defaultdict(int)
     for entry in ledger.entries:
-        for name, amount in _totals_of(entry.resource, str(entry.when), entry.amount, entry.times):
+        for name, amount in _totals(entry.resource, str(entry.when), entry.amount, entry.times):
             sums[name] += value(amount)
     return dict(sums)
 
 
-def _totals_of(
-    resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr
-) -> Iterator[tuple[str, sympy.Expr]]:
+def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr) -> Iterator[tuple[str, sympy.Expr]]:
     """The totals that an entry of a resource is part of."""
     if resource.kind == "matmul":
         yield FLOPS[when], amount * times

@@ -134,15 +134,13 @@ def _memory_checks(plan: Plan, totals: Mapping[str, Number], roles: Sequence[Rol
     detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
     yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
     state = sum(float(totals[name]) for name in STATE)
-    yield Check(
-        "state", "Weights, gradients and optimizer per device", _status_under(state, capacity), said(state, "B")
-    )
+    yield Check("state", "Weights, gradients and optimizer per device", _status(state, capacity), said(state, "B"))
     activations = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
-    yield Check("activations", title, _status_under(activations, capacity), said(activations, "B"))
+    yield Check("activations", title, _status(activations, capacity), said(activations, "B"))
 
 
-def _status_under(amount: float, limit: float) -> str:
+def _status(amount: float, limit: float) -> str:
     return "pass" if amount <= limit else "fail"
 
 
@@ -157,11 +155,7 @@ def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[Kernel
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
         near = 1 / ASTRAY <= ratio <= ASTRAY
-        detail += (
-            ""
-            if near
-            else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_napkin_differences(plan, totals)}"
-        )
+        detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_causes(plan, totals)}"
         yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
     matmuls = [row for row in rows if row.flops and _is_product(row.kind)]
     if matmuls:
@@ -195,7 +189,7 @@ def napkin_words(plan: Plan) -> str:
     return "6ND" if plan.train.kind == "all" else "6 a trained weight, 4 or 2 a frozen one, a token"
 
 
-def _napkin_differences(plan: Plan, totals: Mapping[str, Number]) -> str:
+def _causes(plan: Plan, totals: Mapping[str, Number]) -> str:
     """What sets the run apart from its napkin: its work beside 6ND, and its rate beside the one that is assumed."""
     work = float(totals["flops.run"]) / float(totals["napkin.flops.run"])
     rate = said(float(totals["hfu"]), "%")
@@ -308,11 +302,8 @@ BASE: Mapping[str, str] = {"parameters": "parameters.base", "parameters.active":
 
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """The plan's own assertions, and those of its model."""
-    read = [
-        (BASE[stated.key] if stated.of_model and BASE.get(stated.key) in totals else stated.key, stated)
-        for stated in plan.expect
-    ]
-    for key, expected in {(key, stated.value, stated.tolerance): (key, stated) for key, stated in read}.values():
+    read = [(BASE[row.key] if row.of_model and BASE.get(row.key) in totals else row.key, row) for row in plan.expect]
+    for key, expected in {(key, row.value, row.tolerance): (key, row) for key, row in read}.values():
         reported = totals.get(key)
         holds = reported is not None and (
             abs(reported - expected.value) <= expected.tolerance * abs(expected.value)

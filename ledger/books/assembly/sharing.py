@@ -168,10 +168,8 @@ def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors
     """Steps before the experts, while they are rebuilt, while they run, and after."""
     enters, done = named(ENTERS), named(DONE)
     gradients = tuple(tensor for tensor in steps[-1].tensors if tensor.name in expert_gradients(unit))
-    known_tensors = ((enters,), (enters,), (done, *gradients), (done, *gradients))
-    return tuple(
-        LiveTensors(label, (*tensors, named(label))) for label, tensors in zip(STRETCHES, known_tensors, strict=True)
-    )
+    alive = ((enters,), (enters,), (done, *gradients), (done, *gradients))
+    return tuple(LiveTensors(label, (*live, named(label))) for label, live in zip(STRETCHES, alive, strict=True))
 
 
 def point_facts(
@@ -182,9 +180,7 @@ def point_facts(
     return tuple(
         PointFacts(
             lasting if by_category else {ALL: sum(lasting.values())},
-            _fullest_by_reference(_steps_by_reference(moments, point, value, by_category=by_category))
-            if point.unit in moments.units
-            else {},
+            _fullest(_steps(moments, point, value, by_category=by_category)) if point.unit in moments.units else {},
         )
         for point, lasting in zip(line.points, _lasting_bytes(moments, value), strict=True)
     )
@@ -216,9 +212,7 @@ def gradients_add(plan: Plan, program: Program) -> bool:
     return Moments(program, plan, Timeline((), {})).adds
 
 
-def _steps_by_reference(
-    moments: Referring, point: Point, value: Value, *, by_category: bool
-) -> Iterator[tuple[References, Parts]]:
+def _steps(moments: Referring, point: Point, value: Value, *, by_category: bool) -> Iterator[tuple[References, Parts]]:
     """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
     for step in moments.steps(point, moments.alive(point)[1:-1]):
         references, parts = _references_and_bytes(step, point.phase, value, moments.labels)
@@ -243,7 +237,7 @@ WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
 LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
 
 
-def _fullest_by_reference(steps: Iterator[tuple[References, Parts]]) -> dict[References, Parts]:
+def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Parts]:
     alike: dict[References, list[Parts]] = {}
     for references, parts in steps:
         alike.setdefault(references, []).append(parts)

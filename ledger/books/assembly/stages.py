@@ -117,12 +117,10 @@ def stage_time(role: Role, work: StageWork, plan: Plan) -> StageTime:
 
 def _computed_seconds(passes: Mapping[PassOf, UnitPass], count: Amount, once: StepWork) -> dict[str, Amount]:
     """Seconds of kernels in a step, the update aside, by phase."""
-    forward, backward = (
-        sum(unit_time.device for (name, _), unit_time in passes.items() if name == pass_name) for pass_name in PASSES
-    )
-    rebuilt = sum(unit_time.rebuilt for unit_time in passes.values())
+    forward, backward = (sum(run.device for (name, _), run in passes.items() if name == phase) for phase in PASSES)
+    rebuilt = sum(run.rebuilt for run in passes.values())
     recurring = {"forward": forward, "recompute": rebuilt, "backward": backward - rebuilt}
-    return {phase: count * seconds + once.computed.get(phase, 0.0) for phase, seconds in recurring.items()}
+    return {name: count * seconds + once.computed.get(name, 0.0) for name, seconds in recurring.items()}
 
 
 def send_seconds(role: Role, send: Amount, plan: Plan) -> Amount:
@@ -138,14 +136,12 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     launch = maximum(0.0, work.hosts - (0.0 if blocked else work.device + other_transfers))
     busy = work.device + launch  # what transfers of weights and gradients may hide behind
     hides = weights_hide(name, plan) and unit != ROOT
-    hidden_by_unit = (
-        minimum(_hideable_share(plan) * exposed["data"], maximum(0.0, busy - work.overlapped)) if hides else 0.0
-    )
-    exposed["data"] = exposed["data"] - hidden_by_unit
+    hidden = minimum(_hidden_share(plan) * exposed["data"], maximum(0.0, busy - work.overlapped)) if hides else 0.0
+    exposed["data"] = exposed["data"] - hidden
     room = busy + other_transfers  # copies move over a link of their own while the device waits for others
-    exposed[HOST] = work.blocking + _exposed_copies(work, room + exposed["data"], room - hidden_by_unit)
+    exposed[HOST] = work.blocking + _exposed_copies(work, room + exposed["data"], room - hidden)
     exposed[HOST_SUM] = work.host_sums
-    overlapped = work.overlapped + hidden_by_unit
+    overlapped = work.overlapped + hidden
     return UnitPass(
         device=work.device,
         launch=launch,
@@ -172,7 +168,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _hideable_share(plan: Plan) -> Amount:
+def _hidden_share(plan: Plan) -> Amount:
     """The share of weights and gradients that may hide where sets of layers move as one.
 
     No set runs while the first is gathered, or its gradients are reduced: all of it but one layer, which what comes
@@ -206,18 +202,13 @@ def transfers_once(work: StepWork, passes: Mapping[PassOf, UnitPass], plan: Plan
 
 def _busy_seconds(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
     """Seconds of one micro-batch in each pass, transfers aside."""
-    return {
-        name: sum(unit_time.device + unit_time.launch for (key, _), unit_time in passes.items() if key == name)
-        for name in PASSES
-    }
+    return {name: sum(run.device + run.launch for (key, _), run in passes.items() if key == name) for name in PASSES}
 
 
 def _unused_seconds(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
     """Seconds of one micro-batch in each pass that hide no transfer yet: a link moves one thing at a time."""
-    overlapped = {
-        name: sum(unit_time.overlapped for (key, _), unit_time in passes.items() if key == name) for name in PASSES
-    }
-    copied = {name: sum(unit_time.copied for (key, _), unit_time in passes.items() if key == name) for name in PASSES}
+    overlapped = {name: sum(run.overlapped for (key, _), run in passes.items() if key == name) for name in PASSES}
+    copied = {name: sum(run.copied for (key, _), run in passes.items() if key == name) for name in PASSES}
     return {name: maximum(0.0, busy + copied[name] - overlapped[name]) for name, busy in _busy_seconds(passes).items()}
 
 

@@ -181,16 +181,12 @@ def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool, b
     drained = drains(plan)
     return {
         (phase, unit.name): dict(
-            _live_parts(unit, phase, steps, value, categories(unit) if by_category else _one_category, drained)
+            _live_parts(unit, phase, steps, value, categories(unit) if by_category else lambda _: ALL, drained)
         )
         for unit in units
         if unit.forward
         for phase, steps in passes(unit, added=added)
     }
-
-
-def _one_category(_: Tensor) -> str:
-    return ALL
 
 
 def _live_parts(  # noqa: PLR0913 - the facts of one pass

@@ -86,14 +86,14 @@ class UnitWork:
             {kind: self.exposed[kind] + other.exposed[kind] for kind in TRANSFERS},
             self.overlapped + other.overlapped,
             {
-                direction: _copies_in_direction(self.copies, other.copies, direction)
+                direction: _copies_sum(self.copies, other.copies, direction)
                 for direction in {**self.copies, **other.copies}
             },
             self.blocking + other.blocking,
         )
 
 
-def _copies_in_direction(copies: Copies, further: Copies, direction: str) -> tuple[Amount, Amount]:
+def _copies_sum(copies: Copies, further: Copies, direction: str) -> tuple[Amount, Amount]:
     first, second = copies.get(direction, (0.0, 0.0)), further.get(direction, (0.0, 0.0))
     return first[0] + second[0], first[1] + second[1]
 
@@ -141,10 +141,8 @@ class StepWork:
         compared = dict(self.compared)
         for call, (longest, further_calls) in other.compared.items():
             before, calls = compared.get(call, (0.0, 0))
-            compared[call] = (
-                maximum(before, longest),
-                calls + further_calls,
-            )  # 0 where a layout of several has no such call
+            # calls: 0 where a layout of several has no such call
+            compared[call] = maximum(before, longest), calls + further_calls
         phases = {**self.computed, **other.computed}
         return StepWork(
             self.reduced + other.reduced,
@@ -217,9 +215,7 @@ def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf,
         for row in recurring:
             if row.when in phases:
                 of_unit[row.cause.unit].append(row)
-        yield from (
-            ((name, unit), _unit_work(name, unit, rows_of_unit, plan)) for unit, rows_of_unit in of_unit.items()
-        )
+        yield from (((name, unit), _unit_work(name, unit, kernels, plan)) for unit, kernels in of_unit.items())
 
 
 def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitWork:
@@ -250,8 +246,8 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         exposed=exposed,
         overlapped=overlapped,
         copies={
-            direction: (seconds(transfers), seconds(_chained_copies(transfers)))
-            for direction, transfers in _by_direction(overlapping)
+            direction: (seconds(moved), seconds(_chained_copies(moved)))
+            for direction, moved in _by_direction(overlapping)
         },
         blocking=seconds(blocking),
     )

@@ -134,14 +134,10 @@ class Layer:
         ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
         by_stretch = [(*root, weights, gathered, *early, *ahead)]
         if self.experts:
-            gathered_experts, experts = buffers.gathered(self.experts), buffers.whole(self.experts)
+            arrived, experts = buffers.gathered(self.experts), buffers.whole(self.experts)
             yield from self.copies((*root, weights, gathered, *ahead), self.arrives)
             staying = () if buffers.again(self.name) else (experts,)
-            by_stretch += [
-                (),
-                (*root, weights, gathered_experts, experts, *ahead),
-                (*root, weights, gathered_experts, *staying, *ahead),
-            ]
+            by_stretch += [(), (*root, weights, arrived, experts, *ahead), (*root, weights, arrived, *staying, *ahead)]
         yield from self.run(running, by_stretch)
 
     def backward(self, running: Sequence[Running]) -> Iterator[Step]:
@@ -173,29 +169,27 @@ class Layer:
         for step in self.around.reductions(self.point, self.unit, self.left):
             yield Step(step.name, (*step.held, *shares))
 
-    def gathers(self, standing: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
+    def gathers(self, live: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
         """The sets of the next layer, one after the other."""
         buffers = self.around.buffers
         for name in self.ahead:
-            yield Step(f"weights of {name} are gathered ahead", (*standing, *buffers.arriving(name, which)))
-            standing = (*standing, buffers.gathered(name, which))
+            yield Step(f"weights of {name} are gathered ahead", (*live, *buffers.arriving(name, which)))
+            live = (*live, buffers.gathered(name, which))
 
-    def copies(self, standing: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
+    def copies(self, live: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
         buffers, entering = self.around.buffers, tuple(tensors(self.unit, between(self.alive, self.span.first)))
         if not arrived:
-            yield Step(
-                f"weights of {self.experts} are gathered", (*entering, *standing, *buffers.arriving(self.experts))
-            )
+            yield Step(f"weights of {self.experts} are gathered", (*entering, *live, *buffers.arriving(self.experts)))
         copied_out = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
-        yield Step(f"weights of {self.experts} are copied out", (*entering, *standing, *copied_out))
+        yield Step(f"weights of {self.experts} are copied out", (*entering, *live, *copied_out))
 
-    def reduction(self, standing: tuple[AnyAllocation, ...]) -> Iterator[Step]:
+    def reduction(self, live: tuple[AnyAllocation, ...]) -> Iterator[Step]:
         """The whole gradients of the experts are copied, then reduced."""
         buffers, name = self.around.buffers, self.experts
         now = between(self.alive, self.span.last + 1)
         unit_tensors = tuple(tensors(self.unit, now, self.written))
-        allocations = (*unit_tensors, *standing, buffers.to_reduce(name))
+        allocations = (*unit_tensors, *live, buffers.to_reduce(name))
         sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
         gradients = sums or tuple(tensors(self.unit, now.only(self.written)))
         copied = (*allocations, *gradients, *buffers.gradients_apart(name))

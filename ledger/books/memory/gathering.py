@@ -66,50 +66,48 @@ class Gathering:
 
         FSDPParamGroup.wait_for_unshard drops the shared reference to it before the copy, but has one of its own.
         """
-        set_name = self.buffers.of(point.unit)
-        if set_name == ROOT and point.unit == INPUT:
+        name = self.buffers.of(point.unit)
+        if name == ROOT and point.unit == INPUT:
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *self.buffers.accumulated(ROOT))
-        elif set_name != ROOT and point.beside.inside == 0:
+        elif name != ROOT and point.beside.inside == 0:
             last = point.beside.before or (ROOT if self.root.there else "")
             earlier = (self.buffers.gathered(last, ".before"),) if last else ()
             standing = (*self.root.beside(point), *earlier)
-            yield f"weights of {set_name} are gathered", (*standing, *self.buffers.arriving(set_name))
-            copied_out = (self.buffers.gathered(set_name), self.buffers.whole(set_name), *self.buffers.apart(set_name))
-            yield f"weights of {set_name} are copied out", (*standing, *copied_out)
+            yield f"weights of {name} are gathered", (*standing, *self.buffers.arriving(name))
+            copied_out = (self.buffers.gathered(name), self.buffers.whole(name), *self.buffers.apart(name))
+            yield f"weights of {name} are copied out", (*standing, *copied_out)
 
     def backward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
-        set_name, standing = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
-        if set_name == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
+        name, standing = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
+        if name == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
             sums = tuple(self.buffers.accumulated(ROOT))
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *sums)
             yield "the root is copied out", (self.buffers.gathered(ROOT), *standing)
-        if set_name != ROOT and point.beside.inside == 0:
-            standing = (*standing, *self.buffers.accumulated(set_name), self.buffers.whole(set_name))
-            if self.buffers.again(set_name):
-                gathered = (*standing, self.buffers.gathered(set_name), *self.buffers.apart(set_name))
-                yield f"weights of {set_name} are copied out", gathered
+        if name != ROOT and point.beside.inside == 0:
+            standing = (*standing, *self.buffers.accumulated(name), self.buffers.whole(name))
+            if self.buffers.again(name):
+                gathered = (*standing, self.buffers.gathered(name), *self.buffers.apart(name))
+                yield f"weights of {name} are copied out", gathered
         if point.beside.inside == 0 and point.unit != LOSS:
             for ahead in self.ahead(point):
                 yield f"weights of {ahead} are gathered ahead", (*standing, *self.buffers.arriving(ahead, ".ahead"))
 
     def beside(self, point: Point) -> Iterator[Allocation]:
         """What stands beside the steps of a unit."""
-        set_name = self.buffers.of(point.unit)
+        name = self.buffers.of(point.unit)
         yield from self.root.beside(point)
-        if set_name != ROOT:
-            yield self.buffers.whole(set_name)
+        if name != ROOT:
+            yield self.buffers.whole(name)
         if point.phase == FORWARD:
             if point.unit != LOSS:
-                yield self.buffers.gathered(
-                    set_name if set_name != ROOT else self.last_gathered(point.beside.before or ROOT)
-                )
+                yield self.buffers.gathered(name if name != ROOT else self.last_gathered(point.beside.before or ROOT))
             return
         if point.unit != LOSS:
             yield from self.gathered_ahead(point)
         yield from self.pending(point)
-        if set_name != ROOT:
-            yield from self.buffers.accumulated(set_name)
+        if name != ROOT:
+            yield from self.buffers.accumulated(name)
             yield from self.left_inside(point)
 
     def last_gathered(self, name: str) -> str:
@@ -142,25 +140,22 @@ class Gathering:
 
     def reductions(self, point: Point, unit: Unit, after: LiveTensors) -> Iterator[Step]:
         """The reduction after the last layer of a set; at the end of backward, that of the root."""
-        set_name, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
+        name, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
         results = tuple(tensors(unit, after, written))
-        if set_name != ROOT and point.beside.closes:
-            standing = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(set_name))
+        if name != ROOT and point.beside.closes:
+            standing = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(name))
             gradients: tuple[AnyAllocation, ...]
-            gradients = tuple(buffers.accumulated(set_name)) or (*self.fresh(unit, after), *self.left_inside(point))
-            reordered = tuple(buffers.gradients_apart(set_name))
+            gradients = tuple(buffers.accumulated(name)) or (*self.fresh(unit, after), *self.left_inside(point))
+            reordered = tuple(buffers.gradients_apart(name))
+            yield Step(f"whole gradients of {name} are copied for their reduction", (*standing, *gradients, *reordered))
             yield Step(
-                f"whole gradients of {set_name} are copied for their reduction", (*standing, *gradients, *reordered)
-            )
-            yield Step(
-                f"gradients of {set_name} are reduced",
-                (*standing, *buffers.reduced(set_name), *buffers.last_gradient(set_name)),
+                f"gradients of {name} are reduced", (*standing, *buffers.reduced(name), *buffers.last_gradient(name))
             )
         if self.root.there and point is self.last:
             standing = (*results, buffers.to_reduce(ROOT))
             gradients = tuple(buffers.accumulated(ROOT)) or (
                 *self.root.gradients(point),
-                *(self.fresh(unit, after) if set_name == ROOT else ()),
+                *(self.fresh(unit, after) if name == ROOT else ()),
             )
             yield Step("whole gradients of the root are copied for their reduction", (*standing, *gradients))
             yield Step(
@@ -177,12 +172,7 @@ class Gathering:
     def fresh(self, unit: Unit, after: LiveTensors) -> Iterator[AnyAllocation]:
         """Whole gradients of the unit's weights, those aside that were there before it ran (of a tied embedding)."""
         written = weight_gradients(unit)
-        before = {
-            name
-            for earlier in self.buffers.program.units
-            if earlier.name == OUTPUT
-            for name in weight_gradients(earlier)
-        }
+        before = {name for end in self.buffers.program.units if end.name == OUTPUT for name in weight_gradients(end)}
         new_names = written - before if unit.name == INPUT else written
         fresh = tuple(tensor for tensor in after.tensors if tensor.name in new_names)
         yield from tensors(unit, LiveTensors(after.step, fresh))
@@ -217,9 +207,7 @@ class ModuleGathering(Gathering):
     ) -> Iterator[Step]:
         """The fullest step of each module; in backward, those at which a gradient finds the buffer full."""
         places = self._places(point, unit, alive)
-        gathered = dict(
-            zip((step.step for step in alive), self._gathered_at_steps(point, unit, alive, places), strict=True)
-        )
+        gathered = dict(zip((step.step for step in alive), self._allocations(point, unit, alive, places), strict=True))
         stretches = [place for place, _ in groupby(places)]
         first_steps = [alive[places.index(place)].step for place in stretches]
         for name, step in zip(first_steps, running, strict=True):
@@ -266,7 +254,7 @@ class ModuleGathering(Gathering):
             places.append(current)
         return places
 
-    def _gathered_at_steps(
+    def _allocations(
         self, point: Point, unit: Unit, steps: Sequence[LiveTensors], places: Sequence[Place]
     ) -> Iterator[tuple[Allocation, ...]]:
         """What is gathered at each step, and a gradient that is larger than the buffer and waits for the next one."""

@@ -78,18 +78,11 @@ def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) ->
 def running(fullest_step: FullestStep) -> Iterator[Entry]:
     """The stocks that exist only while a unit runs, at its fullest step."""
     step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
-    for allocation in step.held:
-        if isinstance(allocation, AllocationChoice):
+    for item in step.held:
+        if isinstance(item, AllocationChoice):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
-        why = f"{allocation.why}; fullest while {step.name}"
-        yield Entry(
-            allocation.cause,
-            stock(allocation.category),
-            Lifetime(moment, moment),
-            allocation.amount,
-            allocation.times,
-            why,
-        )
+        why = f"{item.why}; fullest while {step.name}"
+        yield Entry(item.cause, stock(item.category), Lifetime(moment, moment), item.amount, item.times, why)
 
 
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
@@ -177,17 +170,15 @@ def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if standing(t) and t.role not in OF_LAYERS}.values():
-        alive = (
-            always(ONE) if tensor.name in BATCH else _alive_with_layers if tensor.name in again else _alive_in_forward
-        )
+        alive = always(ONE) if tensor.name in BATCH else _layers_run if tensor.name in again else _forward_runs
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
 
-def _alive_in_forward(point: Point) -> sympy.Expr:
-    return _alive_with_layers(point) if point.phase == FORWARD else ZERO
+def _forward_runs(point: Point) -> sympy.Expr:
+    return _layers_run(point) if point.phase == FORWARD else ZERO
 
 
-def _alive_with_layers(point: Point) -> sympy.Expr:
+def _layers_run(point: Point) -> sympy.Expr:
     return ZERO if point.phase == OPTIMIZER or point.unit == INPUT else ONE
 
 
@@ -196,12 +187,8 @@ def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
 
     The share of the layer that runs is counted with the step it runs in, so here are the layers that wait.
     """
-    category, why, other_layers = (
-        categories(unit),
-        "saved for backward: each storage once",
-        _other_micro_batches(unit, plan),
-    )
-    offloaded = leaving(unit)
+    category, why = categories(unit), "saved for backward: each storage once"
+    other_layers, offloaded = _other_micro_batches(unit, plan), leaving(unit)
     for tensor in unit.kept.saved:
         if tensor.name in BATCH:  # an input of the step, of which there is one for each micro-batch
             flying = until_update(other_layers)

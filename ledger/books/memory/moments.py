@@ -45,9 +45,7 @@ class Moments:
         """Weights that are gathered for use, where they are held split."""
         if not self.program.sharding.splits("weights"):
             return None
-        together = {
-            fsdp_unit.name: fsdp_unit for fsdp_unit in sets(self.plan, self.program.units, self.program.sharding)
-        }
+        together = {unit.name: unit for unit in sets(self.plan, self.program.units, self.program.sharding)}
         split = apart(together, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
         if by_module(self.plan):

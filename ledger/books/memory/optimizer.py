@@ -34,16 +34,14 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             yield _host_gradient_buffer(weights, plan, when, value)
         return
     precision, sharding = plan.precision, program.sharding
-    for trained in weights:
+    for row in weights:
         if precision.master:
-            amount = sized(precision.master, sharding.held("optimizer", trained.weight))
-            yield Entry(
-                Cause(trained.unit, trained.weight.name), stock("master"), when, amount, trained.count, "master copy"
-            )
-        for state in (state for state in states(trained, sharding, precision, value) if not state.paged):
-            why = f"{state.name.replace('_', ' ')} of {trained.rule.title} ({trained.rule.citation})"
-            cause = Cause(trained.unit, trained.weight.name, state=state.name)
-            yield Entry(cause, stock("optimizer"), when, state.bytes(), trained.count, why)
+            amount = sized(precision.master, sharding.held("optimizer", row.weight))
+            yield Entry(Cause(row.unit, row.weight.name), stock("master"), when, amount, row.count, "master copy")
+        for state in (state for state in states(row, sharding, precision, value) if not state.paged):
+            why = f"{state.name.replace('_', ' ')} of {row.rule.title} ({row.rule.citation})"
+            cause = Cause(row.unit, row.weight.name, state=state.name)
+            yield Entry(cause, stock("optimizer"), when, state.bytes(), row.count, why)
 
 
 def _host_gradient_buffer(weights: Sequence[Owned], plan: Plan, when: Lifetime, value: Value) -> Entry:
@@ -51,7 +49,7 @@ def _host_gradient_buffer(weights: Sequence[Owned], plan: Plan, when: Lifetime, 
 
     deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
     """
-    sizes = (sized(plan.precision.gradients, trained.weight.elements()) for trained in weights)
+    sizes = (sized(plan.precision.gradients, row.weight.elements()) for row in weights)
     why = "a gradient on its way to the host, where they are added up"
     cause = Cause("gradients", "buffer", state="of the host")
     return Entry(cause, stock("workspace"), when, max(sizes, key=value), ONE, why)
@@ -90,7 +88,7 @@ def _gradient_casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, shardi
         return
 
     def gradient_bytes(dtype: str) -> sympy.Expr:
-        return total(trained.count * sized(dtype, sharding.held("optimizer", trained.weight)) for trained in weights)
+        return total(row.count * sized(dtype, sharding.held("optimizer", row.weight)) for row in weights)
 
     why, cause = "the gradients in the dtype of the master weights", Cause("optimizer", "gradients", state="copy")
     yield Entry(cause, stock("workspace"), when, gradient_bytes(plan.precision.master or ""), ONE, why)
@@ -103,7 +101,7 @@ def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
     weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
 ) -> Iterator[Entry]:
     """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
-    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", trained.weight)) for trained in weights]
+    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", row.weight)) for row in weights]
     more = max(copies, key=value) - copied
     if value(more) > 0:
         why = "a gradient in the dtype of its norm, beyond what the update after it holds"
@@ -114,7 +112,7 @@ def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sy
     """This device's share, a buffer for each rank, and one of all of them for the library that gathers."""
     if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
         return sympy.Integer(0)
-    dtype, counted = trained_dtype(plan), [(trained.count, trained.weight) for trained in weights]
+    dtype, counted = trained_dtype(plan), [(row.count, row.weight) for row in weights]
     share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in counted)
     return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in counted)
 
@@ -127,11 +125,11 @@ def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> 
     first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
     layers = [unit.name for unit in program.units]
 
-    def place(trained: Owned) -> tuple[int, int, bool]:
-        if trained.unit == ROOT:
-            return (0 if trained.weight.name in first else 2), 0, False
-        norm = trained.weight.parameter is not None and trained.weight.parameter.module.of_layer
-        return 1, layers.index(trained.unit) if trained.unit in layers else 0, norm and plan.model.norm.kind == "rms"
+    def place(row: Owned) -> tuple[int, int, bool]:
+        if row.unit == ROOT:
+            return (0 if row.weight.name in first else 2), 0, False
+        norm = row.weight.parameter is not None and row.weight.parameter.module.of_layer
+        return 1, layers.index(row.unit) if row.unit in layers else 0, norm and plan.model.norm.kind == "rms"
 
     return tuple(sorted(weights, key=place))
 
@@ -139,20 +137,17 @@ def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> 
 def _temporaries_of_rules(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:
     """Rules run one after the other: what each holds of all its weights at once, or of one and the one before."""
 
-    def bytes_of(trained: Owned, kinds: Sequence[Temporary]) -> sympy.Expr:
-        return total(temporary(trained, kind, sharding, plan.precision, value) for kind in kinds)
+    def bytes_of(row: Owned, kinds: Sequence[Temporary]) -> sympy.Expr:
+        return total(temporary(row, kind, sharding, plan.precision, value) for kind in kinds)
 
-    for rule in {id(trained.rule): trained.rule for trained in weights}.values():
-        of_rule = [trained for trained in weights if trained.rule is rule]
+    for rule in {id(row.rule): row.rule for row in weights}.values():
+        of_rule = [row for row in weights if row.rule is rule]
         name, run = implementation(rule, plan.kernels.optimizer)
         if run.together:
-            yield (
-                total(trained.count * bytes_of(trained, run.temporaries) for trained in of_rule),
-                f"{name}: lists of every weight",
-            )
+            yield total(row.count * bytes_of(row, run.temporaries) for row in of_rule), f"{name}: lists of every weight"
         elif run.temporaries:
-            for trained in of_rule:
-                yield bytes_of(trained, run.temporaries), f"{name}: {trained.weight.name} alone"
-            for before, trained in pairwise(of_rule):
-                both = bytes_of(trained, run.temporaries) + bytes_of(before, run.left)
-                yield both, f"{name}: {trained.weight.name}, and what {before.weight.name} left"
+            for row in of_rule:
+                yield bytes_of(row, run.temporaries), f"{name}: {row.weight.name} alone"
+            for before, row in pairwise(of_rule):
+                both = bytes_of(row, run.temporaries) + bytes_of(before, run.left)
+                yield both, f"{name}: {row.weight.name}, and what {before.weight.name} left"

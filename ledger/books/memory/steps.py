@@ -160,9 +160,7 @@ def _identity(allocation: AnyAllocation) -> object:
 def _widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
     """The places of steps of which any may be the fullest: one whose things are all held at another one never is."""
     return tuple(
-        place
-        for place, things in enumerate(sets)
-        if things not in sets[:place] and not any(things < wider for wider in sets)
+        place for place, step in enumerate(sets) if step not in sets[:place] and not any(step < wider for wider in sets)
     )
 
 

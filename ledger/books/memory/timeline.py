@@ -97,15 +97,10 @@ class Timeline:
         def waiting(point: Point) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
-            passed = point.left[unit.name]
+            passed, elsewhere = point.left[unit.name], self._in_other_chunks(unit, point)
             if point.phase == FORWARD:
-                return passed + self._in_other_chunks(unit, point)
-            return (
-                self.counts[unit.name]
-                - passed
-                - (1 if point.unit == unit.name else 0)
-                + self._in_other_chunks(unit, point)
-            )
+                return passed + elsewhere
+            return self.counts[unit.name] - passed - (1 if point.unit == unit.name else 0) + elsewhere
 
         return waiting
 
@@ -321,12 +316,10 @@ class _Pass:
         ends = ends if phase == FORWARD else ends[::-1]
         passed_ends = ends[: ends.index(unit)]
         passed = {name: count if name in passed_ends else ZERO for name, count in self.counts.items()}
-        visited_layers = Counter(visited[:index])
+        gone = Counter(visited[:index])
         for name, layers in Counter(visited).items():
-            ahead = layers - visited_layers[name]
-            passed[name] = (
-                sympy.Integer(visited_layers[name]) if visited_layers[name] < ahead else self.counts[name] - ahead
-            )
+            ahead = layers - gone[name]
+            passed[name] = sympy.Integer(gone[name]) if gone[name] < ahead else self.counts[name] - ahead
         return passed
 
 

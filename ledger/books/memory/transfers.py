@@ -225,14 +225,14 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
             continue
         size, unit = fsdp_unit.parts[0][0], fsdp_unit.name
         if not buffers.again(name):
-            allocation, why = buffers.whole(name), "not freed after forward"
+            buffer, why = buffers.whole(name), "not freed after forward"
             yield from posted(
-                line, Cause(name, "weights", state="kept"), CATEGORY, allocation.amount, waiting(line, unit, size), why
+                line, Cause(name, "weights", state="kept"), CATEGORY, buffer.amount, waiting(line, unit, size), why
             )
-        for allocation in buffers.accumulated(name):
+        for buffer in buffers.accumulated(name):
             alive = waiting(line, unit, size, since=OPTIMIZER)
             yield from posted(
-                line, Cause(name, "gradient", state="waiting"), CATEGORY, allocation.amount, alive, allocation.why
+                line, Cause(name, "gradient", state="waiting"), CATEGORY, buffer.amount, alive, buffer.why
             )
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)

@@ -91,9 +91,8 @@ def saturated(service: Service, sequences: float) -> Saturated:
     decoding = prompts / passes * answer
     rows = replace(mean_prompt_shape(serve), sequences=Fraction(prompts), sampled=Fraction(prompts / passes))
     shape = decode_shape(serve, Fraction(decoding))
-    step = pass_time(service.roles, lambda served: served.mixed_rows(rows, shape)).after(
-        host_seconds(service.plan, per_replica)
-    )
+    host = host_seconds(service.plan, per_replica)
+    step = pass_time(service.roles, lambda role: role.mixed_rows(rows, shape)).after(host)
     cycle = step.cycle(float(service.plan.parallelism.pipeline))
     output_tokens = prompts / passes * float(serve.output.mean) * service.replicas
     return Saturated(sequences, cycle, cycle / serve.speculative, output_tokens / cycle)

@@ -223,9 +223,7 @@ class PassTime:
 
 def pass_time(served: Sequence[ServedRole], rows_of: RowsOf) -> PassTime:
     """A pass of all roles: kernels and transfers one after the other, and what its host takes longer than they do."""
-    stages = [
-        (len(device_role.role.stages), stage_seconds(device_role.plan, rows_of(device_role))) for device_role in served
-    ]
+    stages = [(len(role.role.stages), stage_seconds(role.plan, rows_of(role))) for role in served]
     return PassTime(sum(count * seconds for count, seconds in stages), max(seconds for _, seconds in stages))
 
 

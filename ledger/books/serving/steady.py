@@ -81,26 +81,23 @@ class Service:
     def _ttft(self, prompt: int) -> Fraction:
         shape = prompt_shape(self.serve, prompt)
         passes = lengths.chunks(self.serve, prompt).count
-        chunk_time = pass_time(self.roles, lambda served: served.rows(served.prefill, shape)).after(
-            host_seconds(self.plan, 1)
-        )
-        return passes * Fraction(chunk_time.through)
+        chunk = pass_time(self.roles, lambda role: role.rows(role.prefill, shape)).after(host_seconds(self.plan, 1))
+        return passes * Fraction(chunk.through)
 
     def decoding(self, sequences: float) -> PassTime:
         """A pass that gives each of so many sequences of an engine its next token."""
         shape = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda served: served.rows(served.decode, shape)).after(
-            host_seconds(self.plan, sequences)
-        )
+        host = host_seconds(self.plan, sequences)
+        return pass_time(self.roles, lambda role: role.rows(role.decode, shape)).after(host)
 
     def mixed(self, sequences: float) -> PassTime:
         """A pass that takes a chunk of a prompt, beside the next tokens of so many sequences of an engine."""
         prompt = mean_prompt_shape(self.serve)
         host = host_seconds(self.plan, sequences + 1)
         if sequences <= 0:
-            return pass_time(self.roles, lambda served: served.rows(served.prefill, prompt)).after(host)
+            return pass_time(self.roles, lambda role: role.rows(role.prefill, prompt)).after(host)
         decoding = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda served: served.mixed_rows(prompt, decoding)).after(host)
+        return pass_time(self.roles, lambda role: role.mixed_rows(prompt, decoding)).after(host)
 
     def at(self, concurrency: float) -> Steady:
         """The steady state with so many sequences in flight over all replicas."""
@@ -112,24 +109,14 @@ class Service:
         answer = max(float(lengths.decoded(self.serve)) / self.serve.speculative, 0.0)
         # Sequences in each of the steps of another's life; an engine takes one chunk in a step, and others wait for it.
         per_step = min((per_engine - 1) / (prompt + answer), 1 / prompt)
-        decoding_beside, mixed = per_step * answer, per_step * prompt
-        without_chunk = self.decoding(1 + decoding_beside).cycle(at_once)
-        together = self.mixed(1 + decoding_beside).cycle(at_once) if mixed else without_chunk
-        gap = mixed * together + (1 - mixed) * without_chunk
-        with_own_chunk = self.mixed(decoding_beside).cycle(at_once)  # a step in which its own prompt is taken
-        residence = max(prompt * with_own_chunk + answer * gap, per_engine * prompt * with_own_chunk)
+        peers, mixed = per_step * answer, per_step * prompt
+        unmixed = self.decoding(1 + peers).cycle(at_once)
+        together = self.mixed(1 + peers).cycle(at_once) if mixed else unmixed
+        gap = mixed * together + (1 - mixed) * unmixed
+        chunked = self.mixed(peers).cycle(at_once)  # a step in which its own prompt is taken
+        residence = max(prompt * chunked + answer * gap, per_engine * prompt * chunked)
         rate = min(concurrency, busy * per_engine) / residence * float(self.serve.output.mean)
-        return Steady(
-            concurrency,
-            gap / self.serve.speculative,
-            rate,
-            residence,
-            decoding_beside,
-            mixed,
-            busy,
-            with_own_chunk,
-            without_chunk,
-        )
+        return Steady(concurrency, gap / self.serve.speculative, rate, residence, peers, mixed, busy, chunked, unmixed)
 
     @cached_property
     def stated(self) -> Steady:

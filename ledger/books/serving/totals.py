@@ -86,9 +86,7 @@ def _useful_flops(served: ServedRole, shape: Shape, units: Sequence[Unit]) -> Fr
     useful = Fraction(0)
     for unit in units:
         value = served.value(served.scored(shape) if unit.name == OUTPUT else shape)
-        useful += Fraction(
-            value(unit.count * total(operation.useful() * operation.times for operation in unit.forward))
-        )
+        useful += Fraction(value(unit.count * total(run.useful() * run.times for run in unit.forward)))
     return useful
 
 
@@ -112,12 +110,10 @@ def cache(service: Service) -> Totals:
 
 def bytes_per_sequence(plan: Plan) -> int:
     """Bytes in which the whole model keeps one sequence at the end of its output, on average; no copy counts."""
-    whole_model, served = one_device(plan), serve_of(plan)
-    value = whole_model.value(decode_shape(served, Fraction(1)))
-    growing = (
-        Fraction(value(amount)) * lengths.mean_kept(served, kind) for _, amount, kind in cached_layers(whole_model)
-    )
-    constant = (Fraction(value(amount)) for _, _, amount in kept_states(whole_model))
+    model, served = one_device(plan), serve_of(plan)
+    value = model.value(decode_shape(served, Fraction(1)))
+    growing = (Fraction(value(amount)) * lengths.mean_kept(served, kind) for _, amount, kind in cached_layers(model))
+    constant = (Fraction(value(amount)) for _, _, amount in kept_states(model))
     return ceil(sum(growing, Fraction(0)) + sum(constant, Fraction(0)))
 
 
@@ -195,7 +191,7 @@ class CurvePoint:
 
 def curve(service: Service) -> tuple[CurvePoint, ...]:
     """Doubling numbers of sequences, and the plan's own, up to where prompts fill every step or memory is long full."""
-    most, concurrency = room(service), service.stated.concurrency
+    most, asked = room(service), service.stated.concurrency
     points, count, before = list[CurvePoint](), 1, 0.0
     while count <= MOST:
         state = service.at(count)
@@ -203,9 +199,7 @@ def curve(service: Service) -> tuple[CurvePoint, ...]:
         if state.tokens_per_second < before * GAIN or count > 2 * most:
             break
         count, before = 2 * count, state.tokens_per_second
-    doubled = [point for point in points if point.state.concurrency != concurrency]
+    doubled = [point for point in points if point.state.concurrency != asked]
     return tuple(
-        sorted(
-            [*doubled, CurvePoint(service.stated, concurrency <= most, True)], key=lambda point: point.state.concurrency
-        )
+        sorted([*doubled, CurvePoint(service.stated, asked <= most, True)], key=lambda point: point.state.concurrency)
     )

@@ -43,15 +43,13 @@ def request_time(service: Service, served: ServedRole) -> RequestTime:
     chunks = float(lengths.mean_chunks(service.serve).count)
     decoding = decode_shape(service.serve, Fraction(state.beside))
     chunk_rows = served.mixed_rows(prompt, decoding) if state.beside else served.rows(served.prefill, prompt)
-    decode_seconds = (
-        _seconds_by_limit(served, served.rows(served.decode, decoding), state.beside) if state.beside else {}
-    )
+    meanwhile = _seconds_by_limit(served, served.rows(served.decode, decoding), state.beside) if state.beside else {}
     steps = max(0.0, state.engines / state.requests_per_second - chunks * state.taken) / state.alone
     with_chunk = _seconds_by_limit(served, chunk_rows, state.beside + 1)
     without = _seconds_by_limit(served, served.rows(served.decode, steady_shape(service)), state.beside + 1)
     limits = dict.fromkeys((*with_chunk, *without))
     by_limit = {name: chunks * with_chunk.get(name, 0.0) + steps * without.get(name, 0.0) for name in limits}
-    prompt_seconds = chunks * max(0.0, sum(with_chunk.values()) - sum(decode_seconds.values()))
+    prompt_seconds = chunks * max(0.0, sum(with_chunk.values()) - sum(meanwhile.values()))
     return RequestTime(by_limit, prompt_seconds / sum(by_limit.values()))
 
 

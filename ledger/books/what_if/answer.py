@@ -119,28 +119,26 @@ def told(question: Question, trial: Trial, place: Place, form: str) -> Solution:
     sought, rank = trial.sought, place.rank
     here = sought.value(rank)
     notes = (*question.notes, *_side_notes(trial, place))
-    solution = Solution(sought.path, sought.unit, sought.given, place.goal, sought.why, form, notes, nearest=here)
+    answer = Solution(sought.path, sought.unit, sought.given, place.goal, sought.why, form, notes, nearest=here)
     plan = trial.draft(rank).plan
     warned = tuple(warning.message for warning in cluster_warnings(plan.warnings if plan else ()))
-    solution = replace(solution, paths=(sought.path,), warnings=warned)
+    answer = replace(answer, paths=(sought.path,), warnings=warned)
     if not place.met:
         refused = tuple(problem.message for problem in trial.draft(rank).problems)
-        return replace(solution, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
-    solution = replace(solution, value=here, values={sought.path: here}, changes=trial.settings(rank))
+        return replace(answer, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
+    answer = replace(answer, value=here, values={sought.path: here}, changes=trial.settings(rank))
     after = rank + (NEXT_REAL if sought.real else 1) * (-1 if place.goal == SMALLEST else 1)
     if not 0 <= after <= sought.last:
-        return replace(
-            solution, bounds=tuple(replace(bound, binds=False) for bound in _bounds_at(question, trial, rank, None))
-        )
+        return replace(answer, bounds=tuple(replace(row, binds=False) for row in _bounds(question, trial, rank, None)))
     refused = tuple(problem.message for problem in trial.draft(after).problems)
-    bounds = _bounds_at(question, trial, rank, after)
+    bounds = _bounds(question, trial, rank, after)
     if refused:
-        bounds = tuple(replace(bound, binds=False) for bound in bounds)
+        bounds = tuple(replace(row, binds=False) for row in bounds)
     notes = (*notes, *(f"one step beyond: {message}" for message in refused))
-    return replace(solution, beyond=sought.value(after), bounds=bounds, notes=notes)
+    return replace(answer, beyond=sought.value(after), bounds=bounds, notes=notes)
 
 
-def _bounds_at(question: Question, trial: Trial, rank: int, after: int | None) -> tuple[Bound, ...]:
+def _bounds(question: Question, trial: Trial, rank: int, after: int | None) -> tuple[Bound, ...]:
     return question.bounds(trial(rank), None if after is None else trial(after), met=True)
 
 

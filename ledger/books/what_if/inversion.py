@@ -127,11 +127,7 @@ def _bare_rate(plan: Plan, sought: Unknown) -> Fraction:
 
 def _least_limit(plan: Plan, conditions: Sequence[Condition]) -> Fraction | None:
     """The most bytes alive that all conditions on memory allow."""
-    limits = (
-        _peak_limit(plan, condition)
-        for condition in conditions
-        if condition.key in MEMORY and condition.relation in {"<", "<="}
-    )
+    limits = (_peak_limit(plan, bound) for bound in conditions if bound.key in MEMORY and bound.relation in {"<", "<="})
     return min(limits, default=None)
 
 

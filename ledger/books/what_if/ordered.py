@@ -122,11 +122,7 @@ def _best_rank(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, i
 
     def worth(rank: int) -> tuple[Fraction, int]:
         amounts = trial(rank)
-        if (
-            amounts is None
-            or objective.key not in amounts
-            or not all(trial.holds(condition, rank) for condition in conditions)
-        ):
+        if amounts is None or objective.key not in amounts or not _all_hold(trial, conditions, rank):
             return Fraction(-(10**40)), rank
         return objective.worth(amounts[objective.key]), rank
 
@@ -152,28 +148,21 @@ class Range:
     upper: bool
 
 
-def span(trial: Trial, condition: Condition, guess: int | None) -> Range:
+def span(trial: Trial, bound: Condition, guess: int | None) -> Range:
     """Where the condition holds, taken to be monotone in the value; which way is seen from two values."""
     sought = trial.sought
-    if not _breaks_upwards(trial, condition):
-        if not trial.holds(condition, sought.last) and sought.some:
+    if not _breaks_upwards(trial, bound):
+        if not trial.holds(bound, sought.last) and sought.some:
             return Range(sought.last + 1, sought.last, upper=False)
-        broken = _last_holding(
-            lambda rank: not trial.holds(condition, rank),
-            lambda rank: _negative_slack(trial, condition, rank),
-            sought,
-            None,
-        )
+
+        def excess(rank: int) -> float | None:
+            slack = trial.slack(bound, rank)
+            return None if slack is None else -slack
+
+        broken = _last_rank(lambda rank: not trial.holds(bound, rank), excess, sought, None)
         return Range(broken + 1, sought.last, upper=False)
-    high = _last_holding(
-        lambda rank: trial.holds(condition, rank), lambda rank: trial.slack(condition, rank), sought, guess
-    )
+    high = _last_rank(lambda rank: trial.holds(bound, rank), lambda rank: trial.slack(bound, rank), sought, guess)
     return Range(0, high, upper=True)
-
-
-def _negative_slack(trial: Trial, condition: Condition, rank: int) -> float | None:
-    slack = trial.slack(condition, rank)
-    return None if slack is None else -slack
 
 
 def _breaks_upwards(trial: Trial, condition: Condition) -> bool:
@@ -219,7 +208,7 @@ def _reach(holds: Callable[[int], bool], most: int) -> int:
     return _last_between(reached, min(reached + step, most), holds, lambda _: None)
 
 
-def _last_holding(
+def _last_rank(
     holds: Callable[[int], bool], slack: Callable[[int], float | None], sought: Unknown, guess: int | None
 ) -> int:
     """The last rank that holds, where all before it hold and none after; -1 where none does."""

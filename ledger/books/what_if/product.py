@@ -72,17 +72,11 @@ class Space:
         """
         start = Draft(self.question.plan, (), {})
         met: list[Candidate] = []
-        for count, (combination, draft, last_input) in enumerate(
-            self._combinations(self.paths, Combination({}, {}), start)
-        ):
+        for count, (chosen, draft, endless) in enumerate(self._combinations(self.paths, Combination({}, {}), start)):
             if count >= MOST:
                 message = f"more than {MOST} combinations of {' and '.join(f'`{path}`' for path in self.paths)}"
                 raise key_fault(self.paths[-1], message, "name fewer keys, and state the others with `--set`")
-            judged = (
-                self._judge(combination, draft)
-                if last_input is None
-                else self._last_value(combination, draft, last_input, met)
-            )
+            judged = self._judge(chosen, draft) if endless is None else self._last_value(chosen, draft, endless, met)
             met += [judged] if isinstance(judged, Candidate) and judged.met else []
             yield judged
 
@@ -242,11 +236,10 @@ class Ranking:
 
         return place
 
-    def distance(self, candidate: Candidate) -> float:
+    def distance(self, miss: Candidate) -> float:
         """How far from meeting the conditions: the largest relative excess over a limit."""
         limits = (
-            (float(limit.slack(candidate.totals)), float(limit.bound(candidate.totals)))
-            for limit in self.question.conditions
+            (float(limit.slack(miss.totals)), float(limit.bound(miss.totals))) for limit in self.question.conditions
         )
         return max(-slack / abs(bound or 1) for slack, bound in limits)
 
@@ -256,9 +249,7 @@ class Ranking:
         if len(self.legal) < min(2, len(self.tried)):
             named = " and ".join(f"`{name}`" for name in self.unknowns)
             raise key_fault(path, f"{named} cannot vary in this plan", self.why_refused())
-        equal = (
-            candidate.totals[key] == self.legal[0].totals[key] for candidate in self.legal for key in self.question.keys
-        )
+        equal = (legal.totals[key] == self.legal[0].totals[key] for legal in self.legal for key in self.question.keys)
         if len(self.unknowns) == 1 and all(equal):
             raise without_effect(path, self.question.keys)
 
@@ -288,11 +279,7 @@ class Ranking:
             next(iter(unknowns.values())).unit if len(unknowns) == 1 else "1",
             _one_or_all({path: sought.given for path, sought in unknowns.items()}),
             goal,
-            "; ".join(
-                dict.fromkeys(
-                    sought.why for sought in unknowns.values() if sought.why and (sought.choice or not sought.some)
-                )
-            ),
+            "; ".join(dict.fromkeys(row.why for row in unknowns.values() if row.why and (row.choice or not row.some))),
             "",
             asides,
             value=_one_or_all(first.values) if met else None,
@@ -335,16 +322,10 @@ class Ranking:
             verdict = SKIPPED if refused.skipped else REFUSED
             yield Tried(refused.values, refused.settings, None, verdict, refused.why, refused.details)
 
-    def _tried_row(self, candidate: Candidate, verdict: str, why: str) -> Tried:
-        keys = (*self.question.keys, *(key for key in self.question.shown if key in candidate.totals))
-        return Tried(
-            candidate.values,
-            candidate.settings,
-            {key: candidate.totals[key] for key in keys},
-            verdict,
-            why,
-            candidate.details,
-        )
+    def _tried_row(self, tried: Candidate, verdict: str, why: str) -> Tried:
+        keys = (*self.question.keys, *(key for key in self.question.shown if key in tried.totals))
+        totals = {key: tried.totals[key] for key in keys}
+        return Tried(tried.values, tried.settings, totals, verdict, why, tried.details)
 
     def _worse_by(self, candidate: Candidate, best: Candidate) -> str:
         """By how much the objective is worse than the best."""

@@ -69,16 +69,14 @@ def _elasticity(before: float, after: float, less: float, more: float) -> float:
 
 def _time_elasticities(compiled: Compiled, step: float, run: float | None = None) -> dict[str, float]:
     """The elasticities of time, and of cost where the plan has a price; the run's are the step's if not given."""
-    elasticities, plan, totals = {"time.step": step}, compiled.plan, compiled.totals
+    rates, plan, totals = {"time.step": step}, compiled.plan, compiled.totals
     if plan.run.tokens:
-        elasticities["time.run"] = step if run is None else run
+        rates["time.run"] = step if run is None else run
         trained = float(totals["time.run"])
-        elasticities["time.calendar"] = (
-            elasticities["time.run"] * trained / (trained + (plan.operations.warm_up or 0.0))
-        )
+        rates["time.calendar"] = rates["time.run"] * trained / (trained + (plan.operations.warm_up or 0.0))
         if plan.assumptions.price:
-            elasticities["cost.run"] = elasticities["time.calendar"]
-    return elasticities
+            rates["cost.run"] = rates["time.calendar"]
+    return rates
 
 
 Put = tuple[Callable[[int], Plan], int, int]  # the plan with another size, the size as it is, and its smallest step
@@ -125,9 +123,7 @@ def _size_sensitivity(
     signs: Sequence[tuple[sympy.Symbol, int]],
 ) -> Sensitivity:
     elasticities = {
-        key: float(sum(direction * gradient.get(sign, Fraction(0)) for sign, direction in signs) / amount)
-        if amount
-        else 0.0
+        key: float(sum(power * gradient.get(sign, Fraction(0)) for sign, power in signs) / amount) if amount else 0.0
         for key, (amount, gradient) in gradients.items()
     }
     return Sensitivity(size.path, size.title, _nearby_elasticities(compiled, size.mover) | elasticities)

@@ -183,20 +183,13 @@ def length(_: Plan, path: str, lengths: Lengths) -> Unknown:
 
 def service_devices(plan: Plan) -> Unknown:
     """More devices are more replicas, which share the sequences in flight."""
-    replica_devices = plan.parallelism.replica
+    replica = plan.parallelism.replica
 
     def settings(value: Any) -> Settings:
-        return {"cluster.devices": value, "parallelism.data": value // replica_devices}
+        return {"cluster.devices": value, "parallelism.data": value // replica}
 
     most = greatest("cluster.devices")
-    return Unknown(
-        "cluster.devices",
-        plan.cluster.devices,
-        settings,
-        multiples(replica_devices),
-        step=replica_devices,
-        greatest=most,
-    )
+    return Unknown("cluster.devices", plan.cluster.devices, settings, multiples(replica), step=replica, greatest=most)
 
 
 # --- A model that grows in proportion: one of its sizes is looked for, and others follow it ---
@@ -287,26 +280,24 @@ def layer_count(plan: Plan, path: str, current: int) -> Unknown:
     raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
 
 
-def size(plan: Plan, path: str, current: int) -> Unknown:
+def size(plan: Plan, path: str, now: int) -> Unknown:
     """A whole number in the finest steps from the given one that the spec's rules allow."""
     kind, put = size_type(path), stated(path)
-    step = finest(plan, current, put, _possible_steps(plan, current)) if isinstance(kind, Size) else 1
-    least = current % step or step
-    if not current and (refused := with_settings(plan, put(least)).problems):
+    step = finest(plan, now, put, _possible_steps(plan, now)) if isinstance(kind, Size) else 1
+    least = now % step or step
+    if not now and (refused := with_settings(plan, put(least)).problems):
         raise cannot_vary(path, refused)
     if isinstance(kind, Integer) and kind.least is not None and least < kind.least:
         least += -(-(kind.least - least) // step) * step
     most = greatest(path)
     cap = f"a spec states at most {most:.0f}"
-    if current:
-        least = _outermost(plan, put, current, least, step)
-        bound = _outermost(plan, put, current, int(min(most, REACH)) // step * step + current % step, step)
+    if now:
+        least = _outermost(plan, put, now, least, step)
+        bound = _outermost(plan, put, now, int(min(most, REACH)) // step * step + now % step, step)
         most, cap = min(most, bound), cap if bound > most - step else _refusal_text(plan, put(bound + step))
     why = multiples(step) if not least % step else f"{least}, {least + step}, ..., in steps of {step}"
     given_steps = why if step > 1 else ""
-    return Unknown(
-        path, current, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path)
-    )
+    return Unknown(path, now, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
 
 
 def _outermost(plan: Plan, settings: Callable[[Any], Settings], current: int, end: int, step: int) -> int:

@@ -41,10 +41,8 @@ def option(plan: Plan, path: str) -> Unknown:
         options.append((None, default))
     if all(now != meant for _, meant in options):
         options.append((spec_text(now, path) if now else None, now))
-    current = next(stated for stated, meant in options if meant == now)
-    return _choice(
-        path, current, [stated for stated, _ in options], lambda value: {} if value == current else {path: value}
-    )
+    text = next(stated for stated, meant in options if meant == now)
+    return _choice(path, text, [stated for stated, _ in options], lambda value: {} if value == text else {path: value})
 
 
 def library_part(plan: Plan, path: str) -> Unknown:
@@ -76,18 +74,16 @@ def degree(plan: Plan, path: str) -> Unknown:
     if name == FOLLOWS:
         help_text = "solve for `cluster.devices`, or for another degree, which leaves `data` fewer devices"
         raise key_fault(path, f"`{path}` follows from the number of devices and the other degrees", help_text)
-    other_degrees = mesh.replica // getattr(mesh, name) if name in MULTIPLIED else 0
+    fixed = mesh.replica // getattr(mesh, name) if name in MULTIPLIED else 0
 
     def settings(value: Any) -> Settings:
-        follows = (
-            {f"parallelism.{FOLLOWS}": max(1, plan.cluster.devices // (other_degrees * value))} if other_degrees else {}
-        )
+        follows = {f"parallelism.{FOLLOWS}": max(1, plan.cluster.devices // (fixed * value))} if fixed else {}
         return {} if value == getattr(mesh, name) else {path: value, **follows}
 
     some = divisors(plan.cluster.devices)
     if name == "interleave":
         some = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
-    why = f"data = {plan.cluster.devices} devices / the other degrees" if other_degrees else ""
+    why = f"data = {plan.cluster.devices} devices / the other degrees" if fixed else ""
     return _choice(path, getattr(mesh, name), [*some, *({getattr(mesh, name)} - {*some})], settings, why)
 
 
@@ -143,9 +139,7 @@ def unknown(plan: Plan, path: str, keep: str = "") -> Unknown:
             raise key_fault(path, f"`{path}` has no other value", "an input that may be another")
         help_text = f"state one to begin from, as in `--set {path}=...`, or solve for a part of it"
         raise key_fault(path, f"`{path}` has no value in this plan to begin from", help_text)
-    solvable = [
-        input_path for input_path, value in values.items() if any(kind.holds(input_path, value) for kind in KINDS)
-    ]
+    solvable = [key for key, value in values.items() if any(kind.holds(key, value) for kind in KINDS)]
     message = "is nothing to solve for" if type_of(path) is None else "is nothing that this plan states"
     named, _ = target(key_of(path))
     help_text = f"did you mean `{named}`?" if named in solvable else nearest(path, solvable)
