@@ -102,7 +102,7 @@ class ClosedForm:
 
     @property
     def service(self) -> bool:
-        """Whether the plan serves."""
+        """Whether the forms are those of a plan that serves."""
         return self.forms.lettered.plan.serve is not None
 
     def written(self, *, python: bool) -> tuple[list[tuple[Definition, tuple[str, ...]]], str]:
@@ -223,7 +223,7 @@ class ClosedForms:
                 return called
         raise AssertionError
 
-    # --- prices ---
+    # --- prices of kernels and transfers ---
 
     def priced(self, name: str, call: PricedCall) -> Sum:
         """What a kernel takes: a sum where its form comes to one, else a call of the form."""
@@ -687,7 +687,7 @@ class PlanForms:
         self.compiled = compiled
 
     def __getitem__(self, total: str) -> ClosedForm | None:
-        """None where no letters reach: of a bare count, of rates that are solved in numbers, of what is no total."""
+        """The form of a total; None where no letters reach: of a bare count, of solved rates, of what is no total."""
         if self.compiled.plan.model.bare or total not in self.compiled.totals:
             return None
         forms = self.with_paces if total.startswith("pace.") else self.without_paces

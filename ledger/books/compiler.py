@@ -123,15 +123,9 @@ def moments(book: CompiledRole) -> tuple[Moment, ...]:
         for moment in range(when.first, when.last + 1):
             parts[moment][category] += amount
             alive[moment].append((account, amount))
-    return tuple(
-        Moment(name, line.titles[name], parts[index], tuple(nsmallest(LARGEST, alive[index], key=_largest_first)))
-        for index, name in enumerate(line.names)
-    )
-
-
-def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
-    account, amount = holding
-    return -amount, account
+    details = [tuple(nsmallest(LARGEST, rows, key=lambda row: (-row[1], row[0]))) for rows in alive]
+    filled = zip(line.names, parts, details, strict=True)
+    return tuple(Moment(name, line.titles[name], amounts, largest) for name, amounts, largest in filled)
 
 
 def accounts(book: CompiledRole) -> Iterator[Account]:
@@ -158,7 +152,7 @@ def _when_text(when: str | Lifetime, line: Timeline) -> str:
     return first if first == last else f"{first}..{last}"
 
 
-# --- A model that is a parameter count and nothing else: what follows from the count alone ---
+# --- A model that is a parameter count and nothing else ---
 
 STATE = ("weights", "master", "gradients", "optimizer")
 

@@ -88,5 +88,5 @@ class Ledger:
 
 
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Entries that post anything."""
+    """The entries whose amount and times are not zero."""
     return tuple(entry for entry in entries if entry.amount and entry.times)

@@ -194,7 +194,8 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
     """
     trace = Trace(Graph())
     signs = {symbol.name: symbol for symbol in compiled.symbols.values() if isinstance(symbol.value, int)}
-    bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in _signs(compiled) if sign.name in signs}
+    used: set[Any] = {sign for leaf in compiled.accounts for sign in leaf.expression.free_symbols}
+    bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in used if sign.name in signs}
     amounts: dict[str, Amount] = {}
     value = exact(bound)
     for category, keys in HELD_BY_SERVICES.items():
@@ -220,11 +221,7 @@ HELD_BY_SERVICES = {
 }
 
 
-def _signs(compiled: Compiled) -> set[Any]:
-    return {sign for leaf in compiled.accounts for sign in leaf.expression.free_symbols}
-
-
-# --- sizes become letters -----------------------------------------------------------------------
+# --- letters for sizes ---
 
 
 def lettered_plan(plan: Plan, letters: Lettering) -> tuple[Plan, tuple[Role, ...]]:
@@ -322,7 +319,7 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
     return replace(sized, model=replace(sized.model, groups=tuple(groups))), devices
 
 
-# --- seconds become forms -----------------------------------------------------------------------
+# --- forms for seconds ---
 
 
 class PricedForms:

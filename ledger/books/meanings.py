@@ -65,7 +65,7 @@ def known(compiled: Compiled, name: str) -> Any:
     return value
 
 
-# --- What each key of `totals` means: a formula over other totals and inputs, and the rule behind it ---
+# --- the formula and the rule behind each key of `totals` ---
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ MEANINGS: tuple[Meaning, ...] = (
             f"{KAPLAN}; at an assumed MFU",
             ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
     Meaning("napkin.days", "napkin.time.run / 86400", "seconds of a day", ("napkin.time.run",), exact=True),
-    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){beside}, on the worst role",
+    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){copies}, on the worst role",
               RAJBHANDARI, ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
-      for part, kind, beside, more in (
+      for part, kind, copies, more in (
           ("weights", "weights", ", with scales and with copies of a matmul recipe", ()), ("master", "master", "", ()),
           ("gradients", "gradients", "", ()), ("optimizer", "states", "", ("optimizer.name",)))),
-    *(Meaning(f"memory.{part}", f"bytes of {what} alive at the peak moment of the worst role", LIFETIMES, inputs)
-      for part, what, inputs in (
+    *(Meaning(f"memory.{part}", f"bytes of {tensors} alive at the peak moment of the worst role", LIFETIMES, inputs)
+      for part, tensors, inputs in (
           ("weights", "weights and their quantised copies", ("memory.static.weights",)),
           ("master", "master weights", ("memory.static.master",)),
           ("gradients", "gradients", ("memory.static.gradients",)),
@@ -195,10 +195,10 @@ MEANINGS: tuple[Meaning, ...] = (
             " CUDA context and libraries outside it",
             ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
              "stack.allocator.context")),
-    *(Meaning(f"memory.reserved.{end}", f"memory.reserved x what all but a tenth of published runs {what} over it",
+    *(Meaning(f"memory.reserved.{end}", f"memory.reserved x what all but a tenth of published runs {words} over it",
               "runs of the memory that tools print, each publication left out in turn (`make coverage`)",
               ("memory.reserved",))
-      for end, what in (("low", "exceeded"), ("high", "stayed below"))),
+      for end, words in (("low", "exceeded"), ("high", "stayed below"))),
     Meaning("memory.host",
             "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
@@ -330,7 +330,7 @@ MEANINGS: tuple[Meaning, ...] = (
 )  # fmt: skip
 
 
-# --- What each key of `totals` means of a plan that serves ---
+# --- the formula and the rule behind each key of a plan that serves ---
 
 SHARED = ("parameters", "parameters.active", "memory.capacity")  # rows that hold of serving as they are
 LENGTHS = ("serve.prompt", "serve.output", "serve.prefix")

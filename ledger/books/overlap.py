@@ -293,11 +293,11 @@ def slowdown(plan: Plan) -> float:
 
 
 def spent(rows: Iterable[KernelTime]) -> Amount:
-    """What these rows take together in a step, one after the other."""
+    """Seconds of these rows in a step, one after the other."""
     return sum(row.seconds * row.times for row in rows)
 
 
-# --- What the host of a device does for it ---
+# --- launches, calls and comparisons of the host ---
 
 MESSAGES = 4  # of a comparison, one after the other, for each rank but the first
 

@@ -146,9 +146,12 @@ class ModuleFetches:
     def filled(self) -> FilledBuckets:
         """The buckets of a micro-batch's gradients."""
         buckets = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
+        # a weight that the input looks up as well has its gradient when both parts are there
+        looked_up = {weight.name for weight in self.units[INPUT].weights} if INPUT in self.units else set[str]()
         for unit, layer in self._backward_order():
             for weight in written_weights(self.units[unit]):
-                if (weight.name, layer) not in buckets.seen and not self._is_shared_with_input(unit, weight.name):
+                waits = unit == OUTPUT and weight.name in looked_up
+                if (weight.name, layer) not in buckets.seen and not waits:
                     buckets.add((weight.name, layer))
         buckets.finish()
         return buckets
@@ -160,18 +163,17 @@ class ModuleFetches:
         if INPUT in self.units:
             yield INPUT, END
 
-    def _is_shared_with_input(self, unit: str, weight: str) -> bool:
-        """Whether the input looks up the same weight, whose gradient is there when both parts are."""
-        return unit == OUTPUT and INPUT in self.units and weight in {w.name for w in self.units[INPUT].weights}
-
     def exchanges(self) -> Iterator[Exchanged]:
         """The calls of a micro-batch, and once a step a gather of each weight that is not let go before."""
         yield from _numbered_calls(
-            "all_gather", ((phase, *self._call(keys), self._padded_bytes(keys)) for phase, keys in self.run.gathers)
+            "all_gather",
+            ((phase, *self._call(keys), self.bytes_each * self._padded(keys)) for phase, keys in self.run.gathers),
         )
-        reduced = ((BACKWARD, *self._call(keys), self._reduced_bytes(keys)) for keys in self.filled.reduced)
+        reduced = (
+            (BACKWARD, *self._call(keys), self.reduced_each * self._padded(keys)) for keys in self.filled.reduced
+        )
         yield from _numbered_calls("reduce_scatter", reduced)
-        small = (("optimizer", *self._call((key,)), self._padded_bytes((key,))) for key, _ in self.small)
+        small = (("optimizer", *self._call((key,)), self.bytes_each * self._padded((key,))) for key, _ in self.small)
         yield from _numbered_calls("all_gather", small, per_step=True)
 
     def _call(self, keys: Sequence[Key]) -> tuple[str, str]:
@@ -179,11 +181,8 @@ class ModuleFetches:
         ends = dict.fromkeys(module_of(name) for name, _ in (keys[0], keys[-1]))
         return self.weights[keys[0]].unit, " to ".join(ends)
 
-    def _reduced_bytes(self, keys: Iterable[Key]) -> int:
-        return self.reduced_each * sum(self.weights[key].padded for key in keys)
-
-    def _padded_bytes(self, keys: Iterable[Key]) -> int:
-        return self.bytes_each * sum(self.weights[key].padded for key in keys)
+    def _padded(self, keys: Iterable[Key]) -> int:
+        return sum(self.weights[key].padded for key in keys)
 
 
 def _numbered_calls(
@@ -199,7 +198,7 @@ def _numbered_calls(
         yield unit, sympy.Integer(count), phase, replace(moved, name=name)
 
 
-# --- The order of modules in a step, as DeepSpeed hooks see them ---
+# --- the order of modules in a step, as DeepSpeed's hooks see them ---
 
 FORWARD, BACKWARD = "forward", "backward"
 END = -1  # the layer of what is no layer
@@ -325,7 +324,7 @@ def module_of(weight: str) -> str:
     return weight.rpartition(".")[0]
 
 
-# --- Gradients that wait in a buffer until it is full (DeepSpeed's ZeRO 3) ---
+# --- gradients in a buffer that is reduced when it is full (DeepSpeed's ZeRO 3) ---
 
 
 @dataclass(frozen=True)
@@ -386,7 +385,7 @@ class FilledBuckets:
         self.held = 0
 
 
-# --- Weights that a queue gathers ahead of the modules that need them, and lets go behind them ---
+# --- weights gathered from a queue, ahead of the modules that need them ---
 
 
 @dataclass
@@ -494,7 +493,7 @@ class FetchQueue:
         return self.bytes_each * (self.live - arriving + buffers)
 
 
-# --- Gradients that replicas reduce in buckets, as torch's DistributedDataParallel fills them ---
+# --- buckets of gradients, as torch's DistributedDataParallel fills them ---
 
 # torch 2.13: _DEFAULT_BUCKET_CAP_MB (torch/nn/parallel/distributed.py) and _DEFAULT_FIRST_BUCKET_BYTES
 # (torch/csrc/distributed/c10d/reducer.hpp); the first bucket is smaller only where no size is stated.

@@ -38,7 +38,7 @@ class StepCalls:
         return tuple(tuple(kernels.price_call(call, plan) for call in calls) for calls in self.calls)
 
     def repriced(self, plan: Plan, rows: Rows, reads: Callable[[KernelCall], bool]) -> Rows:
-        """The rows with those calls at other prices that read what has moved."""
+        """The rows with new prices for the calls that read what has moved."""
         return tuple(
             tuple(
                 kernels.price_call(call, plan) if reads(call) else row for call, row in zip(calls, before, strict=True)
@@ -129,7 +129,7 @@ class PriceInput:
 
     @property
     def better_by(self) -> float:
-        """What it is multiplied by to be one FASTER better."""
+        """The factor that makes a price one FASTER better."""
         return (1 + FASTER) ** self.better
 
 

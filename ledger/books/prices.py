@@ -205,7 +205,7 @@ def sustained_share(device: Accelerator) -> float:
     return 1.0
 
 
-# --- transfers ----------------------------------------------------------------------------------
+# --- transfers ---
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def flops(kind: ResourceKind, dtype: str = "") -> Resource:
 
 @cache
 def sent(collective: str, axis: str) -> Resource:
-    """Bytes sent between devices."""
+    """Bytes sent between devices, by collective and mesh axis."""
     return Resource("comm", collective=collective, axis=axis)
 
 

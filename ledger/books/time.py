@@ -193,17 +193,12 @@ def _combined_error(first: Amount, second: Amount) -> Amount:
 
 def _further_error(slowest: StageTime, estimate: Amount) -> Amount:
     """By how much prices may miss beyond what they missed in scored runs: a tenth of steps lies further, each side."""
-    missed = _price_error(slowest, estimate)
-    return TENTH * square_root(maximum(missed**2 - PRICED**2, 0.0))
-
-
-def _price_error(slowest: StageTime, estimate: Amount) -> Amount:
-    """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
-    by_kind: dict[str, Amount] = defaultdict(float)
+    by_kind: dict[str, Amount] = defaultdict(float)  # errors of one curve add up, those of several partly cancel
     exposed = slowest.exposed_shares
     for (kind, moved), seconds in among(slowest.sums, ERROR).items():
         by_kind[kind] += seconds / estimate * (exposed[moved] if moved else 1.0)
-    return square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))
+    missed = square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))  # one standard deviation
+    return TENTH * square_root(maximum(missed**2 - PRICED**2, 0.0))
 
 
 def widened(plan: Plan, totals: Mapping[str, Number]) -> float:

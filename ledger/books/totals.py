@@ -6,17 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ledger.arithmetic.values import (
-    Amount,
-    divide,
-    floor,
-    largest,
-    largest_of,
-    of_item,
-    parts_of,
-    real,
-    truncate,
-)
+from ledger.arithmetic.values import Amount, divide, floor, largest, largest_of, of_item, parts_of, real, truncate
 from ledger.books import calendar
 from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import (

@@ -183,7 +183,7 @@ def _reader_totals(figures: totals.StepFigures, checkpoint: calendar.Bytes) -> d
     }
 
 
-# --- Rules on specs whose plan has inputs: where they have nothing to say, and where they say what ---
+# --- rules on specs whose plan has inputs ---
 
 PlanAt = Callable[[Mapping[str, Any]], Plan]  # the plan of a setting's choices
 
@@ -233,7 +233,7 @@ class TracedRule:
         return any(map(at.meets, paths))
 
     def tried(self, plan_at: PlanAt, at: Evaluation) -> TracedRule:
-        """The rule with what it says at these values."""
+        """The rule with what it says at these values of the inputs."""
         if self.knows(at):
             return self
         values = at.values

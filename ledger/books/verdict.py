@@ -157,7 +157,8 @@ def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[Kernel
         near = 1 / ASTRAY <= ratio <= ASTRAY
         detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_causes(plan, totals)}"
         yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
-    matmuls = [row for row in rows if row.flops and _is_product(row.kind)]
+    families = (MATMUL, GROUPED)
+    matmuls = [r for r in rows if r.flops and isinstance(r.kind, KernelClass) and r.kind.family in families]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
@@ -172,16 +173,12 @@ def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[Kernel
 
 
 def _adapter_text(totals: Mapping[str, Number]) -> str:
-    """What of the parameters is the model's and what its adapters'; nothing where there are none."""
+    """How many of the parameters are the model's and how many its adapters'; nothing where there are none."""
     if "parameters.adapters" not in totals:
         return ""
     return (
         f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
     )
-
-
-def _is_product(kind: object) -> bool:
-    return isinstance(kind, KernelClass) and kind.family in (MATMUL, GROUPED)
 
 
 def napkin_words(plan: Plan) -> str:
@@ -301,7 +298,7 @@ BASE: Mapping[str, str] = {"parameters": "parameters.base", "parameters.active":
 
 
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
-    """The plan's own assertions, and those of its model."""
+    """Checks of what the plan and its model assert."""
     read = [(BASE[row.key] if row.of_model and BASE.get(row.key) in totals else row.key, row) for row in plan.expect]
     for key, expected in {(key, row.value, row.tolerance): (key, row) for key, row in read}.values():
         reported = totals.get(key)

@@ -131,13 +131,13 @@ class Referring(Moments):
 
     @cached_property
     def gathering(self) -> Gathering | None:
-        """As of a real unit, but for when its experts run."""
+        """The gathering of a real unit, but for when its experts run."""
         real = Moments(self.program, self.plan, self.line).gathering
         return _ExpertsByLabel(real.buffers, real.line) if isinstance(real, ExpertGathering) else real
 
     @cached_property
     def labels(self) -> frozenset[str]:
-        """Everything that stands for bytes of layers."""
+        """The labels that stand for bytes of layers."""
         weights = (weight for unit in self.units.values() for weight in unit.weights)
         return frozenset((*LABELS, *(WROTE + weight.name for weight in weights)))
 

@@ -179,7 +179,7 @@ def _hidden_share(plan: Plan) -> Amount:
 
 
 def update_waits(work: StepWork, passes: Mapping[PassOf, UnitPass], plan: Plan) -> Amount:
-    """What of the host's update the step waits for: all of it, or what the last backward does not hide."""
+    """Seconds of the host's update that the step waits for: all, or what the last backward does not hide."""
     if plan.stack.overlap.update == "none":
         return work.host_update
     return maximum(0.0, work.host_update - _busy_seconds(passes)["backward"])

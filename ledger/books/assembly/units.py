@@ -14,15 +14,7 @@ import sympy
 
 from ledger.arithmetic.values import Amount, is_plain, largest, pick, truncate
 from ledger.books import posting
-from ledger.books.assembly.work import (
-    PASSES,
-    PassOf,
-    StepWork,
-    UnitWork,
-    longest_send,
-    step_work,
-    unit_works,
-)
+from ledger.books.assembly.work import PASSES, PassOf, StepWork, UnitWork, longest_send, step_work, unit_works
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Value
 from ledger.books.kernels import price_calls
@@ -190,12 +182,7 @@ def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool, b
 
 
 def _live_parts(  # noqa: PLR0913 - the facts of one pass
-    unit: Unit,
-    phase: str,
-    steps: Sequence[LiveTensors],
-    value: Value,
-    category: Callable[[Tensor], str],
-    drained: bool,
+    unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value, category: Callable[[Tensor], str], drained: bool
 ) -> Iterator[tuple[str, Parts]]:
 
     def live_bytes(step: LiveTensors, excluded: frozenset[str] = frozenset()) -> Parts:

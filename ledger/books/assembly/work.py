@@ -62,7 +62,7 @@ class UnitWork:
     blocking: Amount = 0.0
 
     def times(self, count: Amount) -> UnitWork:
-        """The work of so many such units, one after the other."""
+        """The work of so many units like this one, one after the other."""
         return UnitWork(
             self.device * count,
             self.rebuilt * count,
@@ -76,7 +76,7 @@ class UnitWork:
         )
 
     def plus(self, other: UnitWork) -> UnitWork:
-        """Both one after the other."""
+        """The work of two units, one after the other."""
         return UnitWork(
             self.device + other.device,
             self.rebuilt + other.rebuilt,
@@ -121,7 +121,7 @@ class StepWork:
     update: Amount = 0.0
 
     def times(self, count: Amount) -> StepWork:
-        """The work of so many such units."""
+        """The work of so many units like this one."""
         return StepWork(
             self.reduced * count,
             self.longest,
@@ -137,7 +137,7 @@ class StepWork:
         )
 
     def plus(self, other: StepWork) -> StepWork:
-        """The work of both."""
+        """The work of this stage and another together."""
         compared = dict(self.compared)
         for call, (longest, further_calls) in other.compared.items():
             before, calls = compared.get(call, (0.0, 0))
@@ -232,7 +232,9 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         overlapped += sheltered / count
     copied = [row for row in rows if moves(row) and cargo(row) == HOST]
     waits = unit == ROOT or plan.stack.overlap.host == "none"
-    blocking = [row for row in copied if waits or _is_added_on_host(row, plan)]
+    # a copy of a gradient that is added to another one on the host is waited for
+    added = HostTransfer(OF_GRADIENTS, DOWN)
+    blocking = [row for row in copied if waits or (sums_on_host(plan) and row.kind == added)]
     overlapping = [row for row in copied if row not in blocking]
     hosts = launches(rows, plan)
     if not any(row.shares for row in rows):
@@ -253,11 +255,6 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
     )
 
 
-def _is_added_on_host(row: KernelTime, plan: Plan) -> bool:
-    """Whether a copy is of a gradient that is added to another one on the host, so that it is waited for."""
-    return sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)
-
-
 def _by_direction(copied: Sequence[KernelTime]) -> Iterator[tuple[str, list[KernelTime]]]:
     """Copies by their direction, if there are any: each direction of the link works by itself."""
     for direction in (DOWN, UP):
@@ -272,7 +269,7 @@ def _chained_copies(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
 
 
 def step_work(rows: Sequence[KernelTime], plan: Plan) -> StepWork:
-    """What of these kernels and transfers runs once a step."""
+    """The kernels and transfers that run once a step, added up."""
     once = [row for row in rows if row.per == STEP]
     moved = [row for row in once if moves(row) and cargo(row) != HOST]
     copied = [row for row in once if moves(row) and cargo(row) == HOST]

@@ -40,7 +40,7 @@ class ExpertGathering(Gathering):
     """The moments of a device some of whose layers have two sets of weights."""
 
     def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
-        """The steps before the experts, theirs, and those after."""
+        """The steps of a unit in parts: before its experts run, while they do, and after."""
         if not self.inner(point.unit):
             return (steps,)
         experts_run = self.span(unit, point.phase, steps)
@@ -72,7 +72,7 @@ class ExpertGathering(Gathering):
         return tuple(set_name for set_name in (name, self.inner(name)) if set_name)
 
     def last_gathered(self, name: str) -> str:
-        """Its experts, where it has any."""
+        """The set of a layer's experts where it has any, else the layer's own."""
         return self.both(name)[-1]
 
     def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
@@ -82,7 +82,7 @@ class ExpertGathering(Gathering):
             yield from (self.buffers.gathered(set_name, ".ahead") for set_name in sets)
 
 
-# --- A layer with routed experts at one moment of a step: what it gathers and reduces, step by step ---
+# --- a layer with routed experts at one moment of a step ---
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Its set without the experts."""
+        """The set of the layer's weights but its experts."""
         return self.around.buffers.of(self.point.unit)
 
     @property
@@ -114,7 +114,7 @@ class Layer:
 
     @property
     def arrives(self) -> bool:
-        """Whether its experts were gathered ahead, with the rest of it: by a layer."""
+        """Whether the layer's experts were gathered ahead with the rest of it: by a layer."""
         return self.point.beside.before not in ("", INPUT, OUTPUT)
 
     def forward(self, running: Sequence[Running]) -> Iterator[Step]:
@@ -224,12 +224,12 @@ class Layer:
 
     @property
     def left(self) -> LiveTensors:
-        """What its backward leaves, the experts' gradients aside."""
+        """What the layer's backward leaves, the experts' gradients aside."""
         last = self.alive[-1]
         return LiveTensors(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
 
 
-# --- When in a pass through its layer the routed experts run ---
+# --- the steps of a pass in which the routed experts run ---
 
 REGION = "experts"
 AFTER = 3
@@ -260,7 +260,9 @@ def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
     written = [place for place, alive in enumerate(steps) if alive.step in of_experts]
     if phase == FORWARD:
         return Span(written[0], written[-1], written[0] - 1)
-    gradients, with_transfers = [step.name for step in unit.backward], of_experts | set(_result_transfers(unit))
+    results = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
+    transfers = (step for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in results)
+    gradients, with_transfers = [step.name for step in unit.backward], of_experts | {step.name for step in transfers}
     indices = [index for index, step in enumerate(unit.backward) if step.forward in with_transfers]
     if not indices:  # no gradient passes through them
         return Span(len(steps), len(steps) - 1, len(steps) - 1)
@@ -270,9 +272,3 @@ def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
     early = bool(written) and written[0] < asked
     first = written[0] if early else asked
     return Span(first, places[gradients[indices[-1]]], written[-1] if early else first - 1)
-
-
-def _result_transfers(unit: Unit) -> Iterator[str]:
-    """The transfers of what the experts give."""
-    results = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
-    return (step.name for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in results)

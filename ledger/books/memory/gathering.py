@@ -111,7 +111,7 @@ class Gathering:
             yield from self.left_inside(point)
 
     def last_gathered(self, name: str) -> str:
-        """Of what moves with these layers, the set that forward gathers last."""
+        """The set that forward gathers last, of those that move with these layers."""
         return name
 
     def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:  # noqa: ARG002
@@ -183,7 +183,7 @@ class Gathering:
         return [point for point in self.line.points if point.phase == BACKWARD][-1]
 
 
-# --- module gathering ---
+# --- weights gathered module by module ---
 
 Place = tuple[bool, int, bool]  # whether it is of those rebuilt, which module, and whether that is over
 

@@ -243,7 +243,7 @@ def _other_micro_batches(unit: Unit, plan: Plan) -> sympy.Expr:
     return (symbol("in_flight", unit.suffix) - 1) * unit.count
 
 
-# --- What torch.autocast remembers ---
+# --- casts that torch.autocast remembers ---
 
 WHY = "torch.autocast keeps the cast of a weight until forward is over, though nothing saves it for backward"
 
@@ -256,15 +256,11 @@ def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     if not compute_precision(plan).autocast or plan.stack.compiled:
         return
     for unit in program.units:
-        for tensor in _unsaved_casts(unit):
+        saved = {tensor.storage for tensor in unit.kept.saved}
+        casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
+        for tensor in {tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values():
             cause = Cause(unit.name, tensor.name, state="remembered")
             yield from posted(line, cause, "activations", tensor.bytes(), _saved_in_forward(line, unit), WHY)
-
-
-def _unsaved_casts(unit: Unit) -> tuple[Tensor, ...]:
-    saved = {tensor.storage for tensor in unit.kept.saved}
-    casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
-    return tuple({tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values())
 
 
 def _saved_in_forward(line: Timeline, unit: Unit) -> AliveCount:
@@ -272,7 +268,7 @@ def _saved_in_forward(line: Timeline, unit: Unit) -> AliveCount:
     return lambda point: saved(point) if point.phase == FORWARD else ZERO
 
 
-# --- What one unit gives and layers of others read, and the sum of the gradients that these give back ---
+# --- results that layers of other units read, and sums of their gradients ---
 
 
 def shared_results(program: Program, line: Timeline) -> Iterator[Entry]:
@@ -331,7 +327,7 @@ class _SharedResult:
         return ONE if any(point.left[reader] != ZERO for reader in self.readers) else ZERO
 
 
-# --- What a schedule that puts gradients of weights off holds for them ---
+# --- operands of weight gradients that a schedule puts off ---
 
 
 def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
@@ -366,7 +362,7 @@ def operands(unit: Unit) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in tensors.values() if not standing(tensor))
 
 
-# --- What quantising adds to weights ---
+# --- quantised copies of weights, and scales ---
 
 PER_SLOT = 2  # the scale, and its inverse, beside the history
 
@@ -388,7 +384,7 @@ def kept(program: Program, line: Timeline) -> Iterator[Entry]:
                 yield Entry(cause, weights, line.whole, slots, unit.count, why)
 
 
-# --- Gradients that wait: for the rest of backward, for the next micro-batch, for the update ---
+# --- gradients that wait for the rest of backward, the next micro-batch, the update ---
 
 
 def gradients(moments: Moments) -> Iterator[Entry]:

@@ -28,7 +28,7 @@ class LiveTensors:
     tensors: tuple[Tensor, ...]
 
     def bytes(self, chosen: Iterable[str] | None = None) -> sympy.Expr:
-        """Their bytes, or those of some of them by name."""
+        """Bytes of the tensors, or of those with certain names."""
         names = None if chosen is None else set(chosen)
         return total(tensor.bytes() for tensor in self.tensors if names is None or tensor.name in names)
 

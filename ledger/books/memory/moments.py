@@ -85,7 +85,7 @@ class Moments:
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
     def steps(self, point: Point, chosen: Sequence[Running]) -> Iterator[Step]:
-        """The steps of a moment; of those of its unit, the chosen ones."""
+        """The steps of a moment, of which only the chosen ones are steps of its unit."""
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:
             return gathering.steps(point, unit, self.alive(point), chosen)

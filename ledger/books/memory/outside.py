@@ -115,11 +115,11 @@ def temporaries(kernel: AttentionBackward) -> Iterator[Tensor]:
 TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
 
 
-def _padded_sum(tensor: Tensor, name: str, tile: int) -> Tensor:
+def _padded_sum(tensor: Tensor, name: str, tile_size: int) -> Tensor:
     """A sum in fp32 of a tensor's shape: rows to whole tiles on each device, heads to multiples of 32 elements."""
     batch, seq, heads, width = tensor.dims
     parts = seq.symbol / tensor.local(seq)
-    rows = Dim(seq.name, tile * parts * CeilDiv(seq.symbol, tile * parts))
+    rows = Dim(seq.name, tile_size * parts * CeilDiv(seq.symbol, tile_size * parts))
     wide = Dim(width.name, 32 * CeilDiv(width.symbol, sympy.Integer(32)))
     return Tensor(f"{name}.sum", (batch, rows, heads, wide), "fp32", split=tensor.split)
 

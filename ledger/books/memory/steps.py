@@ -47,7 +47,7 @@ class FullestLive:
 
     @property
     def step(self) -> str:
-        """What runs at any of them."""
+        """The operation that runs at the first of the steps."""
         return self.steps[0].step
 
 
@@ -116,7 +116,7 @@ class FullestStep:
 
 
 def _pick_parts(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Of parts by name, those at a place; a part that is not there is 0."""
+    """The amounts of the parts at a place, by name; a part that is not there is 0."""
     names = dict.fromkeys(name for parts in sums for name in parts)
     return {name: pick(place, [parts.get(name, 0) for parts in sums]) for name in names}
 
@@ -148,13 +148,11 @@ def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestSte
     filled = [step.bytes(value) for step in steps]
     if all(map(is_plain, filled)):
         return FullestStep(moment, steps, largest(filled, lambda amount: amount))
-    widest = _widest_places([frozenset(map(_identity, step.held)) for step in steps])
+    # a thing is told by what caused it, a choice by itself
+    widest = _widest_places(
+        [frozenset(item.cause if isinstance(item, Allocation) else id(item) for item in step.held) for step in steps]
+    )
     return FullestStep(moment, tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
-
-
-def _identity(allocation: AnyAllocation) -> object:
-    """What tells apart things that are held at one moment: what caused them, or which choice it is."""
-    return allocation.cause if isinstance(allocation, Allocation) else id(allocation)
 
 
 def _widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
@@ -217,7 +215,7 @@ def running(unit: Unit, steps: Sequence[Running]) -> Iterator[Step]:
         yield Step(alive.step, tuple(tensors(unit, alive)))
 
 
-# --- What exists only while one unit runs ---
+# --- tensors that exist only while one unit runs ---
 
 BATCH = ("embedding/tokens.index", "source_embedding/tokens.index", FRAMES, PIXELS)  # what a step is given
 

@@ -83,7 +83,7 @@ class Timeline:
 
     @property
     def whole(self) -> Lifetime:
-        """All of the step."""
+        """All moments of the step."""
         return Lifetime(0, len(self.points) - 1)
 
     @property
@@ -182,7 +182,7 @@ def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
             first = index
 
 
-# --- The moments of a step at which memory can be fullest ---
+# --- moments of a step at which memory can be fullest ---
 
 
 def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked: bool | None = None) -> Timeline:
@@ -264,12 +264,12 @@ class _Pass:
         """An end of the model runs, before all layers or after them."""
         over = (phase == FORWARD) == (name != INPUT)
         neighbour = self.sequence[0 if name == INPUT else -1] if self.moved and self.sequence else ""
-        beside = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
-        beside = replace(beside, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
-        beside = replace(beside, gathered=self.profiles.get((phase, name, -1)))
+        around = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
+        around = replace(around, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
+        around = replace(around, gathered=self.profiles.get((phase, name, -1)))
         visited = self.visited(phase)
-        left = self.left(phase, name, visited, len(visited) if over else 0)
-        return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, left, beside)
+        passed = self.left(phase, name, visited, len(visited) if over else 0)
+        return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, passed, around)
 
     def visited(self, phase: str) -> Sequence[str]:
         """The layers in the order of a pass."""
@@ -283,9 +283,9 @@ class _Pass:
         last = {key: index for index, key in surroundings.items()}
         first = {key: index for index, key in reversed(surroundings.items())} if phase == BACKWARD else {}
         for index in sorted({*first.values(), *last.values()}):
-            unit, beside = surroundings[index]
+            unit, near = surroundings[index]
             name, title = _moment_name(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
-            yield Point(name, title, phase, unit, self.left(phase, unit, visited, index), beside)
+            yield Point(name, title, phase, unit, self.left(phase, unit, visited, index), near)
 
     def around(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
         """A layer, and what it stands beside."""

@@ -230,7 +230,7 @@ def is_cached_attention(kind: object) -> bool:
     return isinstance(kind, KernelClass) and kind.family == ATTENTION and kind.pass_ == DECODE
 
 
-# --- Kernels that the arithmetic of their units limits, where prices of their class know bytes alone ---
+# --- kernels limited by arithmetic, where prices of their class know bytes alone ---
 
 
 def limited(row: KernelTime, call: KernelCall, plan: Plan) -> KernelTime:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ledger.books.bindings import described
 from ledger.books.compiled import Compiled
 from ledger.books.entries import Entry
-from ledger.books.evaluate import Exact, Value
+from ledger.books.evaluate import Value
 from ledger.books.notation import text
 from ledger.books.resources import stock
-from ledger.books.results import Account, KernelTime, Number, RoleResult, Symbol, WaterfallPart
+from ledger.books.results import Account, KernelTime, RoleResult, Symbol, WaterfallPart
 from ledger.books.serving.memory import Held, held
 from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
@@ -136,10 +136,7 @@ def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
         for name, (meaning, path) in OF_A_PASS.items():
             sign = symbol(name, suffix)
             if sign in sizes:
-                symbols[sign.name] = Symbol(sign.name, meaning, _plain(sizes[sign]), path)
+                size = sizes[sign]
+                number = int(size) if size == int(size) else float(size)
+                symbols[sign.name] = Symbol(sign.name, meaning, number, path)
     return symbols
-
-
-def _plain(value: Exact) -> Number:
-    """A whole number as it is, any other as the nearest that floating point has."""
-    return int(value) if value == int(value) else float(value)

@@ -148,12 +148,12 @@ class Held:
 
 
 def held_bytes(stocks: Mapping[Cause, Stock]) -> int:
-    """What stocks take together."""
+    """Bytes of all stocks together."""
     return sum(stock.bytes for stock in stocks.values())
 
 
 def serve_of(plan: Plan) -> Serve:
-    """What a plan serves."""
+    """The lengths and the load that a plan serves; ValueError of a plan that trains."""
     if plan.serve is None:
         raise ValueError("a plan that trains serves nothing")
     return plan.serve
@@ -202,7 +202,7 @@ def _distinct_tensors(operation: Operation) -> Iterator[Tensor]:
             yield tensor
 
 
-# --- How many sequences an engine takes at once ---
+# --- sequences that an engine takes at once ---
 
 
 def room(service: Service) -> int:

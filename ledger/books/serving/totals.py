@@ -118,7 +118,7 @@ def bytes_per_sequence(plan: Plan) -> int:
 
 
 def one_device(plan: Plan) -> ServedRole:
-    """The plan as one device would run all of it."""
+    """The plan as one device would run it whole."""
     undivided = replace(plan, parallelism=Parallelism(), cluster=replace(plan.cluster, devices=1))
     return ServedRole(undivided, whole_role(plan.model))
 
@@ -147,7 +147,7 @@ def reads(served: ServedRole, shape: Shape) -> tuple[Exact, Exact]:
 
 
 def rates(service: Service, state: Steady) -> Totals:
-    """The first token, those that follow, and what all sequences together get."""
+    """Seconds to the first token and between those that follow; tokens and requests a second of all sequences."""
     yield "serve.concurrency", state.concurrency
     yield "serve.ttft", service.ttft
     yield "serve.time_per_token", state.time_per_token

@@ -46,7 +46,7 @@ class Condition:
     if_any: bool = False
 
     def bound(self, totals: Mapping[str, Number]) -> Fraction:
-        """The limit under these totals."""
+        """The limit of the condition under these totals."""
         return Fraction(totals[self.against]) if self.against else self.limit
 
     def holds(self, totals: Mapping[str, Number]) -> bool:

@@ -37,7 +37,7 @@ class ClosedForm:
         return f"{text(self.polynomial.as_expr())} ({self.moment})"
 
     def at(self, size: Number) -> sympy.Expr:
-        """Bytes at this size."""
+        """Bytes alive at this size."""
         return self.polynomial.eval(sympy.Rational(size))
 
     def root(self, limit: sympy.Expr) -> float:

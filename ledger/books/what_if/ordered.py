@@ -48,7 +48,8 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
     low, high = max(interval.low for interval in ranges), min(interval.high for interval in ranges)
     goal = LARGEST if any(interval.upper for interval in ranges) else SMALLEST
     if low > high and sought.some:
-        low, high = _range_of_few(trial, conditions, max(high, 0))
+        holding = [rank for rank in range(sought.last + 1) if _all_hold(trial, conditions, rank)]
+        low, high = (holding[0], holding[-1]) if holding else _no_value(trial, conditions, max(high, 0))
     elif low > high:
         low, high = _range_by_samples(trial, conditions, max(high, 0))
     if low > high:
@@ -79,12 +80,6 @@ def without_effect(path: str, keys: Sequence[str], moved: Collection[str] = ()) 
     words = f"; {', '.join(f'`{part}`' for part in parts)} depends on it" if parts else ""
     asked = f"asked for: {', '.join(sorted(keys))}{words}"
     return fault(path, 1, f"nothing that is asked for depends on `{path}`", asked)
-
-
-def _range_of_few(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
-    """The first and the last value that meets the conditions, of few that all are tried; none before `nearest`."""
-    holding = [rank for rank in range(trial.sought.last + 1) if _all_hold(trial, conditions, rank)]
-    return (holding[0], holding[-1]) if holding else _no_value(trial, conditions, nearest)
 
 
 def _range_by_samples(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
@@ -134,7 +129,7 @@ def _best_rank(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, i
         low, high = max(low, best - step), min(high, best + step)
 
 
-# --- Where a condition holds: the ranks of values from the first to the last that meet it ---
+# --- the ranks of values that meet a condition ---
 
 GROWTH = 8
 

@@ -162,9 +162,9 @@ ANSWER, RUNNER_UP, WORSE, FAILS = "answer", "runner-up", "worse", "fails"
 REFUSED, SKIPPED = "refused", "skipped"
 
 
-def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], note: Note) -> Solution:
+def best_of(question: Question, paths: Sequence[str], proportions: Mapping[str, str], note: Note) -> Solution:
     """The best of all combinations of values of inputs, each after those that its values depend on."""
-    unknowns = {path: unknown(question.plan, path, kept.get(path, "")) for path in paths}
+    unknowns = {path: unknown(question.plan, path, proportions.get(path, "")) for path in paths}
     endless = [path for path, sought in unknowns.items() if not sought.some]
     if len(endless) > 1:
         message = f"{' and '.join(f'`{path}`' for path in endless)} have values without an end"
@@ -176,7 +176,7 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], n
     count = prod(len(sought.some) or 1 for sought in unknowns.values())
     tried: list[Candidate | Refused] = []
     note(0, count)
-    for judged in Space(question, in_order, kept).tried():
+    for judged in Space(question, in_order, proportions).tried():
         tried.append(judged)
         note(len(tried), max(count, len(tried)))
     ranking = Ranking(question, unknowns, endless, tuple(tried))
@@ -224,7 +224,7 @@ class Ranking:
     @property
     def preference(self) -> Callable[[Candidate], tuple[Fraction, Fraction, bool]]:
         """Sorts the best first: by the objective or the endless value, then by memory, then as the plan has it."""
-        given = {path: sought.given for path, sought in self.unknowns.items()}
+        stated = {path: sought.given for path, sought in self.unknowns.items()}
         objective = self.question.objective
 
         def place(candidate: Candidate) -> tuple[Fraction, Fraction, bool]:
@@ -232,7 +232,7 @@ class Ranking:
                 worth = objective.worth(candidate.totals[objective.key])
             else:
                 worth = Fraction(candidate.values[self.endless[0]]) * (1 if candidate.upper else -1)
-            return -worth, Fraction(candidate.totals.get("memory.reserved", 0)), dict(candidate.values) != given
+            return -worth, Fraction(candidate.totals.get("memory.reserved", 0)), dict(candidate.values) != stated
 
         return place
 
@@ -254,7 +254,7 @@ class Ranking:
             raise without_effect(path, self.question.keys)
 
     def why_refused(self) -> str:
-        """What rules say of those that they refuse, the first few."""
+        """The first few of the reasons for which rules refuse combinations."""
         texts = [*dict.fromkeys(combination.why for combination in self.refused)]
         more = [f"and {len(texts) - REASONS} more"] if len(texts) > REASONS else []
         batch = "run.micro_batch"

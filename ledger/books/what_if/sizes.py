@@ -48,7 +48,7 @@ def _bounded(plan: Plan, field: str, other_field: str, step: int) -> Unknown:
 
 
 def micro_batch(plan: Plan) -> Unknown:
-    """The sequences that a replica works on at once divide those of its step."""
+    """The sequences that a replica works on at once, which divide those of its step."""
     path = "run.micro_batch"
     if plan.model.bare:
         raise key_fault(
@@ -82,7 +82,7 @@ def global_batch(plan: Plan) -> Unknown:
 
 
 def tokens(plan: Plan) -> Unknown:
-    """Tokens of the run, to a token; of a run that is stated in images these."""
+    """Tokens of the run, to a token; raises SpecError where the plan states images."""
     if plan.run.images:
         raise key_fault("run.tokens", "the plan states its length in images", "`--for run.images`")
     return Unknown("run.tokens", with_token_count(plan).run.token_count or 1, stated("run.tokens"), step=1)
@@ -129,12 +129,12 @@ def devices(plan: Plan) -> Unknown:
         step = replica_devices * nodes // gcd(replica_devices, nodes)
         return Unknown(path, plan.cluster.devices, settings, multiples(step), step=step)
     split = [data * replica_devices for data in divisors(batch) if micro_batches % data == 0 or data > micro_batches]
-    some = legal(plan, split, settings) or tuple(split)
+    counts = legal(plan, split, settings) or tuple(split)
     why = f"{replica_devices} x data, where data divides the {micro_batches} micro-batches of a step"
     if plan.run.micro_batch > 1:
         why += f", or more and global_batch = {batch} with a smaller micro_batch"
-    cap = _cap_of_devices(plan, some[-1], settings(some[-1]))
-    return Unknown(path, plan.cluster.devices, settings, why, some, greatest=some[-1], cap=cap)
+    cap = _cap_of_devices(plan, counts[-1], settings(counts[-1]))
+    return Unknown(path, plan.cluster.devices, settings, why, counts, greatest=counts[-1], cap=cap)
 
 
 def _cap_of_devices(plan: Plan, most: int, largest: Settings) -> str:
@@ -166,7 +166,7 @@ OWN: Mapping[str, Callable[[Plan], Unknown]] = {
 }
 
 
-# --- Inputs of a plan that serves whose values are in order ---
+# --- inputs of a plan that serves ---
 
 
 def length(_: Plan, path: str, lengths: Lengths) -> Unknown:
@@ -192,7 +192,7 @@ def service_devices(plan: Plan) -> Unknown:
     return Unknown("cluster.devices", plan.cluster.devices, settings, multiples(replica), step=replica, greatest=most)
 
 
-# --- A model that grows in proportion: one of its sizes is looked for, and others follow it ---
+# --- sizes of a model that grow in proportion ---
 
 WIDTHS, SHAPE = "widths", "shape"
 KEPT: Mapping[str, str] = {
@@ -275,15 +275,18 @@ def layer_count(plan: Plan, path: str, current: int) -> Unknown:
         stated(path),
         lambda value: {parent_of(path): {key_of(path): value}},
     ):  # beside what the part says, or instead of it
-        if some := legal(plan, counts, settings):
-            return Unknown(path, current, settings, f"{some[0]} to {some[-1]} layers", some)
+        if legal_counts := legal(plan, counts, settings):
+            return Unknown(path, current, settings, f"{legal_counts[0]} to {legal_counts[-1]} layers", legal_counts)
     raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
 
 
 def size(plan: Plan, path: str, now: int) -> Unknown:
     """A whole number in the finest steps from the given one that the spec's rules allow."""
     kind, put = size_type(path), stated(path)
-    step = finest(plan, now, put, _possible_steps(plan, now)) if isinstance(kind, Size) else 1
+    step = 1
+    if isinstance(kind, Size):  # in steps that a rule may ask for
+        due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
+        step = finest(plan, now, put, sorted({*due, *divisors(now or 1), *divisors(plan.cluster.devices)}))
     least = now % step or step
     if not now and (refused := with_settings(plan, put(least)).problems):
         raise cannot_vary(path, refused)
@@ -294,7 +297,9 @@ def size(plan: Plan, path: str, now: int) -> Unknown:
     if now:
         least = _outermost(plan, put, now, least, step)
         bound = _outermost(plan, put, now, int(min(most, REACH)) // step * step + now % step, step)
-        most, cap = min(most, bound), cap if bound > most - step else _refusal_text(plan, put(bound + step))
+        if bound <= most - step:
+            cap = "; ".join(problem.message for problem in with_settings(plan, put(bound + step)).problems)
+        most = min(most, bound)
     why = multiples(step) if not least % step else f"{least}, {least + step}, ..., in steps of {step}"
     given_steps = why if step > 1 else ""
     return Unknown(path, now, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
@@ -309,17 +314,6 @@ def _outermost(plan: Plan, settings: Callable[[Any], Settings], current: int, en
         middle = (inner + outer) // 2
         inner, outer = (inner, middle) if _refused(plan, settings(current + middle * step)) else (middle, outer)
     return current + inner * step
-
-
-def _refusal_text(plan: Plan, settings: Settings) -> str:
-    """Why there is no larger value."""
-    return "; ".join(problem.message for problem in with_settings(plan, settings).problems)
-
-
-def _possible_steps(plan: Plan, current: int) -> list[int]:
-    """Steps between sizes that a rule may ask for."""
-    due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
-    return sorted({*due, *divisors(current or 1), *divisors(plan.cluster.devices)})
 
 
 def finest(plan: Plan, current: int, settings: Callable[[Any], Settings], steps: Sequence[int]) -> int:

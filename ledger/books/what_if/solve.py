@@ -41,15 +41,15 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     if not asked:
         raise fault("--for", 1, "no input to solve for", "name one or several, as `run.micro_batch`")
     question = asked_of(plan, subject_to, maximize, minimize)
-    kept = _kept_proportions(plan, asked, keep)
-    first = unknown(plan, asked[0], kept.get(asked[0], ""))
+    proportions = _kept_proportions(plan, asked, keep)
+    first = unknown(plan, asked[0], proportions.get(asked[0], ""))
     if len(asked) == 1 and not first.choice:
         return _solution_in_order(question, first)
     for again in asked[1:]:
-        unknown(plan, again, kept.get(again, ""))
+        unknown(plan, again, proportions.get(again, ""))
         if asked.count(again) > 1:
             raise key_fault(again, f"`{again}` is asked for twice", "name each key once")
-    return best_of(question, in_order(plan, asked), kept, note)
+    return best_of(question, in_order(plan, asked), proportions, note)
 
 
 def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str) -> Question:

@@ -80,11 +80,11 @@ def degree(plan: Plan, path: str) -> Unknown:
         follows = {f"parallelism.{FOLLOWS}": max(1, plan.cluster.devices // (fixed * value))} if fixed else {}
         return {} if value == getattr(mesh, name) else {path: value, **follows}
 
-    some = divisors(plan.cluster.devices)
+    degrees = divisors(plan.cluster.devices)
     if name == "interleave":
-        some = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
+        degrees = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
     why = f"data = {plan.cluster.devices} devices / the other degrees" if fixed else ""
-    return _choice(path, getattr(mesh, name), [*some, *({getattr(mesh, name)} - {*some})], settings, why)
+    return _choice(path, getattr(mesh, name), [*degrees, *({getattr(mesh, name)} - {*degrees})], settings, why)
 
 
 def _choice(path: str, current: Value, values: list[Value], settings: Any, why: str = "") -> Unknown:
