@@ -138,13 +138,8 @@ class ClosedForms:
         """The normal form of all terms; letters that are 1 are left out."""
         lettered = self.lettered
         calls = {name: (lambda name=name, call=call: self.priced(name, call)) for name, call in lettered.calls.items()}
-        return Algebra(
-            lettered.graph,
-            lettered.trace.setting,
-            names=dict(self._names()),
-            calls=calls,
-            inputs={name: ONE for name, value in self.fixed.items() if value == 1},
-        )
+        names, ones = dict(self._names()), {name: ONE for name, value in self.fixed.items() if value == 1}
+        return Algebra(lettered.graph, lettered.trace.setting, names=names, calls=calls, inputs=ones)
 
     @cached_property
     def fixed(self) -> dict[str, Number]:

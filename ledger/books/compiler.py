@@ -13,12 +13,11 @@ from ledger.books.calendar import run
 from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
 from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters, with_token_count
-from ledger.books.entries import Lifetime
+from ledger.books.entries import Lifetime, account_of
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved, workspaces_of
 from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.memory.timeline import Timeline
-from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Check, KernelTime, Moment, Number, RoleResult, Verdict
 from ledger.books.serving.compiler import compile_serving, compile_serving_totals
@@ -130,19 +129,8 @@ def moments(book: CompiledRole) -> tuple[Moment, ...]:
 
 def accounts(book: CompiledRole) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
-    line = book.line
     for entry in book.entries:
-        yield Account(
-            cause=entry.cause,
-            role=book.role.name,
-            resource=entry.resource,
-            when=_when_text(entry.when, line),
-            amount=book.value(entry.amount),
-            times=int(book.value(entry.times)),
-            formula=text(entry.amount),
-            basis=entry.basis,
-            expression=entry.amount,
-        )
+        yield account_of(entry, book.role.name, _when_text(entry.when, book.line), book.value)
 
 
 def _when_text(when: str | Lifetime, line: Timeline) -> str:

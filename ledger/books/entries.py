@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 import sympy
 
+from ledger.books.evaluate import Value
+from ledger.books.notation import text
 from ledger.books.resources import Resource, ResourceKind
+from ledger.books.results import Account
 from ledger.model.causes import Cause
 from ledger.model.offloading import HostCopy
 from ledger.model.operations import Operation, total
@@ -85,6 +88,21 @@ class Ledger:
         if len({entry.resource.unit for entry in chosen}) > 1:
             raise ValueError("a total over unlike units")
         return total(entry.amount * entry.times for entry in chosen)
+
+
+def account_of(entry: Entry, role: str, when: str, value: Value) -> Account:
+    """An entry of a role with its value, and its formula as text."""
+    return Account(
+        cause=entry.cause,
+        role=role,
+        resource=entry.resource,
+        when=when,
+        amount=value(entry.amount),
+        times=int(value(entry.times)),
+        formula=text(entry.amount),
+        basis=entry.basis,
+        expression=entry.amount,
+    )
 
 
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -115,16 +115,9 @@ def _kernel_call(entry: Entry, operation: Operation, value: Value) -> KernelCall
         beside=real(value(operation.beside() / operation.pieces)) if operation.adds_to else 0.0,
         **(_product_sizes(shape, pieces, value) if shape else {}),
     )
-    times = truncate(value(entry.times))
+    when, times = str(entry.when), truncate(value(entry.times))
     return KernelCall(
-        entry.cause,
-        str(entry.when),
-        operation.kernel,
-        times,
-        entry.per,
-        work,
-        multiplies=multiplies,
-        shares=entry.shares,
+        entry.cause, when, operation.kernel, times, entry.per, work, multiplies=multiplies, shares=entry.shares
     )
 
 

@@ -90,12 +90,8 @@ def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> Shar
     line = Timeline((), {})
     states = nonzero(optimizer.kept(program, plan, line.whole, value))
     book = CompiledRole(role, program, Ledger("", states), value, line)
-    return SharingSums(
-        {key: amount / count for key, amount in recurring.items()},
-        sums_of(once, plan, value),
-        dict(static(plan, book)),
-        per_device(book),
-    )
+    in_one = {key: amount / count for key, amount in recurring.items()}
+    return SharingSums(in_one, sums_of(once, plan, value), dict(static(plan, book)), per_device(book))
 
 
 # --- memory ---

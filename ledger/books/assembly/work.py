@@ -198,13 +198,8 @@ def _combined_work(unit_work: UnitWork, sharing: UnitWork, plan: Plan) -> UnitWo
 def stage_work(rows: Sequence[KernelTime], plan: Plan) -> StageWork:
     """What the priced kernels and transfers of a stage add up to."""
     unit_rows, sharing = ([row for row in rows if row.shares is shares] for shares in (False, True))
-    return StageWork(
-        dict(unit_works(unit_rows, plan)),
-        dict(unit_works(sharing, plan)),
-        step_work(rows, plan),
-        longest_send(rows),
-        step_sums(rows),
-    )
+    of_units, of_sharing = dict(unit_works(unit_rows, plan)), dict(unit_works(sharing, plan))
+    return StageWork(of_units, of_sharing, step_work(rows, plan), longest_send(rows), step_sums(rows))
 
 
 def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:

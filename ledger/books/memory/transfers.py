@@ -62,12 +62,8 @@ class Buffers:
 
     def whole(self, name: str) -> Allocation:
         """Weights of a set, put together."""
-        return Allocation(
-            Cause(name, "weights", state="whole"),
-            CATEGORY,
-            self._amounts[name],
-            "gathered weights of the set that runs",
-        )
+        why = "gathered weights of the set that runs"
+        return Allocation(Cause(name, "weights", state="whole"), CATEGORY, self._amounts[name], why)
 
     @cached_property
     def _amounts(self) -> dict[str, sympy.Expr]:
@@ -96,24 +92,16 @@ class Buffers:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
         amount = self._second_dimension_shares(name).whole(self.program.sharding, sent(self.plan))
         if amount != ZERO:
-            yield Allocation(
-                Cause(name, "weights", state="apart"),
-                CATEGORY,
-                amount,
-                "shares of a second dimension, put side by side",
-            )
+            why = "shares of a second dimension, put side by side"
+            yield Allocation(Cause(name, "weights", state="apart"), CATEGORY, amount, why)
 
     def gradients_apart(self, name: str) -> Iterator[Allocation]:
         """The last of their gradients, which the loop that puts each in the order of its shares still holds."""
         last = [weights[-1:] for _, weights in self._second_dimension_shares(name).parts if weights][-1:]
         for weights in last:
             amount = FsdpUnit(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
-            yield Allocation(
-                Cause(name, "gradient", state="apart"),
-                CATEGORY,
-                amount,
-                "a gradient beside its copy in the order of shares",
-            )
+            why = "a gradient beside its copy in the order of shares"
+            yield Allocation(Cause(name, "gradient", state="apart"), CATEGORY, amount, why)
 
     def last_gradient(self, name: str) -> Iterator[Allocation]:
         """The last whole gradient of a set, which the loop over them holds while the reduced ones are allocated.
@@ -146,12 +134,8 @@ class Buffers:
         yield Allocation(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
             amount = share(self.program.sharding, precision.gradients)
-            yield Allocation(
-                Cause(name, "gradient", state="cast"),
-                CATEGORY,
-                amount,
-                "the reduced gradient in the dtype it is kept in",
-            )
+            why = "the reduced gradient in the dtype it is kept in"
+            yield Allocation(Cause(name, "gradient", state="cast"), CATEGORY, amount, why)
 
     def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Allocation:
         """Whole gradients of one layer of a set as autograd leaves them."""
@@ -163,12 +147,8 @@ class Buffers:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
             amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
-            yield Allocation(
-                Cause(name, "gradient", state="accumulated"),
-                CATEGORY,
-                amount,
-                "whole gradients of earlier micro-batches",
-            )
+            why = "whole gradients of earlier micro-batches"
+            yield Allocation(Cause(name, "gradient", state="accumulated"), CATEGORY, amount, why)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.bindings import described
 from ledger.books.compiled import Compiled
-from ledger.books.entries import Entry
-from ledger.books.evaluate import Value
+from ledger.books.entries import account_of
 from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, KernelTime, RoleResult, Symbol, WaterfallPart
 from ledger.books.serving.memory import Held, held
-from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
+from ledger.books.serving.passes import DECODE, Phase, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
 from ledger.books.serving.verdict import request_time, verdict
@@ -91,7 +90,8 @@ def _accounts(device: Held, service: Service, shape: Shape) -> Iterator[Account]
     for phase, sizes in phases:
         values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
         for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
-            yield from (_account(entry, served, value) for entry in ledger.entries)
+            for entry in ledger.entries:
+                yield account_of(entry, served.role.name, str(entry.when), value)
     for category, stocks, basis in (
         ("weights", device.weights, HELD_WEIGHTS),
         ("cache", device.full_cache, HELD_CACHE),
@@ -99,20 +99,6 @@ def _accounts(device: Held, service: Service, shape: Shape) -> Iterator[Account]
         for cause, held_stock in stocks.items():
             amount, formula, role = held_stock.bytes, held_stock.formula, served.role.name
             yield Account(cause, role, stock(category), "serving", amount, 1, text(formula), basis, formula)
-
-
-def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
-    return Account(
-        cause=entry.cause,
-        role=served.role.name,
-        resource=entry.resource,
-        when=str(entry.when),
-        amount=value(entry.amount),
-        times=int(value(entry.times)),
-        formula=text(entry.amount),
-        basis=entry.basis,
-        expression=entry.amount,
-    )
 
 
 # Sizes of a pass, which a plan does not state as it is: what they are of one that decodes, and where they are from.

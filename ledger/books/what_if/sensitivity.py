@@ -259,14 +259,9 @@ INTERRUPTIONS = {
 def _calendar_elasticity(compiled: Compiled, field: str, stated: float) -> float:
     """The elasticity of the calendar in a field of the plan's operations."""
     plan, saved = compiled.plan, saved_bytes(compiled.plan)
-    less, more = (
-        calendar(
-            replace(plan, operations=replace(plan.operations, **{field: stated * by})),
-            compiled.totals["time.run"],
-            saved,
-        )
-        for by in (1 - NEAR, 1 + NEAR)
-    )
+    around = (1 - NEAR, 1 + NEAR)
+    plans = (replace(plan, operations=replace(plan.operations, **{field: stated * by})) for by in around)
+    less, more = (calendar(changed, compiled.totals["time.run"], saved) for changed in plans)
     return _elasticity(float(less), float(more), 1 - NEAR, 1 + NEAR)
 
 

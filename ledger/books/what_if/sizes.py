@@ -23,16 +23,8 @@ DOUBLED = 7  # times that the step between lengths is doubled until a rule allow
 
 
 def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
-    return Unknown(
-        path,
-        value_at(plan, path),
-        stated(path),
-        multiples(step),
-        step=step,
-        greatest=most,
-        cap=cap,
-        sign=sign(plan, path),
-    )
+    current, put = value_at(plan, path), stated(path)
+    return Unknown(path, current, put, multiples(step), step=step, greatest=most, cap=cap, sign=sign(plan, path))
 
 
 def _bounded(plan: Plan, field: str, other_field: str, step: int) -> Unknown:
@@ -51,11 +43,8 @@ def micro_batch(plan: Plan) -> Unknown:
     """The sequences that a replica works on at once, which divide those of its step."""
     path = "run.micro_batch"
     if plan.model.bare:
-        raise key_fault(
-            path,
-            f"no total of a bare model depends on `{path}`",
-            "a bare count has no activations: name a model made of layers",
-        )
+        message = f"no total of a bare model depends on `{path}`"
+        raise key_fault(path, message, "a bare count has no activations: name a model made of layers")
     share = max(1, plan.run.global_batch // plan.parallelism.data)
     why = f"divisors of global_batch / data = {share}"
     return Unknown(path, plan.run.micro_batch, stated(path), why, divisors(share), sign=sign(plan, path))
