@@ -109,25 +109,28 @@ def flop_parts(compiled: Compiled, phase: str) -> Parts:
 
 def flow_parts(compiled: Compiled, resource: Resource) -> Breakdown:
     """The bytes that every account moves through a resource in a step, on the role that moves most."""
-    moved: dict[str, dict[str, Number]] = {}
-    for leaf in compiled.accounts:
-        if leaf.resource == resource:
-            role = moved.setdefault(leaf.role, {})
-            role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
+    moved = _sums_by_role(
+        (leaf.role, leaf.account, leaf.amount * leaf.times) for leaf in compiled.accounts if leaf.resource == resource
+    )
     if not moved:
         return Breakdown("nothing is moved")
     busiest = max(moved, key=lambda role: sum(moved[role].values()))
     return Breakdown(f"per device of role {busiest}, in a step", descending(moved[busiest].items()))
 
 
+def _sums_by_role(rows: Iterable[tuple[str, str, Number]]) -> dict[str, dict[str, Number]]:
+    """Amounts added up by role, and within it by name."""
+    sums: dict[str, dict[str, Number]] = {}
+    for role, name, amount in rows:
+        of_role = sums.setdefault(role, {})
+        of_role[name] = of_role.get(name, 0) + amount
+    return sums
+
+
 def hosted_parts(compiled: Compiled) -> Breakdown:
     """The bytes of host memory for one device of the role that needs most, by what they are."""
-    hosted: dict[str, dict[str, Number]] = {}
-    for leaf in compiled.accounts:
-        if leaf.resource.kind == "host":
-            role = hosted.setdefault(leaf.role, {})
-            category = leaf.resource.category
-            role[category] = role.get(category, 0) + leaf.amount * leaf.times
+    on_host = (leaf for leaf in compiled.accounts if leaf.resource.kind == "host")
+    hosted = _sums_by_role((leaf.role, leaf.resource.category, leaf.amount * leaf.times) for leaf in on_host)
     if not hosted:
         return Breakdown("nothing is held")
     most = max(hosted, key=lambda role: sum(hosted[role].values()))

@@ -247,9 +247,8 @@ class ClosedForms:
             inner, terms = self.own_algebra(call, named, follows)
             written = FormulaText(inner, True, rank)
             written.text(terms)
-            inner, terms = self.own_algebra(
-                call, short_names([name for name in named if name in written.used]), follows
-            )
+            called = short_names([name for name in named if name in written.used])
+            inner, terms = self.own_algebra(call, called, follows)
             inside = inner.letters(terms)
             written = FormulaText(inner, True, rank)
             written.text(terms)

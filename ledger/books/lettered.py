@@ -366,7 +366,6 @@ class PriceTrace:
         device = with_parameters(plan.accelerator, trace, self.parameters)
         self.plan = replace(plan, accelerator=device)
         self.sized = replace(lettered_plan(plan, Lettering(trace))[0], accelerator=device)
-        self.taken = dict(trace.guards)
 
     def form(self, call: KernelCall) -> PricedCall:
         """What a call takes, over sizes of its own; transfers depend on degrees too."""

@@ -70,11 +70,6 @@ class ModuleFetches:
         """The modules of the step."""
         return ModuleOrder(self.program, self.layers)
 
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The units of the device by the names that layers have in `layers`."""
-        return self.order.units
-
     @cached_property
     def weights(self) -> Mapping[Key, ModuleWeight]:
         """Sizes of every weight of every layer; a tied one is there once."""
@@ -124,7 +119,7 @@ class ModuleFetches:
             if visit.phase == FORWARD:
                 last = ModuleSpan("", after, after)
         profiles = {key: Profile(tuple(again), tuple(modules)) for key, (again, modules) in spans.items()}
-        for phase in (FORWARD, BACKWARD) if LOSS in self.units else ():
+        for phase in (FORWARD, BACKWARD) if LOSS in self.order.units else ():
             profiles[phase, LOSS, END] = Profile(modules=(last,))
         return {key: self._with_gradients(key, profile) for key, profile in profiles.items()}
 
@@ -132,7 +127,7 @@ class ModuleFetches:
         phase, unit, layer = key
         if phase == FORWARD:
             return profile
-        names = [weight.name for weight in written_weights(self.units[unit])]
+        names = [weight.name for weight in written_weights(self.order.units[unit])]
         filled = self.filled
         at_the_end = {name: filled.copies[filled.rest][-1] for name in names if (name, layer) == filled.rest}
         copies = {name: filled.copies.get((name, layer), [])[: -1 if name in at_the_end else None] for name in names}
@@ -147,9 +142,11 @@ class ModuleFetches:
         """The buckets of a micro-batch's gradients."""
         buckets = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
         # a weight that the input looks up as well has its gradient when both parts are there
-        looked_up = {weight.name for weight in self.units[INPUT].weights} if INPUT in self.units else set[str]()
+        looked_up = (
+            {weight.name for weight in self.order.units[INPUT].weights} if INPUT in self.order.units else set[str]()
+        )
         for unit, layer in self._backward_order():
-            for weight in written_weights(self.units[unit]):
+            for weight in written_weights(self.order.units[unit]):
                 waits = unit == OUTPUT and weight.name in looked_up
                 if (weight.name, layer) not in buckets.seen and not waits:
                     buckets.add((weight.name, layer))
@@ -157,10 +154,10 @@ class ModuleFetches:
         return buckets
 
     def _backward_order(self) -> Iterator[tuple[str, int]]:
-        if OUTPUT in self.units:
+        if OUTPUT in self.order.units:
             yield OUTPUT, END
         yield from ((name, place) for place, name in reversed(tuple(enumerate(self.layers))))
-        if INPUT in self.units:
+        if INPUT in self.order.units:
             yield INPUT, END
 
     def exchanges(self) -> Iterator[Exchanged]:
@@ -300,7 +297,7 @@ class ModuleOrder:
         """Modules by the weights that operations read, with the activation's, and the parts that hold several."""
         weights_by_module: dict[str, dict[str, None]] = {}
         for operation in operations:
-            for tensor in weights_of(operation):
+            for tensor in (tensor for tensor in operation.inputs if tensor.role == "weight"):
                 weights_by_module.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
             if operation.name.endswith("/activation"):
                 weights_by_module.setdefault(operation.name, {})
@@ -312,11 +309,6 @@ class ModuleOrder:
                 begun.add(part)
                 yield part, ()
             yield name, tuple((weight, layer) for weight in weights)
-
-
-def weights_of(operation: Operation) -> Iterator[Tensor]:
-    """The weights that an operation reads."""
-    return (tensor for tensor in operation.inputs if tensor.role == "weight")
 
 
 def module_of(weight: str) -> str:

@@ -175,7 +175,6 @@ def shares(step: Amount, faster: Sequence[Amount]) -> dict[str, Amount]:
 
     What no resource buys is fixed: starts of kernels and transfers, latencies.
     """
-    gained = {
-        price.pace: logarithm(step / seconds) / log(1 + FASTER) for price, seconds in zip(PRICES, faster, strict=True)
-    }
+    pairs = zip(PRICES, faster, strict=True)
+    gained = {price.pace: logarithm(step / seconds) / log(1 + FASTER) for price, seconds in pairs}
     return {**gained, FIXED: 1 - sum(gained.values())}

@@ -124,20 +124,23 @@ def headroom(plan: Plan) -> float:
 
 
 def _memory_checks(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
-    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
-    free = capacity - reserved
-    asked = headroom(plan)
-    worst = max(roles, key=lambda role: role.peak.total)
-    status = "fail" if free < 0 else "warn" if free < asked else "pass"
-    policy_says = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(asked, 'B')}"
-    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
-    detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
-    yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
-    state = sum(float(totals[name]) for name in STATE)
+    yield reserved_check(plan, totals, max(roles, key=lambda role: role.peak.total).peak.title)
+    state, capacity = sum(float(totals[name]) for name in STATE), float(totals["memory.capacity"])
     yield Check("state", "Weights, gradients and optimizer per device", _status(state, capacity), said(state, "B"))
     activations = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
     yield Check("activations", title, _status(activations, capacity), said(activations, "B"))
+
+
+def reserved_check(plan: Plan, totals: Mapping[str, Number], peak_title: str) -> Check:
+    """Whether what the driver reserves fits the device, with the headroom that the plan wants free."""
+    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
+    free, asked = capacity - reserved, headroom(plan)
+    status = "fail" if free < 0 else "warn" if free < asked else "pass"
+    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(asked, 'B')}"
+    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
+    figure, detail = f"{said(reserved, 'B')} of {said(capacity, 'B')}", f"peak at {peak_title}; {room}, {words}"
+    return Check("fits", "Memory reserved per device", status, figure, detail)
 
 
 def _status(amount: float, limit: float) -> str:

@@ -194,15 +194,6 @@ def _lasting_bytes(moments: Moments, value: Value) -> list[dict[str, Amount]]:
     return lasting(stocks, len(line.points))
 
 
-def resolved_points(plan: Plan, program: Program, value: Value, line: Timeline) -> tuple[PointFacts, ...]:
-    """What a stage holds at each moment with what its layers do while they run, at one setting of all sizes."""
-    moments = Moments(program, plan, line)
-    facts = [PointFacts(lasting, {}) for lasting in _lasting_bytes(moments, value)]
-    for step in holdings.fullest_steps(program, plan, value, line):
-        add(facts[step.moment].lasting, step.by_category(value))
-    return tuple(facts)
-
-
 def gradients_add(plan: Plan, program: Program) -> bool:
     """Whether a new gradient is added at once to one that is there."""
     return Moments(program, plan, Timeline((), {})).adds

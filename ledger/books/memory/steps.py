@@ -196,14 +196,10 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, ste
     if not trained.parts:
         return
     sharding, precision = program.sharding, plan.precision
-    amount = trained.whole(sharding, precision.reduction)
-    source = Allocation(
-        Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, "input of the reduce-scatter"
-    )
-    amount = trained.share(sharding, precision.reduction)
-    result = Allocation(
-        Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter"
-    )
+    amount, why = trained.whole(sharding, precision.reduction), "input of the reduce-scatter"
+    source = Allocation(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, why)
+    amount, why = trained.share(sharding, precision.reduction), "output of the reduce-scatter"
+    result = Allocation(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, why)
     yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
     reduced = frozenset(weight.gradient.name for weight in shared)
     yield Step("gradients are reduced", (*tensors(unit, after, reduced), source, result))

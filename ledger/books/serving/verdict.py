@@ -11,10 +11,9 @@ from ledger.books.serving import lengths
 from ledger.books.serving.memory import Held
 from ledger.books.serving.passes import ServedRole, decode_shape, host_seconds, mean_prompt_shape, stage_seconds, sums
 from ledger.books.serving.steady import Service, steady_shape
-from ledger.books.verdict import MOSTLY, expectations, headroom, standing
+from ledger.books.verdict import MOSTLY, expectations, reserved_check, standing
 from ledger.model import dtypes
 from ledger.numbers import said
-from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
 
 HOST = "host"  # what limits a device that waits for its host
@@ -144,15 +143,8 @@ def keeps_up(totals: Mapping[str, Number]) -> bool:
 
 
 def _memory_checks(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
-    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
-    free, headroom_asked = capacity - reserved, headroom(plan)
-    worst = max(devices, key=lambda device: device.reserved)
-    status = "fail" if free < 0 else "warn" if free < headroom_asked else "pass"
-    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
-    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(headroom_asked, 'B')}"
-    figure = f"{said(reserved, 'B')} of {said(capacity, 'B')}"
-    yield Check("fits", "Memory reserved per device", status, figure, f"peak at {worst.peak.title}; {room}, {words}")
-    weights = float(totals["memory.weights"])
+    yield reserved_check(plan, totals, max(devices, key=lambda device: device.reserved).peak.title)
+    weights, capacity = float(totals["memory.weights"]), float(totals["memory.capacity"])
     status = "pass" if weights <= capacity else "fail"
     yield Check("state", "Weights per device", status, said(weights, "B"))
     most, asked = int(totals["serve.concurrency.max"]), float(totals["serve.concurrency"])
