@@ -142,11 +142,10 @@ class ModuleFetches:
         """The buckets of a micro-batch's gradients."""
         buckets = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
         # a weight that the input looks up as well has its gradient when both parts are there
-        looked_up = (
-            {weight.name for weight in self.order.units[INPUT].weights} if INPUT in self.order.units else set[str]()
-        )
+        units = self.order.units
+        looked_up = {weight.name for weight in units[INPUT].weights} if INPUT in units else set[str]()
         for unit, layer in self._backward_order():
-            for weight in written_weights(self.order.units[unit]):
+            for weight in written_weights(units[unit]):
                 waits = unit == OUTPUT and weight.name in looked_up
                 if (weight.name, layer) not in buckets.seen and not waits:
                     buckets.add((weight.name, layer))
@@ -297,8 +296,9 @@ class ModuleOrder:
         """Modules by the weights that operations read, with the activation's, and the parts that hold several."""
         weights_by_module: dict[str, dict[str, None]] = {}
         for operation in operations:
-            for tensor in (tensor for tensor in operation.inputs if tensor.role == "weight"):
-                weights_by_module.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
+            for tensor in operation.inputs:
+                if tensor.role == "weight":
+                    weights_by_module.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
             if operation.name.endswith("/activation"):
                 weights_by_module.setdefault(operation.name, {})
         parts = Counter(name.split("/")[0] for name in weights_by_module)
