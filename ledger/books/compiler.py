@@ -17,7 +17,6 @@ from ledger.books.entries import Lifetime, account_of
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved, workspaces_of
 from ledger.books.memory.peak import Peak, peak_of
-from ledger.books.memory.timeline import Timeline
 from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Check, KernelTime, Moment, Number, RoleResult, Verdict
 from ledger.books.serving.compiler import compile_serving, compile_serving_totals
@@ -129,15 +128,13 @@ def moments(book: CompiledRole) -> tuple[Moment, ...]:
 
 def accounts(book: CompiledRole) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
+    names = book.line.names
     for entry in book.entries:
-        yield account_of(entry, book.role.name, _when_text(entry.when, book.line), book.value)
-
-
-def _when_text(when: str | Lifetime, line: Timeline) -> str:
-    if isinstance(when, str):
-        return when
-    first, last = line.names[when.first], line.names[when.last]
-    return first if first == last else f"{first}..{last}"
+        when = entry.when
+        if isinstance(when, Lifetime):
+            first, last = names[when.first], names[when.last]
+            when = first if first == last else f"{first}..{last}"
+        yield account_of(entry, book.role.name, when, book.value)
 
 
 # --- A model that is a parameter count and nothing else ---

@@ -38,22 +38,15 @@ def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
 
 
 def of_model(model: Whole) -> Totals:
-    """Parameters of the model, and those a token uses."""
+    """Parameters of the model: all, those a token uses, those of adapters and of the rest, those that are trained."""
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
-    yield from _adapter_counts(model)
+    if adapters := [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]:
+        base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
+        yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in adapters)
+        yield "parameters.base", base_parameters(model)
+        yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
     yield "parameters.trainable", trainable(model)
-
-
-def _adapter_counts(model: Whole) -> Totals:
-    """Of a model with adapters, the parameters of these, and those of the model that they adapt."""
-    adapters = [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]
-    if not adapters:
-        return
-    base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
-    yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in adapters)
-    yield "parameters.base", base_parameters(model)
-    yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
 
 
 def base_parameters(model: Whole) -> Exact:

@@ -41,6 +41,11 @@ MODEL_SIZES = ("d_model", "vocab", "learned_positions", "token_types", "classes"
 LETTER_OF_FIELD = {"learned_positions": "positions"}  # fields of a model whose row of the table has another name
 DERIVED = ("head_dim",)  # of latent attention: a sum of two letters
 DEGREES = (*AXES, "replicate")
+SIZES_OF_WORK = tuple(size_field.name for size_field in fields(Work) if size_field.name not in ("kind", "dtype"))
+HELD_BY_SERVICES = {
+    "weights": ("memory.static.weights", "memory.weights"),
+    "cache": ("memory.cache", "serve.cache.per_device"),
+}
 
 
 @dataclass(frozen=True)
@@ -215,12 +220,6 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
     return LetteredTotals(compiled.plan, trace, paths, amounts, (), None, (), {}, {}, {})
 
 
-HELD_BY_SERVICES = {
-    "weights": ("memory.static.weights", "memory.weights"),
-    "cache": ("memory.cache", "serve.cache.per_device"),
-}
-
-
 # --- letters for sizes ---
 
 
@@ -299,7 +298,7 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
     several = len(plan.model.groups) > 1
     if plan.parallelism.interleave * ends > 1 and len({count for role in chosen for count in role.layers}) > 1:
         return sized, tuple(chosen)
-    counted: list[dict[int, Traced]] = []
+    counted: list[dict[int, Any]] = []  # letters by the layers that they count
     for index, group in enumerate(plan.model.groups):
         suffix, counts = group.name if several else "", dict.fromkeys(role.layers[index] for role in chosen)
         named: dict[int, Traced] = {}
@@ -309,7 +308,7 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
             named[count] = letters.letter(name, count, BY_NAME["layers"].path.format(group=group.name))
         counted.append(named)
     devices = tuple(
-        replace(role, layers=tuple(_layer_letter(counted[index], count) for index, count in enumerate(role.layers)))
+        replace(role, layers=tuple(counted[index].get(count, 0) for index, count in enumerate(role.layers)))
         for role in chosen
     )
     groups = []
@@ -387,9 +386,6 @@ class PriceTrace:
         return PricedCall(str(call.kind), seconds, sizes, self.parameters, dict(trace.guards))
 
 
-SIZES_OF_WORK = tuple(size_field.name for size_field in fields(Work) if size_field.name not in ("kind", "dtype"))
-
-
 def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, float]) -> Accelerator:
     """The device with inputs for the numbers that kernels and transfers are priced by, which `parameters` keeps."""
 
@@ -417,8 +413,3 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
 def curve_name(curve: Any) -> str:
     """What tells one fitted price of a device from the others."""
     return f"{curve.what}/{curve.regime}/{curve.ranks}/{curve.head_dim}"
-
-
-def _layer_letter(letters: Mapping[int, Traced], count: int) -> Any:
-    """The letter of so many layers; none of a kind is a number."""
-    return letters.get(count, 0)

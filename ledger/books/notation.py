@@ -47,14 +47,15 @@ def _product(expr: sympy.Expr) -> str:
 
 def _split(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """Numerator and denominator without looking inside functions."""
-    denominators = [
-        1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative
-    ]
+    above: list[sympy.Expr] = []
+    below: list[sympy.Expr] = []
+    for factor in sympy.Mul.make_args(expr):
+        divides = isinstance(factor, sympy.Pow) and factor.exp.is_negative
+        (below if divides else above).append(1 / factor if divides else factor)
     number = expr.as_coeff_Mul()[0]
-    above = sympy.Mul(*[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)])
     if isinstance(number, sympy.Rational) and number.q != 1:
-        return above * number.q / 1, sympy.Mul(*denominators, number.q)
-    return above, sympy.Mul(*denominators)
+        return sympy.Mul(*above) * number.q / 1, sympy.Mul(*below, number.q)
+    return sympy.Mul(*above), sympy.Mul(*below)
 
 
 def _order(factor: sympy.Expr) -> tuple[int, int, str]:

@@ -6,7 +6,7 @@ themselves is only referred to, by the labels of `units`, since it is the same f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +52,8 @@ from ledger.spec.plan import Plan
 
 Reference = tuple[str, str, str]  # a label of what is alive, of a pass and a unit
 References = tuple[Reference, ...]
+WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
+LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
 
 
 # --- seconds and sums ---
@@ -176,7 +178,7 @@ def point_facts(
     return tuple(
         PointFacts(
             lasting if by_category else {ALL: sum(lasting.values())},
-            _fullest(_steps(moments, point, value, by_category=by_category)) if point.unit in moments.units else {},
+            _fullest(moments, point, value, by_category=by_category) if point.unit in moments.units else {},
         )
         for point, lasting in zip(line.points, _lasting_bytes(moments, value), strict=True)
     )
@@ -199,11 +201,13 @@ def gradients_add(plan: Plan, program: Program) -> bool:
     return Moments(program, plan, Timeline((), {})).adds
 
 
-def _steps(moments: Referring, point: Point, value: Value, *, by_category: bool) -> Iterator[tuple[References, Parts]]:
-    """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
+def _fullest(moments: Referring, point: Point, value: Value, *, by_category: bool) -> dict[References, Parts]:
+    """The fullest step of a moment beside each set of layers' own bytes, which are by reference."""
+    alternatives: dict[References, list[Parts]] = {}
     for step in moments.steps(point, moments.alive(point)[1:-1]):
         references, parts = _references_and_bytes(step, point.phase, value, moments.labels)
-        yield references, parts if by_category else {ALL: sum(parts.values())}
+        alternatives.setdefault(references, []).append(parts if by_category else {ALL: sum(parts.values())})
+    return {references: fullest_step(steps) for references, steps in alternatives.items()}
 
 
 def _references_and_bytes(step: Step, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
@@ -218,17 +222,6 @@ def _references_and_bytes(step: Step, phase: str, value: Value, labels: frozense
             amount = truncate(value(allocation.amount) * value(allocation.times))
             parts[allocation.category] = parts.get(allocation.category, 0) + amount
     return tuple(references), parts
-
-
-WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
-LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
-
-
-def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Parts]:
-    alike: dict[References, list[Parts]] = {}
-    for references, parts in steps:
-        alike.setdefault(references, []).append(parts)
-    return {references: fullest_step(alternatives) for references, alternatives in alike.items()}
 
 
 def point_bytes(facts: PointFacts, live: Live) -> Parts:

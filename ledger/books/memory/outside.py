@@ -27,6 +27,7 @@ ATTENTION = (
     " backward holds, where the peak is one"
 )
 FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
+TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
 
 
 def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outside, ...]:
@@ -110,9 +111,6 @@ def temporaries(kernel: AttentionBackward) -> Iterator[Tensor]:
             yield replace(tensor, name=f"{tensor.name}.expanded", dims=wide, split=query.split, view_of="")
         else:
             yield _padded_sum(tensor, tensor.name, TILES[name])
-
-
-TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
 
 
 def _padded_sum(tensor: Tensor, name: str, tile_size: int) -> Tensor:

@@ -194,18 +194,18 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked:
     leave = {unit.name for unit in program.units if unit.hosted and plan.stack.overlap.host == "compute"}
     layers = tuple(sequence(program, plan, role.layers, value))
     profiles = ModuleFetches(program, plan, value, layers).profiles if moved and by_module(plan) else {}
-    pass_over = _Pass(layers, counts, size, moved, separate_ends, frozenset(leave), profiles)
+    layer_pass = _Pass(layers, counts, size, moved, separate_ends, frozenset(leave), profiles)
     ends = [unit.name for unit in program.units if unit.name in ENDS]
     points: list[Point] = []
     if INPUT in ends:
-        points.append(pass_over.end(FORWARD, INPUT))
-    points.extend(pass_over.layers(FORWARD))
+        points.append(layer_pass.end(FORWARD, INPUT))
+    points.extend(layer_pass.layers(FORWARD))
     last_ends = [name for name in (OUTPUT, LOSS) if name in ends]
-    points.extend(pass_over.end(FORWARD, name) for name in last_ends)
-    points.extend(pass_over.end(BACKWARD, name) for name in reversed(last_ends))
-    points.extend(pass_over.layers(BACKWARD))
+    points.extend(layer_pass.end(FORWARD, name) for name in last_ends)
+    points.extend(layer_pass.end(BACKWARD, name) for name in reversed(last_ends))
+    points.extend(layer_pass.layers(BACKWARD))
     if INPUT in ends:
-        points.append(pass_over.end(BACKWARD, INPUT))
+        points.append(layer_pass.end(BACKWARD, INPUT))
     points.append(Point(OPTIMIZER, "optimizer update", OPTIMIZER))
     return Timeline(tuple(points), counts, plan.parallelism.interleave > 1 if chunked is None else chunked)
 
@@ -268,7 +268,7 @@ class _Pass:
         around = replace(around, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
         around = replace(around, gathered=self.profiles.get((phase, name, -1)))
         visited = self.visited(phase)
-        passed = self.left(phase, name, visited, len(visited) if over else 0)
+        passed = self.passed_layers(phase, name, visited, len(visited) if over else 0)
         return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, passed, around)
 
     def visited(self, phase: str) -> Sequence[str]:
@@ -278,17 +278,17 @@ class _Pass:
     def layers(self, phase: str) -> Iterator[Point]:
         """The layers of a pass that can be the fullest, in order."""
         visited = self.visited(phase)
-        surroundings = {index: self.around(phase, visited, index) for index in range(len(visited))}
-        surroundings = {index: key for index, key in surroundings.items() if key[1].inside in (0, self.size - 1)}
-        last = {key: index for index, key in surroundings.items()}
-        first = {key: index for index, key in reversed(surroundings.items())} if phase == BACKWARD else {}
+        around = {index: self.surroundings(phase, visited, index) for index in range(len(visited))}
+        around = {index: key for index, key in around.items() if key[1].inside in (0, self.size - 1)}
+        last = {key: index for index, key in around.items()}
+        first = {key: index for index, key in reversed(around.items())} if phase == BACKWARD else {}
         for index in sorted({*first.values(), *last.values()}):
-            unit, near = surroundings[index]
+            unit, near = around[index]
             name, title = _moment_name(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
-            yield Point(name, title, phase, unit, self.left(phase, unit, visited, index), near)
+            yield Point(name, title, phase, unit, self.passed_layers(phase, unit, visited, index), near)
 
-    def around(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
-        """A layer, and what it stands beside."""
+    def surroundings(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
+        """A layer, and the sets of weights that it stands between."""
         near = visited[index - 1 : index] if phase == FORWARD else visited[index + 1 : index + 2]
         moving = self.moving(near)
         if not self.moved:
@@ -310,7 +310,7 @@ class _Pass:
         """The neighbour of a layer, if there is one and its activations move meanwhile."""
         return next((name for name in near if name in self.leave), "")
 
-    def left(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:
+    def passed_layers(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:
         """What the pass left behind: layers counted from its start, or from its end where that is nearer."""
         ends = [INPUT, unit, OUTPUT, LOSS] if unit not in ENDS else list(ENDS)
         ends = ends if phase == FORWARD else ends[::-1]
