@@ -170,16 +170,18 @@ def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if standing(t) and t.role not in OF_LAYERS}.values():
-        alive = always(ONE) if tensor.name in BATCH else _layers_run if tensor.name in again else _forward_runs
+        waits = _layers_run if tensor.name in again else _in_phases(_layers_run, FORWARD)
+        alive = always(ONE) if tensor.name in BATCH else waits
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
-
-
-def _forward_runs(point: Point) -> sympy.Expr:
-    return _layers_run(point) if point.phase == FORWARD else ZERO
 
 
 def _layers_run(point: Point) -> sympy.Expr:
     return ZERO if point.phase == OPTIMIZER or point.unit == INPUT else ONE
+
+
+def _in_phases(alive: AliveCount, *phases: str) -> AliveCount:
+    """As many as are `alive` in these phases, and none in others."""
+    return lambda point: alive(point) if point.phase in phases else ZERO
 
 
 def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
@@ -260,12 +262,8 @@ def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
         for tensor in {tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values():
             cause = Cause(unit.name, tensor.name, state="remembered")
-            yield from posted(line, cause, "activations", tensor.bytes(), _saved_in_forward(line, unit), WHY)
-
-
-def _saved_in_forward(line: Timeline, unit: Unit) -> AliveCount:
-    saved = line.saved(unit)
-    return lambda point: saved(point) if point.phase == FORWARD else ZERO
+            alive = _in_phases(line.saved(unit), FORWARD)
+            yield from posted(line, cause, "activations", tensor.bytes(), alive, WHY)
 
 
 # --- results that layers of other units read, and sums of their gradients ---
@@ -444,8 +442,8 @@ def _weight_gradients(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[
     leaves = drains(plan) and updates_on_host(plan)  # as soon as it is reduced
     if drains(plan) and plan.parallelism.zero == 1:
         share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
-        at_update = _alive_at_update(unit.count)
-        alive, share_cause = _alive_before_update(alive), replace(cause, state="share")
+        at_update = _in_phases(always(unit.count), OPTIMIZER)
+        alive, share_cause = _in_phases(alive, FORWARD, BACKWARD), replace(cause, state="share")
         if not leaves:
             yield from posted(line, share_cause, "gradients", share, at_update, "of it, what is updated here")
     if not weights_on_host(plan) and not (leaves and plan.parallelism.zero == 2):
@@ -453,13 +451,13 @@ def _weight_gradients(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[
     whole_gradient = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _embedding_weights(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
-        alive = _alive_in_backward(line.through(unit.name))
+        alive = _in_phases(line.through(unit.name), BACKWARD)
         if fuses(plan):  # it was added by the product, and autograd sums what stands for it with the embedding's
             why, alive = "the sum of a tied weight's gradients", _alive_while_summed
         yield from posted(line, replace(cause, state="part"), "gradients", whole_gradient, alive, why)
     if waits(plan):
         why = "of this micro-batch, until its backward is over"
-        alive = _alive_in_backward(line.through(unit.name))
+        alive = _in_phases(line.through(unit.name), BACKWARD)
         yield from posted(line, replace(cause, state="fresh"), "gradients", whole_gradient, alive, why)
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
@@ -491,15 +489,3 @@ def _gradients_alive(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
 
 def _alive_while_summed(point: Point) -> sympy.Expr:
     return ONE if (point.phase, point.unit) == (BACKWARD, INPUT) else ZERO
-
-
-def _alive_at_update(count: sympy.Expr) -> AliveCount:
-    return lambda point: count if point.phase == OPTIMIZER else ZERO
-
-
-def _alive_before_update(alive: AliveCount) -> AliveCount:
-    return lambda point: ZERO if point.phase == OPTIMIZER else alive(point)
-
-
-def _alive_in_backward(through: AliveCount) -> AliveCount:
-    return lambda point: through(point) if point.phase == BACKWARD else ZERO

@@ -11,7 +11,7 @@ from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, KernelTime, RoleResult, Symbol, WaterfallPart
 from ledger.books.serving.memory import Held, held
-from ledger.books.serving.passes import DECODE, Phase, Shape, mean_prompt_shape, served_roles
+from ledger.books.serving.passes import DECODE, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
 from ledger.books.serving.verdict import request_time, verdict
@@ -83,19 +83,13 @@ def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
 def _accounts(device: Held, service: Service, shape: Shape) -> Iterator[Account]:
     """Every entry of both passes with its value, and what the device holds."""
     served = device.served
-    phases: tuple[tuple[Phase, Shape], ...] = (
-        (served.prefill, mean_prompt_shape(service.serve)),
-        (served.decode, shape),
-    )
-    for phase, sizes in phases:
+    for phase, sizes in ((served.prefill, mean_prompt_shape(service.serve)), (served.decode, shape)):
         values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
         for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
             for entry in ledger.entries:
                 yield account_of(entry, served.role.name, str(entry.when), value)
-    for category, stocks, basis in (
-        ("weights", device.weights, HELD_WEIGHTS),
-        ("cache", device.full_cache, HELD_CACHE),
-    ):
+    held_stocks = ("weights", device.weights, HELD_WEIGHTS), ("cache", device.full_cache, HELD_CACHE)
+    for category, stocks, basis in held_stocks:
         for cause, held_stock in stocks.items():
             amount, formula, role = held_stock.bytes, held_stock.formula, served.role.name
             yield Account(cause, role, stock(category), "serving", amount, 1, text(formula), basis, formula)

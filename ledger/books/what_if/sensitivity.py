@@ -190,18 +190,13 @@ def _move_model(field: str, plan: Plan) -> Put:
 
 
 def _move_depth(group: Group, plan: Plan) -> Put:
-    return (
-        lambda size: _with_group(plan, group, replace(group, repeat=size)),
-        group.repeat,
-        growth(plan.model, plan.parallelism),
-    )
+    step = growth(plan.model, plan.parallelism)
+    return lambda size: _with_group(plan, group, replace(group, repeat=size)), group.repeat, step
 
 
 def _move_width(group: Group, plan: Plan) -> Put:
-    def put(size: int) -> Plan:
-        return _with_group(plan, group, replace(group, mlp=replace(group.mlp, d_ff=size)))
-
-    return put, group.mlp.d_ff, plan.parallelism.tensor
+    mlp, step = group.mlp, plan.parallelism.tensor
+    return lambda size: _with_group(plan, group, replace(group, mlp=replace(mlp, d_ff=size))), mlp.d_ff, step
 
 
 def _with_group(plan: Plan, group: Group, new_group: Group) -> Plan:

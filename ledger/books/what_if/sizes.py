@@ -22,11 +22,6 @@ from ledger.spec.values import Integer, Size
 DOUBLED = 7  # times that the step between lengths is doubled until a rule allows it
 
 
-def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
-    current, put = value_at(plan, path), stated(path)
-    return Unknown(path, current, put, multiples(step), step=step, greatest=most, cap=cap, sign=sign(plan, path))
-
-
 def _bounded(plan: Plan, field: str, other_field: str, step: int) -> Unknown:
     """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
     path, factor, current = f"run.{field}", getattr(plan.run, other_field), getattr(plan.run, field)
@@ -36,7 +31,8 @@ def _bounded(plan: Plan, field: str, other_field: str, step: int) -> Unknown:
     allowed = in_all // max(factor, 1)
     if current <= allowed < most:
         most, cap = allowed, f"run.tokens / {other_field} = {in_all} / {factor} allows at most {field} = {allowed}"
-    return _in_multiples(plan, path, step, most, cap)
+    why, letter = multiples(step), sign(plan, path)
+    return Unknown(path, value_at(plan, path), stated(path), why, step=step, greatest=most, cap=cap, sign=letter)
 
 
 def micro_batch(plan: Plan) -> Unknown:
@@ -260,10 +256,8 @@ def sign(plan: Plan, path: str) -> sympy.Symbol | None:
 def layer_count(plan: Plan, path: str, current: int) -> Unknown:
     """Layers of which something is said: from one to all, as far as the spec's rules allow."""
     counts = range(1, depth(plan.model) + 1)
-    for settings in (
-        stated(path),
-        lambda value: {parent_of(path): {key_of(path): value}},
-    ):  # beside what the part says, or instead of it
+    # beside what the part says, or instead of it
+    for settings in (stated(path), lambda value: {parent_of(path): {key_of(path): value}}):
         if legal_counts := legal(plan, counts, settings):
             return Unknown(path, current, settings, f"{legal_counts[0]} to {legal_counts[-1]} layers", legal_counts)
     raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
