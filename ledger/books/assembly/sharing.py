@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ledger.arithmetic.values import Amount, largest, maximum, pick, truncate
+from ledger.arithmetic.values import Amount, largest, maximum, truncate
 from ledger.books import posting
 from ledger.books.assembly.units import (
     ALL,
@@ -41,7 +41,7 @@ from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.peak import add, lasting
 from ledger.books.memory.reduction_buffer import Written, written
-from ledger.books.memory.steps import Allocation, Step, passes, weight_gradients
+from ledger.books.memory.steps import Allocation, Step, passes, pick_parts, weight_gradients
 from ledger.books.memory.timeline import Point, Timeline
 from ledger.books.totals import static
 from ledger.model.program import Program
@@ -243,6 +243,4 @@ def fullest_step(steps: Sequence[Parts]) -> Parts:
         return {}
     if all(parts.keys() == {ALL} for parts in steps):
         return {ALL: maximum(*(parts[ALL] for parts in steps))}
-    place = largest(steps, lambda parts: sum(parts.values()))
-    names = dict.fromkeys(name for parts in steps for name in parts)
-    return {name: pick(place, [parts.get(name, 0) for parts in steps]) for name in names}
+    return pick_parts(largest(steps, lambda parts: sum(parts.values())), steps)

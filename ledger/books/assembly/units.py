@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import sympy
 
-from ledger.arithmetic.values import Amount, is_plain, largest, pick, truncate
+from ledger.arithmetic.values import Amount, is_plain, largest, truncate
 from ledger.books import posting
 from ledger.books.assembly.work import PASSES, PassOf, StepWork, UnitWork, longest_send, step_work, unit_works
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, Ledger, Lifetime, nonzero
@@ -23,7 +23,7 @@ from ledger.books.memory.expert_sets import AFTER, span
 from ledger.books.memory.liveness import LiveTensors, between
 from ledger.books.memory.outside import attention_workspace
 from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import categories, passes, standing, weight_gradients
+from ledger.books.memory.steps import categories, passes, pick_parts, standing, weight_gradients, widest_places
 from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import spending, step_sums
@@ -223,18 +223,12 @@ def _live_parts(  # noqa: PLR0913 - the facts of one pass
 def _fullest_parts(steps: Sequence[LiveTensors], value: Value, live_bytes: Callable[[LiveTensors], Parts]) -> Parts:
     """What the fullest step holds; one all of whose tensors are alive at another one is never the fullest alone."""
     sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
-    widest = [
-        place
-        for place, tensors in enumerate(sets)
-        if tensors not in sets[:place] and not any(tensors < wider for wider in sets)
-    ]
+    widest = widest_places(sets)
     sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
     fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
     if is_plain(fullest):
         return live_bytes(steps[widest[fullest]])
-    candidates = [live_bytes(steps[place]) for place in widest]
-    names = dict.fromkeys(name for parts in candidates for name in parts)
-    return {name: pick(fullest, [parts.get(name, 0) for parts in candidates]) for name in names}
+    return pick_parts(fullest, [live_bytes(steps[place]) for place in widest])
 
 
 def _parts_sum(parts: Parts, addends: Parts) -> Parts:

@@ -66,7 +66,7 @@ class AllocationChoice:
                 _sum_by_category((allocation.category, _allocation_bytes(allocation, value)) for allocation in choice)
                 for choice in self.choices
             ]
-            self.known[value] = _pick_parts(self.place, sums)
+            self.known[value] = pick_parts(self.place, sums)
         return self.known[value]
 
 
@@ -112,10 +112,10 @@ class FullestStep:
         """Bytes that are alive at the fullest step, by what they are."""
         if isinstance(self.place, int):
             return _sum_by_category(self.steps[self.place].by_category(value))
-        return _pick_parts(self.place, [_sum_by_category(step.by_category(value)) for step in self.steps])
+        return pick_parts(self.place, [_sum_by_category(step.by_category(value)) for step in self.steps])
 
 
-def _pick_parts(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
+def pick_parts(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
     """The amounts of the parts at a place, by name; a part that is not there is 0."""
     names = dict.fromkeys(name for parts in sums for name in parts)
     return {name: pick(place, [parts.get(name, 0) for parts in sums]) for name in names}
@@ -137,7 +137,7 @@ def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     filled = [sum(sizes[id(tensor)] for tensor in alive.tensors) for alive in steps]
     if all(map(is_plain, filled)):
         return steps[largest(filled, lambda amount: amount)]
-    widest = _widest_places([frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
+    widest = widest_places([frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
     if len(widest) == 1:
         return steps[widest[0]]
     return FullestLive(tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
@@ -149,13 +149,13 @@ def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestSte
     if all(map(is_plain, filled)):
         return FullestStep(moment, steps, largest(filled, lambda amount: amount))
     # a thing is told by what caused it, a choice by itself
-    widest = _widest_places(
+    widest = widest_places(
         [frozenset(item.cause if isinstance(item, Allocation) else id(item) for item in step.held) for step in steps]
     )
     return FullestStep(moment, tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
-def _widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
+def widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
     """The places of steps of which any may be the fullest: one whose things are all held at another one never is."""
     return tuple(
         place for place, step in enumerate(sets) if step not in sets[:place] and not any(step < wider for wider in sets)
