@@ -19,8 +19,8 @@ METHODS = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith
 NAMES = {"name", "account"}
 # The functions that read a text, each with whose text it is; `module: re` where a module has patterns for it.
 READ: dict[str, str] = {
-    "books/memory/gathering.py: _of": "paths of modules, whose hooks gather weights",
-    "books/parameter_traffic.py: _reversed": "paths of modules, whose hooks gather weights",
+    "books/memory/gathering.py: _runs_in": "paths of modules, whose hooks gather weights",
+    "books/parameter_traffic.py: _backward_visits": "paths of modules, whose hooks gather weights",
     "books/parameter_traffic.py: module_of": "paths of modules, whose hooks gather weights",
     "books/parameter_traffic.py: modules": "paths of modules, whose hooks gather weights",
     "model/dims.py: listed": "einsums and lists of dims, as models and authors of components write them",
@@ -43,7 +43,7 @@ READ: dict[str, str] = {
     "books/closed_forms.py: short_names": "names and titles of terms and totals, which a form is printed with",
     "books/closed_forms.py: __getitem__": "names and titles of terms and totals, which a form is printed with",
     "books/names.py: under": "accounts and totals as users type them, whole or their beginning",
-    "books/notation.py: _rank": "sympy's symbols, which keep nothing but a name",
+    "books/notation.py: _order": "sympy's symbols, which keep nothing but a name",
     "books/what_if/ordered.py: without_effect": "keys of totals as users type them, whole or the beginning of others",
     "books/meanings.py: re": "keys of totals as users type them, held against the table of meanings",
     "books/meanings.py: known": "paths of a plan, as the table of meanings and `--set` write them",

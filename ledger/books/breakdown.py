@@ -19,7 +19,7 @@ Parts = tuple[tuple[str, Number], ...]
 OF_A_DEVICE = {
     "traffic.step": TRAFFIC,
     "traffic.host": HOST_TRAFFIC,
-    **{f"{copied(way).name}.bytes": copied(way) for way in (DOWN, UP)},
+    **{f"{copied(direction).name}.bytes": copied(direction) for direction in (DOWN, UP)},
 }
 # Totals of services that are found by a search, and the condition that it asks.
 SOUGHT = {
@@ -100,40 +100,43 @@ def worst(compiled: Compiled) -> RoleResult:
 def flop_parts(compiled: Compiled, phase: str) -> Parts:
     """The matrix FLOPs of every account in one phase that its result needs, over all devices of all roles."""
     devices = {role.name: role.devices for role in compiled.roles}
-    found: dict[str, Number] = {}
+    flops: dict[str, Number] = {}
     for leaf in compiled.accounts:
         if leaf.when == phase and leaf.resource.kind == "matmul":
-            found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
-    return descending(found.items())
+            flops[leaf.account] = flops.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
+    return descending(flops.items())
 
 
 def flow_parts(compiled: Compiled, resource: Resource) -> Breakdown:
     """The bytes that every account moves through a resource in a step, on the role that moves most."""
-    moved: dict[str, dict[str, Number]] = {}
-    for leaf in compiled.accounts:
-        if leaf.resource == resource:
-            role = moved.setdefault(leaf.role, {})
-            role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
+    moved = _sums_by_role(
+        (leaf.role, leaf.account, leaf.amount * leaf.times) for leaf in compiled.accounts if leaf.resource == resource
+    )
     if not moved:
         return Breakdown("nothing is moved")
     busiest = max(moved, key=lambda role: sum(moved[role].values()))
     return Breakdown(f"per device of role {busiest}, in a step", descending(moved[busiest].items()))
 
 
+def _sums_by_role(rows: Iterable[tuple[str, str, Number]]) -> dict[str, dict[str, Number]]:
+    """Amounts added up by role, and within it by name."""
+    sums: dict[str, dict[str, Number]] = {}
+    for role, name, amount in rows:
+        of_role = sums.setdefault(role, {})
+        of_role[name] = of_role.get(name, 0) + amount
+    return sums
+
+
 def hosted_parts(compiled: Compiled) -> Breakdown:
     """The bytes of host memory for one device of the role that needs most, by what they are."""
-    held: dict[str, dict[str, Number]] = {}
-    for leaf in compiled.accounts:
-        if leaf.resource.kind == "host":
-            role = held.setdefault(leaf.role, {})
-            category = leaf.resource.category
-            role[category] = role.get(category, 0) + leaf.amount * leaf.times
-    if not held:
+    on_host = (leaf for leaf in compiled.accounts if leaf.resource.kind == "host")
+    hosted = _sums_by_role((leaf.role, leaf.resource.category, leaf.amount * leaf.times) for leaf in on_host)
+    if not hosted:
         return Breakdown("nothing is held")
-    most = max(held, key=lambda role: sum(held[role].values()))
+    most = max(hosted, key=lambda role: sum(hosted[role].values()))
     cluster = compiled.plan.cluster
     count = min(cluster.devices, cluster.devices_per_node)
-    return Breakdown(f"of one device of role {most}; a node has {count}", descending(held[most].items()))
+    return Breakdown(f"of one device of role {most}; a node has {count}", descending(hosted[most].items()))
 
 
 def descending(parts: Iterable[tuple[str, Number]]) -> Parts:
@@ -154,11 +157,11 @@ def sent(compiled: Compiled) -> tuple[Resource, ...]:
 
 
 def links(compiled: Compiled) -> frozenset[str]:
-    """Those with bytes on them in a step."""
-    return frozenset(link for resource in sent(compiled) for link in _over(compiled, resource))
+    """The links with bytes on them in a step, by the names of their rates."""
+    return frozenset(link for resource in sent(compiled) for link in _links_carrying(compiled, resource))
 
 
-def _over(compiled: Compiled, resource: Resource) -> Iterator[str]:
+def _links_carrying(compiled: Compiled, resource: Resource) -> Iterator[str]:
     """Inside a node its own links, or the host's where the devices have none that reaches; between nodes the cards."""
     if resource.kind == "host_link":
         yield HOST

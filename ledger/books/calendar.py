@@ -63,10 +63,10 @@ def ends(plan: Plan, time: StepTime, saved: Bytes) -> Totals:
 
 def calendar(plan: Plan, trained: Amount, saved: Bytes) -> Amount:
     """Seconds from the first device paid for to the last step, for so many seconds of training."""
-    given = plan.operations
-    if not given.loses:
+    operations = plan.operations
+    if not operations.loses:
         return trained
-    return (trained + (given.warm_up or 0.0)) / (share(plan, saved, trained) * given.utilisation)
+    return (trained + (operations.warm_up or 0.0)) / (share(plan, saved, trained) * operations.utilisation)
 
 
 def share(plan: Plan, saved: Bytes, trained: Amount | None = None) -> Amount:
@@ -82,12 +82,12 @@ def lost_shares(plan: Plan, saved: Bytes, trained: Amount | None) -> Totals:
 
     No failure loses more than there is: of a run shorter than the interval half of its seconds of training, `trained`.
     """
-    given = plan.operations
-    yield "evaluation", given.evaluation_share
-    if given.saves:
+    operations = plan.operations
+    yield "evaluation", operations.evaluation_share
+    if operations.saves:
         every = interval(plan, saved)
         yield "checkpoints", stall(plan, saved) / every
-        yield "restarts", failures(plan) * (given.restart_time or 0.0)
+        yield "restarts", failures(plan) * (operations.restart_time or 0.0)
         lasting = every if trained is None else minimum(every, trained)
         yield "work done again", failures(plan) * lasting / 2
 
@@ -97,13 +97,13 @@ def losses(plan: Plan, trained: float, saved: float) -> Totals:
 
     `saved`: bytes of a checkpoint. A run that never ends has no such seconds.
     """
-    given = plan.operations
-    warm_up = given.warm_up or 0.0
+    operations = plan.operations
+    warm_up = operations.warm_up or 0.0
     ran = (trained + warm_up) / share(plan, lambda: saved, trained)
     yield "warm-up", warm_up
     for name, part in lost_shares(plan, lambda: saved, trained):
         yield name, ran * part
-    yield "reserved and not used", ran / given.utilisation - ran
+    yield "reserved and not used", ran / operations.utilisation - ran
 
 
 def failures(plan: Plan) -> Amount:
@@ -113,10 +113,10 @@ def failures(plan: Plan) -> Amount:
 
 def stall(plan: Plan, saved: Bytes) -> Amount:
     """Seconds for which a checkpoint stops the job: as stated, else its bytes over the storage's bandwidth, else 0."""
-    given = plan.operations
-    if given.checkpoint_cost is not None:
-        return given.checkpoint_cost
-    return saved() / given.storage_bandwidth if given.storage_bandwidth else 0.0
+    operations = plan.operations
+    if operations.checkpoint_cost is not None:
+        return operations.checkpoint_cost
+    return saved() / operations.storage_bandwidth if operations.storage_bandwidth else 0.0
 
 
 def interval(plan: Plan, saved: Bytes) -> Amount:

@@ -102,15 +102,15 @@ class ClosedForm:
 
     @property
     def service(self) -> bool:
-        """Whether the plan serves."""
+        """Whether the forms are those of a plan that serves."""
         return self.forms.lettered.plan.serve is not None
 
     def written(self, *, python: bool) -> tuple[list[tuple[Definition, tuple[str, ...]]], str]:
         """The text of each definition, term by term, and that of the result."""
         lines = []
-        for each in self.definitions:
-            writer = self.forms.writer(each, python=python, rounded=self.rounded)
-            lines.append((each, tuple(writer.text(terms) for terms, _ in each.terms)))
+        for definition in self.definitions:
+            writer = self.forms.writer(definition, python=python, rounded=self.rounded)
+            lines.append((definition, tuple(writer.text(terms) for terms, _ in definition.terms)))
         last = self.forms.writer(None, python=python, whole=self.whole, rounded=self.rounded)
         return lines, last.text(self.result)
 
@@ -138,26 +138,21 @@ class ClosedForms:
         """The normal form of all terms; letters that are 1 are left out."""
         lettered = self.lettered
         calls = {name: (lambda name=name, call=call: self.priced(name, call)) for name, call in lettered.calls.items()}
-        return Algebra(
-            lettered.graph,
-            lettered.trace.setting,
-            names=dict(self._names()),
-            calls=calls,
-            inputs={name: ONE for name, value in self.fixed.items() if value == 1},
-        )
+        names, ones = dict(self._names()), {name: ONE for name, value in self.fixed.items() if value == 1}
+        return Algebra(lettered.graph, lettered.trace.setting, names=names, calls=calls, inputs=ones)
 
     @cached_property
     def fixed(self) -> dict[str, Number]:
         """The letters that have one value wherever the forms hold: degrees that are 1, say."""
-        terms, found = self.lettered.graph.terms, dict[str, Number]()
+        terms, values = self.lettered.graph.terms, dict[str, Number]()
         for place, truth in {**self.lettered.counted, **self.lettered.timed}.items():
             name, *operands = terms[place]
             sides = [terms[operand] for operand in operands] if name in ("equal", "less", "less_equal") else []
             if [side[0] for side in sides] == [INPUT, CONSTANT] and name == "equal" and truth:
-                found[sides[0][1]] = sides[1][2]
+                values[sides[0][1]] = sides[1][2]
             if [side[0] for side in sides] == [CONSTANT, INPUT] and name == "less" and not truth and sides[0][2] == 1:
-                found[sides[1][1]] = 1
-        return found
+                values[sides[1][1]] = 1
+        return values
 
     @property
     def layer_letters(self) -> tuple[str, ...]:
@@ -174,8 +169,8 @@ class ClosedForms:
         layers = {name: int(lettered.trace.setting[name]) for name in self.layer_letters}
 
         def alike(counts: Mapping[str, int]) -> bool:
-            other = lettered_totals(lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals)
-            return same_terms(lettered, other)
+            traced = lettered_totals(lettered.plan, graph=lettered.graph, values=counts, paces=PACE in lettered.totals)
+            return same_terms(lettered, traced)
 
         if lettered.step is None or not layers:
             return {}
@@ -223,23 +218,23 @@ class ClosedForms:
                 return called
         raise AssertionError
 
-    # --- prices ---
+    # --- prices of kernels and transfers ---
 
     def priced(self, name: str, call: PricedCall) -> Sum:
         """What a kernel takes: a sum where its form comes to one, else a call of the form."""
         definition = self.price(call)
-        own = definition.algebra or self.algebra
+        inner = definition.algebra or self.algebra
         ((terms, _),) = definition.terms
-        if (found := self.applied(own, terms, call)) is not None and not any(
-            self.algebra.factors[place].kind == "maximum" for product, _ in found for place, _ in product
+        if (substituted := self.applied(inner, terms, call)) is not None and not any(
+            self.algebra.factors[place].kind == "maximum" for product, _ in substituted for place, _ in product
         ):
-            return found
-        given = tuple(self.algebra.of(call.sizes[size].place) for size in definition.arguments)
+            return substituted
+        sizes = tuple(self.algebra.of(call.sizes[size].place) for size in definition.arguments)
         self.table.setdefault(definition.name, definition)
-        taken = self.algebra.factor(Factor(CALL, given, definition.name, self.lettered.trace.setting[name]))
+        seconds = self.algebra.factor(Factor(CALL, sizes, definition.name, self.lettered.trace.setting[name]))
         called = self.unique("t_" + call.accounts[0].partition(" ")[0].rpartition("/")[2], name)
-        self.table[called] = Definition(called, ((taken, ""),), accounts_text(call.accounts))
-        return self.algebra.defined(called, taken)
+        self.table[called] = Definition(called, ((seconds, ""),), accounts_text(call.accounts))
+        return self.algebra.defined(called, seconds)
 
     def price(self, call: PricedCall) -> Definition:
         """The form that prices a call, once for all that have it; what follows from other sizes is no argument."""
@@ -249,21 +244,22 @@ class ClosedForms:
             graph = self.lettered.graph
             used = [graph.terms[place] for place in needed(graph, [call.seconds.place])]
             named = {name: name for kind, name, *_ in used if kind == INPUT and name.startswith(PARAMETER_INPUT)}
-            own, terms = self.own_algebra(call, named, follows)
-            written = FormulaText(own, True, rank)
+            inner, terms = self.own_algebra(call, named, follows)
+            written = FormulaText(inner, True, rank)
             written.text(terms)
-            own, terms = self.own_algebra(call, short_names([name for name in named if name in written.used]), follows)
-            inside = own.letters(terms)
-            written = FormulaText(own, True, rank)
+            called = short_names([name for name in named if name in written.used])
+            inner, terms = self.own_algebra(call, called, follows)
+            inside = inner.letters(terms)
+            written = FormulaText(inner, True, rank)
             written.text(terms)
             numbers = {
                 factor.name: factor.value
-                for factor in own.factors
+                for factor in inner.factors
                 if factor.kind == PARAMETER and factor.name in written.used
             }
             title = self.unique(WORD.sub("_", call.name), key)
             arguments = tuple(size for size in call.sizes if size in inside)
-            self.prices[key] = Definition(title, ((terms, ""),), call.name, arguments, numbers, algebra=own)
+            self.prices[key] = Definition(title, ((terms, ""),), call.name, arguments, numbers, algebra=inner)
         return self.prices[key]
 
     def following(self, call: PricedCall) -> Iterator[str]:
@@ -287,42 +283,42 @@ class ClosedForms:
     def own_algebra(self, call: PricedCall, called: Mapping[str, str], follows: Sequence[str]) -> tuple[Algebra, Sum]:
         """A form over the sizes of a call as letters, with names for its numbers."""
         setting = {**self.lettered.trace.setting, **call.parameters}
-        own = Algebra(self.lettered.graph, setting, decides=True, sized=frozenset(call.sizes))
+        inner = Algebra(self.lettered.graph, setting, decides=True, sized=frozenset(call.sizes))
         sizes = {
-            size: own.factor(Factor(LETTER, name=size, value=amount.sample)) for size, amount in call.sizes.items()
+            size: inner.factor(Factor(LETTER, name=size, value=amount.sample)) for size, amount in call.sizes.items()
         }
         if follows:
-            sizes |= {name: terms for name, terms in self.of_product(own, sizes).items() if name in follows}
+            sizes |= {name: terms for name, terms in self.of_product(inner, sizes).items() if name in follows}
         numbers = {
-            name: own.factor(Factor(PARAMETER, name=called.get(name, name), value=value))
+            name: inner.factor(Factor(PARAMETER, name=called.get(name, name), value=value))
             for name, value in call.parameters.items()
         }
         ones = {name: ONE for name, value in self.fixed.items() if value == 1}
-        own.inputs = {**ones, **{f"{SIZE}{size}": terms for size, terms in sizes.items()}, **numbers}
-        return own, own.of(call.seconds.place)
+        inner.inputs = {**ones, **{f"{SIZE}{size}": terms for size, terms in sizes.items()}, **numbers}
+        return inner, inner.of(call.seconds.place)
 
-    def applied(self, own: Algebra, terms: Sum, call: PricedCall) -> Sum | None:
+    def applied(self, inner: Algebra, terms: Sum, call: PricedCall) -> Sum | None:
         """A form with the sizes of a call in it and its numbers by name; None of one that is no simple sum."""
-        algebra, found = self.algebra, list[tuple[Sum, ...]]()
+        algebra, products = self.algebra, list[tuple[Sum, ...]]()
         for product, number in terms:
-            each: list[Sum] = [constant(number)]
+            factors: list[Sum] = [constant(number)]
             for place, power in product:
-                factor = own.factors[place]
+                factor = inner.factors[place]
                 if factor.kind == LETTER and power > 0 and factor.name in call.sizes:
-                    each += [algebra.of(call.sizes[factor.name].place)] * power
+                    factors += [algebra.of(call.sizes[factor.name].place)] * power
                 elif factor.kind == PARAMETER:
-                    each.append(((((algebra.place(self.shared_number(call, factor)), power),), 1),))
+                    factors.append(((((algebra.place(self.shared_number(call, factor)), power),), 1),))
                 elif factor.kind == "number":
-                    each.append(((((algebra.place(factor), power),), 1),))
+                    factors.append(((((algebra.place(factor), power),), 1),))
                 elif factor.kind == "maximum" and power == 1:
-                    parts = [self.applied(own, part, call) for part in factor.of]
+                    parts = [self.applied(inner, part, call) for part in factor.of]
                     if None in parts:
                         return None
-                    each.append(algebra.extreme("maximum", [part for part in parts if part is not None]))
+                    factors.append(algebra.extreme("maximum", [part for part in parts if part is not None]))
                 else:
                     return None
-            found.append(tuple(each))
-        return collected(term for each in found for term in algebra.product_of(*each))
+            products.append(tuple(factors))
+        return collected(term for factors in products for term in algebra.product_of(*factors))
 
     def shared_number(self, call: PricedCall, factor: Factor) -> Factor:
         """A number of a price that a sum has: one of the device, or that of a kernel by the kernel's name."""
@@ -341,7 +337,7 @@ class ClosedForms:
         What runs within a moment is of several operations the one that needs most; moments share what differs there.
         """
         algebra = self.algebra
-        found = [
+        moment_choices = [
             (moment, choice)
             for moment in self.lettered.moments
             for choice in expanded(
@@ -352,10 +348,10 @@ class ClosedForms:
                 },
             )
         ]
-        kept = algebra.widest_of(tuple(added(parts) for _, parts in found))
+        widest = algebra.widest_of(tuple(added(parts) for _, parts in moment_choices))
         moments: dict[int, tuple[FilledMoment, list[dict[str, Sum]]]] = {}
-        for at in kept:
-            moment, parts = found[at]
+        for at in widest:
+            moment, parts = moment_choices[at]
             moments.setdefault(id(moment), (moment, []))[1].append(parts)
         self._name_categories([parts for _, choices in moments.values() for parts in choices])
         several = len({moment.role for moment in self.lettered.moments}) > 1
@@ -363,12 +359,12 @@ class ClosedForms:
         for moment, steps in moments.values():
             title = f"{moment.role}: {moment.title}" if several else moment.title
             name = f"{moment.role}, {moment.title}" if several else moment.title
-            same = {key: self.least([parts[key] for parts in steps]) for key in steps[0]}
-            total = added(same)
-            lines = [(terms, "" if terms in self.hints else key) for key, terms in same.items() if terms]
+            common = {key: self.least([parts[key] for parts in steps]) for key in steps[0]}
+            total = added(common)
+            lines = [(terms, "" if terms in self.hints else key) for key, terms in common.items() if terms]
             if len(steps) > 1:
-                rests = [collected((*added(parts), *negative(total))) for parts in steps]
-                running = algebra.extreme("maximum", rests)
+                remainders = [collected((*added(parts), *negative(total))) for parts in steps]
+                running = algebra.extreme("maximum", remainders)
                 phase, unit = moment.title.partition(",")[0], moment.title.rpartition(" ")[2]
                 self.hint(running, f"{phase} {unit} runs", ((running, ""),), RUNNING)
                 lines.append((running, ""))
@@ -412,7 +408,7 @@ class ClosedForms:
                 candidates = tuple(
                     sorted(
                         (RunnerUp(name, title, algebra.value(terms)) for name, title, terms in moments),
-                        key=lambda each: -each.value,
+                        key=lambda runner_up: -runner_up.value,
                     )
                 )
         if total == "memory.peak":
@@ -432,7 +428,7 @@ class ClosedForms:
         value = amount.sample if isinstance(amount, Traced) else amount
         whole = isinstance(value, int)
         definitions, rounded = self.with_rounded(result, whole=whole)
-        uses = set().union(algebra.letters(result), *(self.letters_of(each) for each in definitions))
+        uses = set().union(algebra.letters(result), *(self.letters_of(definition) for definition in definitions))
         letters = {name: self.lettered.trace.setting[name] for name in self.lettered.letters if name in uses}
         return ClosedForm(
             total, self.lettered.plan.title, value, whole, result, definitions, letters,
@@ -442,7 +438,7 @@ class ClosedForms:
     def recognised(self, terms: Sum) -> Sum:
         """A sum with the names of passes in the place of what they are made of."""
         names = sorted(
-            self.passes & self.algebra.definitions.keys(), key=lambda each: -len(self.algebra.definitions[each])
+            self.passes & self.algebra.definitions.keys(), key=lambda name: -len(self.algebra.definitions[name])
         )
         for name in names:
             terms = self.with_name(terms, name, self.algebra.definitions[name], least=1.0)
@@ -451,55 +447,55 @@ class ClosedForms:
     def with_weights(self, terms: Sum) -> Sum:
         """A sum with names for the weights of a layer that a device has."""
         if terms not in self.rewritten:
-            found = terms
+            rewritten = terms
             for name, inside in self.weights.items():
                 for _ in range(3):
-                    found = self.with_name(found, name, inside, least=0.75)
-            self.rewritten[terms] = found
+                    rewritten = self.with_name(rewritten, name, inside, least=0.75)
+            self.rewritten[terms] = rewritten
         return self.rewritten[terms]
 
     @cached_property
     def weights(self) -> dict[str, Sum]:
         """Elements of weights of one layer that a device has, by name, the longest first."""
-        found: dict[str, Sum] = {}
+        sums: dict[str, Sum] = {}
         for name, amount in self.lettered.held:
             terms = self.algebra.of(amount.place) if isinstance(amount, Traced) else ZERO
-            if len(terms) > 1 and terms not in found.values():
+            if len(terms) > 1 and terms not in sums.values():
                 called = self.unique(f"{name}_weights", terms)
-                found[called] = terms
+                sums[called] = terms
                 comment = f"elements that a device has of {'a layer of ' if name != ROOT else ''}{name}"
                 self.table[called] = Definition(called, ((terms, ""),), comment, whole=True)
-        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+        return dict(sorted(sums.items(), key=lambda item: -len(item[1])))
 
     def with_name(self, terms: Sum, name: str, inside: Sum, *, least: float) -> Sum:
         """A sum with a name in the place of what it stands for, if so large a part of its terms leaves the sum."""
         if len(inside) > len(terms):
             return terms
-        algebra, left = self.algebra, dict(terms)
+        algebra, numbers = self.algebra, dict(terms)
         first = inside[0][0]
-        for product in left:
+        for product in numbers:
             ratio = multiplied(product, inverted(first))
             if any(algebra.factors[place].kind not in (LETTER, PARAMETER, "number") for place, _ in ratio):
                 continue
-            whole = [(multiplied(one, ratio), many) for one, many in inside]
-            each = [Fraction(left.get(one, 0)) / Fraction(many) for one, many in whole]
-            times = min(each) if min(each) > 0 else max(each)
-            if min(each) * max(each) <= 0 or sum(one == times for one in each) < least * len(each):
-                if not (least == 1.0 and min(each) >= 1):
+            scaled = [(multiplied(term, ratio), factor) for term, factor in inside]
+            shares = [Fraction(numbers.get(term, 0)) / Fraction(factor) for term, factor in scaled]
+            times = min(shares) if min(shares) > 0 else max(shares)
+            if min(shares) * max(shares) <= 0 or sum(share == times for share in shares) < least * len(shares):
+                if not (least == 1.0 and min(shares) >= 1):
                     continue
                 times = Fraction(1)
             number = times.numerator if times.denominator == 1 else times
-            for one, many in whole:
-                left[one] = left[one] - number * many
+            for term, factor in scaled:
+                numbers[term] = numbers[term] - number * factor
             place = algebra.place(Factor(NAME, name=name, value=algebra.value(inside)))
-            return collected((*left.items(), (multiplied(ratio, ((place, 1),)), number)))
+            return collected((*numbers.items(), (multiplied(ratio, ((place, 1),)), number)))
         return terms
 
     def letters_of(self, definition: Definition) -> set[str]:
         """The letters of a definition, its arguments aside."""
         algebra = definition.algebra or self.algebra
-        found = set().union(*(algebra.letters(terms) for terms, _ in definition.terms)) if definition.terms else set()
-        return found - set(definition.arguments)
+        letters = set().union(*(algebra.letters(terms) for terms, _ in definition.terms)) if definition.terms else set()
+        return letters - set(definition.arguments)
 
     def writer(
         self,
@@ -512,13 +508,13 @@ class ClosedForms:
         """Writes the sums of a definition."""
         if definition is not None and definition.algebra is not None:
             return FormulaText(definition.algebra, python, rank)
-        kept, rounded = self.hints, rounded or {}
+        hints, rounded = self.hints, rounded or {}
         if definition is not None:
-            kept = {terms: name for terms, name in self.hints.items() if name != definition.name}
+            hints = {terms: name for terms, name in self.hints.items() if name != definition.name}
             rounded = {place: name for place, name in rounded.items() if name != definition.name}
             whole = definition.whole or self.is_whole(definition)
         rewrite = None if definition is not None and definition.name in self.weights else self.with_weights
-        return FormulaText(self.algebra, python, rank, whole, kept, rounded_names=rounded, rewrite=rewrite)
+        return FormulaText(self.algebra, python, rank, whole, hints, rounded_names=rounded, rewrite=rewrite)
 
     def with_rounded(self, result: Sum, *, whole: bool) -> tuple[tuple[Definition, ...], Mapping[int, str]]:
         """The definitions of a form, and names for rounded quotients that it has more than once."""
@@ -536,8 +532,8 @@ class ClosedForms:
                     sorted((name for name in self.algebra.letters(factor.of[0]) if name not in DEGREES), key=rank)
                 )
                 called = rounded[place] = self.unique(f"{above or 'whole'}_share", factor)
-                alone: Sum = ((((place, 1),), 1),)
-                self.table[called] = Definition(called, ((alone, ""),), whole=True)
+                quotient: Sum = ((((place, 1),), 1),)
+                self.table[called] = Definition(called, ((quotient, ""),), whole=True)
         return self.needed(result, whole=whole, rounded=rounded), rounded
 
     def is_whole(self, definition: Definition) -> bool:
@@ -548,11 +544,11 @@ class ClosedForms:
         return isinstance(Traced(self.lettered.trace, place).sample, int)
 
     def needed(self, result: Sum, *, whole: bool, rounded: Mapping[int, str] | None = None) -> tuple[Definition, ...]:
-        """The definitions that a form needs, each after those that it needs itself."""
-        found: dict[str, Definition] = {}
+        """The definitions that a form needs, each after those that it calls itself."""
+        definitions: dict[str, Definition] = {}
 
         def visit(name: str) -> None:
-            if name in found or (definition := self.definition(name)) is None:
+            if name in definitions or (definition := self.definition(name)) is None:
                 return
             writer = self.writer(definition, python=True, rounded=rounded)
             for terms, _ in definition.terms:
@@ -560,13 +556,13 @@ class ClosedForms:
             for used in writer.used:
                 if used != name and used not in definition.arguments:
                     visit(used)
-            found[name] = definition
+            definitions[name] = definition
 
         writer = self.writer(None, python=True, whole=whole, rounded=rounded)
         writer.text(result)
         for name in writer.used:
             visit(name)
-        return tuple(found.values())
+        return tuple(definitions.values())
 
     def definition(self, name: str) -> Definition | None:
         """What a name stands for; None of a letter."""
@@ -588,13 +584,13 @@ class ClosedForms:
                 yield f"{name} == {value}"
         yield from (f"{name} >= {least}" for name, least in free.items() if name in letters)
         settled = set(self.fixed) | set(free)
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for algebra, condition, truth in self.taken_for_granted(total, definitions):
             about = set().union(*(algebra.letters(terms) for terms in conditioned(condition)), ())
             if about & set(letters) and not about <= settled and algebra.settled(condition) is None:
-                found[FormulaText(algebra, True, rank).condition(condition, truth=truth)] = None
-        for text in found:
-            if not (text.endswith(" != 1") and f"1 < {text.removesuffix(' != 1')}" in found):
+                texts[FormulaText(algebra, True, rank).condition(condition, truth=truth)] = None
+        for text in texts:
+            if not (text.endswith(" != 1") and f"1 < {text.removesuffix(' != 1')}" in texts):
                 yield text
 
     def taken_for_granted(
@@ -607,8 +603,10 @@ class ClosedForms:
             compared = self.lettered.graph.terms[place][0] in COMPARED
             yield self.algebra, self.algebra.simplified(condition), truth if compared else not truth
         for definition in definitions:
-            if (own := definition.algebra) is not None:
-                yield from ((own, own.simplified(condition), truth) for condition, truth in own.conditions.items())
+            if (inner := definition.algebra) is not None:
+                yield from (
+                    (inner, inner.simplified(condition), truth) for condition, truth in inner.conditions.items()
+                )
 
 
 def added(parts: Mapping[str, Sum]) -> Sum:
@@ -624,33 +622,33 @@ def accounts_text(accounts: Sequence[str]) -> str:
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
     """Names of a form's numbers: what follows the colon, with a figure where several are called so."""
-    found: dict[str, str] = {}
+    called_by_name: dict[str, str] = {}
     for name in names:
         word = name.removeprefix(PARAMETER_INPUT).partition(VALUE)[0]
         first, _, last = word.partition(":")
         called = first if not last else f"peak_{last}" if first == "peak" else last
-        number = sum(other == called or other.startswith(f"{called}_") for other in found.values())
-        found[name] = f"{called}_{number + 1}" if number else called
-    return found
+        number = sum(earlier == called or earlier.startswith(f"{called}_") for earlier in called_by_name.values())
+        called_by_name[name] = f"{called}_{number + 1}" if number else called
+    return called_by_name
 
 
 def expanded(algebra: Algebra, parts: Mapping[str, Sum]) -> list[dict[str, Sum]]:
     """Sums by name with each choice made in every way: those that may be the largest."""
-    waiting, found = [dict(parts)], list[dict[str, Sum]]()
-    while waiting:
-        current = waiting.pop()
+    pending, finished = [dict(parts)], list[dict[str, Sum]]()
+    while pending:
+        current = pending.pop()
         choice = next((factor for terms in current.values() for factor in choices(algebra, terms)), None)
         if choice is None:
-            found.append(current)
+            finished.append(current)
             continue
         size = len(choice.of) // 2 if choice.kind == PICK else len(choice.of)
         keys = choice.of[:size]
-        waiting += [
+        pending += [
             {name: chosen(algebra, terms, choice, keys, at) for name, terms in current.items()} for at in range(size)
         ]
-        if len(waiting) + len(found) > MOST_CHOICES:
+        if len(pending) + len(finished) > MOST_CHOICES:
             return [dict(parts)]
-    return found
+    return finished
 
 
 def choices(algebra: Algebra, terms: Sum) -> Iterator[Factor]:
@@ -664,16 +662,16 @@ def choices(algebra: Algebra, terms: Sum) -> Iterator[Factor]:
 
 def chosen(algebra: Algebra, terms: Sum, choice: Factor, keys: Sequence[Sum], at: int) -> Sum:
     """A sum in which a choice is made."""
-    found: list[Sum] = []
+    sums: list[Sum] = []
     for product, number in terms:
         if number == 1 and len(product) == 1 and product[0][1] == 1:
             factor = algebra.factors[product[0][0]]
-            same = factor.kind == PICK and len(factor.of) == 2 * len(keys) and factor.of[: len(keys)] == tuple(keys)
-            if factor == choice or same:
-                found.append(factor.of[len(keys) + at] if factor.kind == PICK else factor.of[at])
+            alike = factor.kind == PICK and len(factor.of) == 2 * len(keys) and factor.of[: len(keys)] == tuple(keys)
+            if factor == choice or alike:
+                sums.append(factor.of[len(keys) + at] if factor.kind == PICK else factor.of[at])
                 continue
-        found.append(((product, number),))
-    return collected(term for each in found for term in each)
+        sums.append(((product, number),))
+    return collected(term for summand in sums for term in summand)
 
 
 class PlanForms:
@@ -683,7 +681,7 @@ class PlanForms:
         self.compiled = compiled
 
     def __getitem__(self, total: str) -> ClosedForm | None:
-        """None where no letters reach: of a bare count, of rates that are solved in numbers, of what is no total."""
+        """The form of a total; None where no letters reach: of a bare count, of solved rates, of what is no total."""
         if self.compiled.plan.model.bare or total not in self.compiled.totals:
             return None
         forms = self.with_paces if total.startswith("pace.") else self.without_paces
@@ -696,5 +694,5 @@ class PlanForms:
 
     @cached_property
     def with_paces(self) -> ClosedForms:
-        """The forms with these shares."""
+        """The forms of all totals, and of how much each price counts for in the step."""
         return ClosedForms(self.compiled, paces=True)

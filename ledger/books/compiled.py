@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A plan with its books closed. `totals` has the keys of the published contract, in SI base units."""
+    """A compiled plan. `totals` has the keys of the published contract, in SI base units."""
 
     plan: Plan
     totals: Mapping[str, Number]
@@ -26,4 +26,4 @@ class Compiled:
     verdict: Verdict
     symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
     books: tuple[CompiledRole, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
-    service: Service | None = field(default=None, repr=False, compare=False)  # the same of a plan that serves
+    service: Service | None = field(default=None, repr=False, compare=False)  # of a plan that serves, its steady state

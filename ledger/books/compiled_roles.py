@@ -28,7 +28,7 @@ from ledger.spec.plan import Plan
 
 @dataclass(frozen=True)
 class CompiledRole:
-    """`value` evaluates any formula exactly under the sizes of this role."""
+    """What one kind of device runs and holds; `value` evaluates any formula exactly under its sizes."""
 
     role: Role
     program: Program
@@ -45,44 +45,44 @@ class CompiledRole:
 
     @cached_property
     def spent(self) -> Mapping[str, Exact]:
-        """What it spends in a step, by the total that says so."""
+        """What the role spends in a step, by total."""
         return spending(self.ledger, self.value)
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight this device has a part in, once, with how many layers hold one."""
-        return _weights(self.program.units)
+        return _weights_with_counts(self.program.units)
 
     def held(self, what: str) -> sympy.Expr:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
-        mine = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
-        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in mine])
+        weights = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
+        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in weights])
 
     def stored_weights(self, plan: Plan) -> sympy.Expr:
         """Bytes of all weights that this device holds from step to step, each in the format of its part."""
         precision, sharding, hosted = plan.precision, self.program.sharding, weights_on_host(plan)
-        held = ((count, stored_bytes(precision, weight, sharding, on_host=hosted)) for count, weight in self.weights())
-        return sympy.Add(*[count * amount for count, amount in held])
+        sizes = ((count, stored_bytes(precision, weight, sharding, on_host=hosted)) for count, weight in self.weights())
+        return sympy.Add(*[count * amount for count, amount in sizes])
 
 
-def _weights(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
+def _weights_with_counts(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
     return ((count, weight) for _, count, weights in wrapped(units) for weight in weights)
 
 
 def compile_roles(plan: Plan, chosen: Iterable[Role]) -> tuple[CompiledRole, ...]:
     """Every role with flows and memory. Those that differ only in what is in flight share one ledger."""
     programs: dict[object, Program] = {}
-    opened = []
+    empty_roles = []
     for role in chosen:
-        key = _kind(role)
+        key = _ledger_key(role)
         if key not in programs:
             programs[key] = program(plan, role)
-        opened.append(bound_role(plan, role, programs[key]))
-    return tuple(_shared(opened, lambda book: with_flows(plan, with_memory(plan, book))))
+        empty_roles.append(bound_role(plan, role, programs[key]))
+    return tuple(_by_kind(empty_roles, lambda book: with_flows(plan, with_memory(plan, book))))
 
 
 def with_memory_of(plan: Plan, books: Iterable[CompiledRole]) -> Iterator[CompiledRole]:
     """Roles with the memory of this plan: which step is the fullest was chosen for the sizes of another one."""
-    return _shared(books, lambda book: with_memory(plan, book))
+    return _by_kind(books, lambda book: with_memory(plan, book))
 
 
 def at_sizes(plan: Plan, books: Sequence[CompiledRole]) -> tuple[CompiledRole, ...]:
@@ -90,16 +90,16 @@ def at_sizes(plan: Plan, books: Sequence[CompiledRole]) -> tuple[CompiledRole, .
 
     Another number of layers may give roles of other kinds, which are compiled anew.
     """
-    mine = roles(plan)
-    if mine != tuple(book.role for book in books):
-        return compile_roles(plan, mine)
-    opened = (bound_role(plan, book.role, book.program) for book in books)
-    return tuple(_shared(opened, lambda book: with_flows(plan, book)))
+    devices = roles(plan)
+    if devices != tuple(book.role for book in books):
+        return compile_roles(plan, devices)
+    empty_roles = (bound_role(plan, book.role, book.program) for book in books)
+    return tuple(_by_kind(empty_roles, lambda book: with_flows(plan, book)))
 
 
-def bound_role(plan: Plan, role: Role, mine: Program) -> CompiledRole:
+def bound_role(plan: Plan, role: Role, role_program: Program) -> CompiledRole:
     """A role whose symbols are bound and whose ledger is empty."""
-    return CompiledRole(role, mine, Ledger(role.name, ()), exact(bindings(plan, role)), Timeline((), {}))
+    return CompiledRole(role, role_program, Ledger(role.name, ()), exact(bindings(plan, role)), Timeline((), {}))
 
 
 def with_flows(plan: Plan, book: CompiledRole) -> CompiledRole:
@@ -118,18 +118,18 @@ def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 
 
-def _shared(books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]) -> Iterator[CompiledRole]:
+def _by_kind(books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]) -> Iterator[CompiledRole]:
     """Roles with ledgers that are written once for each kind of role."""
     written: dict[object, CompiledRole] = {}
     for book in books:
-        key = _kind(book.role)
+        key = _ledger_key(book.role)
         if key not in written:
             written[key] = write(book)
-        done = written[key]
-        yield replace(book, ledger=done.ledger, line=done.line, fullest=done.fullest)
+        twin = written[key]
+        yield replace(book, ledger=twin.ledger, line=twin.line, fullest=twin.fullest)
 
 
-def _kind(role: Role) -> object:
+def _ledger_key(role: Role) -> object:
     return role.layers, role.first, role.last, role.sends > 0, role.returns > 0
 
 
@@ -142,10 +142,10 @@ class Whole:
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight once, with how many layers hold one."""
-        return _weights(self.units)
+        return _weights_with_counts(self.units)
 
 
-def whole(plan: Plan, mine: tuple[Unit, ...] | None = None) -> Whole:
-    """One micro-batch of the whole model; `mine`: its units, where they are there already."""
+def whole(plan: Plan, units: tuple[Unit, ...] | None = None) -> Whole:
+    """One micro-batch of the whole model; `units`: its units, where they are there already."""
     role = whole_role(plan.model)
-    return Whole(mine or whole_program(plan, role), exact(bindings(plan, role)))
+    return Whole(units or whole_program(plan, role), exact(bindings(plan, role)))

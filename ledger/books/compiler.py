@@ -1,4 +1,4 @@
-"""From a plan to closed books: one sentence for each stage."""
+"""From a plan to its compiled form: one sentence for each stage."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from ledger.books.calendar import run
 from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
 from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters, with_token_count
-from ledger.books.entries import Lifetime
+from ledger.books.entries import Lifetime, account_of
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved, workspaces_of
 from ledger.books.memory.peak import Peak, peak_of
-from ledger.books.memory.timeline import Timeline
-from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Check, KernelTime, Moment, Number, RoleResult, Verdict
 from ledger.books.serving.compiler import compile_serving, compile_serving_totals
@@ -32,13 +30,13 @@ LARGEST = 12  # stocks listed for each moment
 
 
 def compile_plan(plan: Plan) -> Compiled:
-    """Operations, entries, numbers, prices, verdict."""
+    """A compiled plan: operations, entries, numbers, prices, verdict."""
     if plan.serve is not None:
         return compile_serving(plan)
     plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
-        return _bare(plan, books)
+        return _compile_bare(plan, books)
     table = step_calls(books)
     rows = table.rows(plan)
     timed = table.times(plan, rows)
@@ -49,15 +47,15 @@ def compile_plan(plan: Plan) -> Compiled:
         for book, peak, stage, (_, place) in zip(books, peaks, timed, table.roles, strict=True)
     )
     stages = [totals.figures(plan, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    found = totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
-    found |= resource_shares(plan, table, rows, step.estimate)
+    amounts = totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
+    amounts |= resource_shares(plan, table, rows, step.estimate)
     return Compiled(
         plan=plan,
-        totals=found,
+        totals=amounts,
         accounts=tuple(account for book in books for account in accounts(book)),
         roles=results,
         waterfall=time.spans(step),
-        verdict=verdict(plan, found, results, results[step.slowest].kernels),
+        verdict=verdict(plan, amounts, results, results[step.slowest].kernels),
         symbols=described(plan, books[0].role),
         books=books,
     )
@@ -77,24 +75,24 @@ def compile_totals(plan: Plan) -> dict[str, Amount]:
     return totals.totals(totals.counts(plan), totals.PlanFigures(plan, stages, step))
 
 
-def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
+def _compile_bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
     results = tuple(result(book, plan, peak_of(book), ()) for book in books)
-    found = bare_totals(plan, books)
+    amounts = bare_totals(plan, books)
     rows = tuple(account for book in books for account in accounts(book))
-    return Compiled(plan, found, rows, results, (), bare_verdict(plan, found), described(plan, books[0].role))
+    return Compiled(plan, amounts, rows, results, (), bare_verdict(plan, amounts), described(plan, books[0].role))
 
 
 def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
-    found, role = moments(book), book.role
+    candidates, role = moments(book), book.role
     workspaces = workspaces_of(book)
     return RoleResult(
         name=role.name,
         stages=role.stages,
         devices=role.devices,
-        moments=found,
-        peak=found[peak.moment],
+        moments=candidates,
+        peak=candidates[peak.moment],
         reserved=reserved(plan, peak, workspaces),
         kernels=rows,
         outside=outside(plan, peak, workspaces),
@@ -123,78 +121,59 @@ def moments(book: CompiledRole) -> tuple[Moment, ...]:
         for moment in range(when.first, when.last + 1):
             parts[moment][category] += amount
             alive[moment].append((account, amount))
-    return tuple(
-        Moment(name, line.titles[name], parts[index], tuple(nsmallest(LARGEST, alive[index], key=_largest_first)))
-        for index, name in enumerate(line.names)
-    )
-
-
-def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
-    account, amount = holding
-    return -amount, account
+    details = [tuple(nsmallest(LARGEST, rows, key=lambda row: (-row[1], row[0]))) for rows in alive]
+    filled = zip(line.names, parts, details, strict=True)
+    return tuple(Moment(name, line.titles[name], amounts, largest) for name, amounts, largest in filled)
 
 
 def accounts(book: CompiledRole) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
-    line = book.line
+    names = book.line.names
     for entry in book.entries:
-        yield Account(
-            cause=entry.cause,
-            role=book.role.name,
-            resource=entry.resource,
-            when=_when(entry.when, line),
-            amount=book.value(entry.amount),
-            times=int(book.value(entry.times)),
-            formula=text(entry.amount),
-            basis=entry.basis,
-            expression=entry.amount,
-        )
+        when = entry.when
+        if isinstance(when, Lifetime):
+            first, last = names[when.first], names[when.last]
+            when = first if first == last else f"{first}..{last}"
+        yield account_of(entry, book.role.name, when, book.value)
 
 
-def _when(when: str | Lifetime, line: Timeline) -> str:
-    if isinstance(when, str):
-        return when
-    first, last = line.names[when.first], line.names[when.last]
-    return first if first == last else f"{first}..{last}"
-
-
-# --- A model that is a parameter count and nothing else: what follows from the count alone ---
+# --- A model that is a parameter count and nothing else ---
 
 STATE = ("weights", "master", "gradients", "optimizer")
 
 
 def bare_totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
-    found: dict[str, Number] = dict(parameters(whole(plan), books))
-    found.update(napkin(plan, whole(plan)))
-    found.update(checkpoint(plan, whole(plan)))
+    amounts: dict[str, Number] = dict(parameters(whole(plan), books))
+    amounts.update(napkin(plan, whole(plan)))
+    amounts.update(checkpoint(plan, whole(plan)))
     for key, amount in (pair for book in books for pair in static(plan, book)):
-        found[key] = max(found.get(key, 0), amount)
-    found["memory.capacity"] = plan.accelerator.memory
-    if "napkin.time.run" in found:
+        amounts[key] = max(amounts.get(key, 0), amount)
+    amounts["memory.capacity"] = plan.accelerator.memory
+    if "napkin.time.run" in amounts:
         steps = plan.run.global_batch * plan.run.seq_len
-        step = float(found["napkin.time.run"]) * steps / (plan.run.token_count or 1)
-        known = dict(run(plan, step, lambda: found[CHECKPOINT]))
-        found.update({key: amount for key, amount in known.items() if key != "time.run"})
-    return found
+        step = float(amounts["napkin.time.run"]) * steps / (plan.run.token_count or 1)
+        run_totals = dict(run(plan, step, lambda: amounts[CHECKPOINT]))
+        amounts.update({key: amount for key, amount in run_totals.items() if key != "time.run"})
+    return amounts
 
 
-def bare_verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
+def bare_verdict(plan: Plan, amounts: Mapping[str, Number]) -> Verdict:
     """Whether the state alone fits; activations, logits and buffers come on top and are not known."""
-    state = sum(float(found[f"memory.static.{part}"]) for part in STATE)
-    capacity = float(found["memory.capacity"])
+    state = sum(float(amounts[f"memory.static.{part}"]) for part in STATE)
+    capacity = float(amounts["memory.capacity"])
     fits = state <= capacity
     figure = f"{said(state, 'B')} of {said(capacity, 'B')}"
     detail = "weights, gradients and optimizer state only; activations and buffers come on top"
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
-        Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
-        *operated(plan, found),
+        Check("parameters", "Parameters", "pass", said(amounts["parameters"], "1")),
+        *operated(plan, amounts),
         *policy(plan),
-        *expectations(plan, found),
+        *expectations(plan, amounts),
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
-    if "napkin.days" in found:
-        length, assumed = said(found["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
-        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, found)}"
+    if "napkin.days" in amounts:
+        length, assumed = said(amounts["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
+        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, amounts)}"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

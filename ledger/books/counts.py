@@ -38,22 +38,15 @@ def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
 
 
 def of_model(model: Whole) -> Totals:
-    """Parameters of the model, and those a token uses."""
+    """Parameters of the model: all, those a token uses, those of adapters and of the rest, those that are trained."""
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
-    yield from _with_adapters(model)
+    if adapters := [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]:
+        base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
+        yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in adapters)
+        yield "parameters.base", base_parameters(model)
+        yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
     yield "parameters.trainable", trainable(model)
-
-
-def _with_adapters(model: Whole) -> Totals:
-    """Of a model with adapters, the parameters of these, and those of the model that they adapt."""
-    apart = [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]
-    if not apart:
-        return
-    base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
-    yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in apart)
-    yield "parameters.base", base_parameters(model)
-    yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
 
 
 def base_parameters(model: Whole) -> Exact:
@@ -95,10 +88,10 @@ Spent = tuple[Amount, Mapping[str, Amount]]  # so many devices, and what each of
 def flops(plan: Plan, spent: Sequence[Spent]) -> Totals:
     """Matmul FLOPs of the whole job in one step, by pass, with the exact density of causal masks."""
 
-    def together(phase: str) -> Amount:
-        return sum(devices * mine.get(f"flops.{phase}", 0) for devices, mine in spent)
+    def phase_flops(phase: str) -> Amount:
+        return sum(devices * role_spent.get(f"flops.{phase}", 0) for devices, role_spent in spent)
 
-    by_phase = {phase: together(phase) for phase in ("forward", "backward", "recompute")}
+    by_phase = {phase: phase_flops(phase) for phase in ("forward", "backward", "recompute")}
     for phase, amount in by_phase.items():
         yield f"flops.{phase}", amount
     step = sum(by_phase.values())
@@ -106,15 +99,15 @@ def flops(plan: Plan, spent: Sequence[Spent]) -> Totals:
     yield "flops.step", step
     if plan.run.tokens:
         yield "flops.run", step * steps(plan)
-    if any("flops.update" in mine for _, mine in spent):
-        yield "flops.update", together("update")
+    if any("flops.update" in role_spent for _, role_spent in spent):
+        yield "flops.update", phase_flops("update")
 
 
 def checkpoint(plan: Plan, model: Whole) -> Totals:
     """Bytes of one checkpoint: of each trained weight its most exact copy, and its states; each once in the job."""
     copy = plan.precision.master or plan.precision.weights.base
-    each = dtypes.DTYPES[copy].average + sum(per_parameter(plan.optimizer, plan.precision).values())
-    yield CHECKPOINT, truncate(trainable(model) * each)
+    parameter_bytes = dtypes.DTYPES[copy].average + sum(per_parameter(plan.optimizer, plan.precision).values())
+    yield CHECKPOINT, truncate(trainable(model) * parameter_bytes)
 
 
 def trainable(model: Whole) -> Exact:
@@ -129,37 +122,37 @@ def steps(plan: Plan) -> Amount:
 
 def counters(plan: Plan, model: Whole) -> Totals:
     """What PyTorch counts and saves for one micro-batch of the unsharded plan without recompute."""
-    forward = sum(_counted(model, unit, unit.forward) for unit in model.units)
+    forward = sum(_counter_flops(model, unit, unit.forward) for unit in model.units)
     yield "flops.counter.forward", forward
     yield "flops.unmasked", unmasked(plan, model)
-    later = sum(_counted(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
+    later = sum(_counter_flops(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
     yield "flops.counter.step", forward + later  # parts of a loss are rebuilt under any policy
-    everything: Exact = 0
+    saved: Exact = 0
     once: dict[str, Exact] = {}
     for unit in model.units:
         sizes = {tensor.storage: (model.value(tensor.bytes()), tensor.role) for tensor in unit.kept.saved}
         layer = sum(size for size, role in sizes.values() if role not in OF_ALL)
         if unit.name not in ENDS:
             yield f"saved.per_layer.{unit.name}", layer
-            everything += model.value(unit.count) * layer
+            saved += model.value(unit.count) * layer
             once.update({name: size for name, (size, role) in sizes.items() if role in OF_ALL})
         else:
             once.update({name: size for name, (size, _) in sizes.items()})
-    yield "saved.total", everything + sum(once.values())
+    yield "saved.total", saved + sum(once.values())
 
 
 def unmasked(plan: Plan, model: Whole) -> Amount:
     """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
     seen = {group.name: _unmasked_share(plan, group) for group in plan.model.groups}
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
-    found: Exact = 0
+    work: Exact = 0
     for unit in model.units:
-        core = [one for one in unit.forward if one.region[-2:] == CORE]
-        rest = [one for one in unit.forward if one.region[-2:] != CORE]
+        core = [operation for operation in unit.forward if operation.region[-2:] == CORE]
+        elsewhere = [operation for operation in unit.forward if operation.region[-2:] != CORE]
         attended, square = seen[unit.group if unit.group in seen else last]
-        found += divide(attended * _counted(model, unit, core), square)
-        found += model.value(unit.count * total(one.in_all(lambda run: run.useful()) for one in rest))
-    return truncate(found)
+        work += divide(attended * _counter_flops(model, unit, core), square)
+        work += model.value(unit.count * total(operation.in_all(lambda run: run.useful()) for operation in elsewhere))
+    return truncate(work)
 
 
 def _unmasked_share(plan: Plan, group: Group) -> tuple[Amount, Amount]:
@@ -168,8 +161,8 @@ def _unmasked_share(plan: Plan, group: Group) -> tuple[Amount, Amount]:
     length = plan.run.source_len if group.encodes_source else plan.run.seq_len
     if documents is None:
         return reach(attention, length), length
-    told = plan.kernels.attention in TOLD_BOUNDS
-    square = causal_keys(documents, length, attention.window) if told else length
+    takes_bounds = plan.kernels.attention in TOLD_BOUNDS
+    square = causal_keys(documents, length, attention.window) if takes_bounds else length
     return document_keys(documents, length, attention.window), square
 
 
@@ -178,7 +171,7 @@ def reach(attention: Attention, tokens: Amount) -> Amount:
     return minimum(tokens, *(limit for limit in (attention.chunk, attention.window) if limit))
 
 
-def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
+def _counter_flops(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
     return model.value(unit.count * total(operation.in_all(lambda run: run.counted()) for operation in operations))
 
 
@@ -197,16 +190,16 @@ def bytes_per_parameter(plan: Plan, model: Whole) -> Amount:
 
     Rajbhandari et al. 2020, section 3.1, for a model of the plan's proportions of frozen weights and adapters.
     """
-    beside = sum(state_bytes(plan).values(), Fraction(0))
+    state = sum(state_bytes(plan).values(), Fraction(0))
     sizes = [
-        (dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else beside), layers, weight)
+        (dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else state), layers, weight)
         for layers, weight in model.weights()
     ]
-    alike = {size for size, _, _ in sizes}
-    if len(alike) == 1:
-        return alike.pop()
-    held = sum(size * model.value(layers * weight.elements()) for size, layers, weight in sizes)
-    return divide(held, whole_parameters(model))
+    distinct = {size for size, _, _ in sizes}
+    if len(distinct) == 1:
+        return distinct.pop()
+    total_bytes = sum(size * model.value(layers * weight.elements()) for size, layers, weight in sizes)
+    return divide(total_bytes, whole_parameters(model))
 
 
 TRAINED, PASSED, LEFT = 6, 4, 2  # FLOPs of a weight and token: three products, two where it is frozen, forward alone
@@ -219,22 +212,22 @@ def flops_per_token(plan: Plan, model: Whole) -> Amount:
     of an encoder see the tokens of the source, as many as go before each of the sequence.
     """
     of_source = {unit.name for unit in model.units if unit.group in {g.name for g in plan.model.encoder_groups}}
-    passed = {(name, weight) for unit in model.units for name, weight in _passed(unit)}
+    passed = {(name, weight) for unit in model.units for name, weight in _gradient_weights(unit)}
 
-    def each(unit: str, weight: Tensor) -> int:
+    def flops_of(unit: str, weight: Tensor) -> int:
         return TRAINED if not weight.frozen else PASSED if (unit, weight.name) in passed else LEFT
 
-    def seen(unit: str) -> Amount:
+    def tokens_seen(unit: str) -> Amount:
         return divide(plan.run.source_len, plan.run.seq_len) if unit in of_source else 1
 
     return sum(
-        seen(unit) * each(unit, weight) * model.value(layers * used(weight))
+        tokens_seen(unit) * flops_of(unit, weight) * model.value(layers * used(weight))
         for unit, layers, weights in wrapped(model.units)
         for weight in weights
     )
 
 
-def _passed(unit: Unit) -> Iterator[tuple[str, str]]:
+def _gradient_weights(unit: Unit) -> Iterator[tuple[str, str]]:
     """The weights of a unit that gradients pass on their way to what enters, by the set that has them."""
     name = ROOT if unit.name in ENDS else unit.name
     for operation in unit.written:
@@ -251,11 +244,11 @@ def napkin(plan: Plan, model: Whole) -> Totals:
     yield "napkin.max_parameters", truncate(divide(labelled, bytes_per_parameter(plan, model)))
     if plan.model.of_blocks:
         return
-    each = flops_per_token(plan, model)
-    yield "napkin.flops.token", each
+    token_flops = flops_per_token(plan, model)
+    yield "napkin.flops.token", token_flops
     if not plan.run.tokens:
         return
-    work = each * (plan.run.token_count or 0)
+    work = token_flops * (plan.run.token_count or 0)
     yield "napkin.flops.run", work
     seconds = work / (plan.cluster.devices * peak(plan) * plan.assumptions.mfu)
     yield "napkin.time.run", seconds

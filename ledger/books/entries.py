@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 import sympy
 
+from ledger.books.evaluate import Value
+from ledger.books.notation import text
 from ledger.books.resources import Resource, ResourceKind
+from ledger.books.results import Account
 from ledger.model.causes import Cause
 from ledger.model.offloading import HostCopy
 from ledger.model.operations import Operation, total
@@ -87,6 +90,21 @@ class Ledger:
         return total(entry.amount * entry.times for entry in chosen)
 
 
+def account_of(entry: Entry, role: str, when: str, value: Value) -> Account:
+    """An entry of a role with its value, and its formula as text."""
+    return Account(
+        cause=entry.cause,
+        role=role,
+        resource=entry.resource,
+        when=when,
+        amount=value(entry.amount),
+        times=int(value(entry.times)),
+        formula=text(entry.amount),
+        basis=entry.basis,
+        expression=entry.amount,
+    )
+
+
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Entries that post anything."""
+    """The entries whose amount and times are not zero."""
     return tuple(entry for entry in entries if entry.amount and entry.times)

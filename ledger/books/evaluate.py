@@ -20,13 +20,13 @@ def exact(bindings: Bindings) -> Value:
 
     Raises KeyError, naming the symbol, where a formula uses one that is not bound.
     """
-    known: dict[sympy.Expr, Exact] = dict(bindings)
+    values: dict[sympy.Expr, Exact] = dict(bindings)
 
     def value(expr: sympy.Expr) -> Exact:
-        found = known.get(expr)
-        if found is None:
-            found = known[expr] = _apply(expr, value)
-        return found
+        result = values.get(expr)
+        if result is None:
+            result = values[expr] = _apply(expr, value)
+        return result
 
     return value
 
@@ -54,9 +54,9 @@ def _product(factors: tuple[sympy.Expr, ...], value: Value) -> Exact:
     below: Exact = 1
     for factor in factors:
         if isinstance(factor, sympy.Pow):
-            power, side = int(factor.exp), value(factor.base)
+            power, base = int(factor.exp), value(factor.base)
             for _ in range(abs(power)):
-                above, below = (above * side, below) if power > 0 else (above, below * side)
+                above, below = (above * base, below) if power > 0 else (above, below * base)
         elif isinstance(factor, sympy.Rational):
             above, below = above * int(factor.p), below * int(factor.q)
         else:

@@ -53,18 +53,18 @@ def kernel_calls(ledger: Ledger, value: Value) -> Iterator[KernelCall]:
     for entry in ledger.select("hbm", "comm", "host_link", "host_traffic", "nvme_traffic"):
         operation = entry.operation
         if entry.resource == HOST_TRAFFIC:
-            yield _transfer(entry, HostWork("update" if entry.when == "optimizer" else "sum"), value)
+            yield _transfer_call(entry, HostWork("update" if entry.when == "optimizer" else "sum"), value)
         elif entry.resource.kind == "nvme_traffic":
-            yield _transfer(entry, HostWork(entry.resource.direction), value)
+            yield _transfer_call(entry, HostWork(entry.resource.direction), value)
         elif isinstance(operation, Collective | Exchange | HostCopy):
-            yield _transfer(entry, operation.transfer, value)
+            yield _transfer_call(entry, operation.transfer, value)
         elif operation is not None:
-            yield _kernel(entry, operation, value)
+            yield _kernel_call(entry, operation, value)
 
 
 def price_call(call: KernelCall, plan: Plan) -> KernelTime:
     """A call at the prices of a plan."""
-    price, work = _price(call, plan), call.work
+    price, work = _call_price(call, plan), call.work
     return KernelTime(
         cause=call.cause,
         when=call.when,
@@ -84,7 +84,7 @@ def price_call(call: KernelCall, plan: Plan) -> KernelTime:
     )
 
 
-def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
+def _call_price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
     device, kind = plan.accelerator, call.kind
     if isinstance(kind, Transfer):
         where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
@@ -102,7 +102,7 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
     return prices.kernel(device, call.work, plan.stack.matmul_level, plan.stack.quantised_level)
 
 
-def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:
+def _kernel_call(entry: Entry, operation: Operation, value: Value) -> KernelCall:
     shape = operation.shape()
     pieces, spent = truncate(value(operation.pieces)), operation.spent()
     multiplies = spent != ZERO
@@ -113,28 +113,21 @@ def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:
         bytes=real(value(entry.amount)),
         dtype=matmul_dtype(operation) if multiplies else "",
         beside=real(value(operation.beside() / operation.pieces)) if operation.adds_to else 0.0,
-        **(_extent(shape, pieces, value) if shape else {}),
+        **(_product_sizes(shape, pieces, value) if shape else {}),
     )
-    times = truncate(value(entry.times))
+    when, times = str(entry.when), truncate(value(entry.times))
     return KernelCall(
-        entry.cause,
-        str(entry.when),
-        operation.kernel,
-        times,
-        entry.per,
-        work,
-        multiplies=multiplies,
-        shares=entry.shares,
+        entry.cause, when, operation.kernel, times, entry.per, work, multiplies=multiplies, shares=entry.shares
     )
 
 
-def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
+def _product_sizes(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
     """The shape of one product in numbers; pieces share the products of a batch."""
-    found = {name: real(value(getattr(shape, name))) for name in ("batch", "m", "n", "k", "group")}
-    return {**found, "batch": found["batch"] / pieces}
+    sizes = {name: real(value(getattr(shape, name))) for name in ("batch", "m", "n", "k", "group")}
+    return {**sizes, "batch": sizes["batch"] / pieces}
 
 
-def _transfer(entry: Entry, transfer: Transfer | HostTransfer | HostWork, value: Value) -> KernelCall:
+def _transfer_call(entry: Entry, transfer: Transfer | HostTransfer | HostWork, value: Value) -> KernelCall:
     times, payload = truncate(value(entry.times)), real(value(entry.amount))
     return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload, shares=entry.shares)
 
@@ -146,13 +139,13 @@ MEASURED = KernelClass(ALL_REDUCE, ONE_SHOT)
 
 
 def is_one_shot(device: Accelerator, collective: str, at: Mesh, payload: Amount, limit: int) -> bool:
-    """Whether a collective runs so: an all-reduce inside one domain of no more bytes than its engine allows."""
+    """Whether one kernel does a collective: an all-reduce inside one domain of no more bytes than its engine allows."""
     inside = bool(at.size > 1 and at.domains == 1 and MEASURED in device.curves)
     return collective == ALL_REDUCE and inside and 0 < payload <= limit
 
 
 def one_shot(device: Accelerator, at: Mesh, payload: Amount) -> KernelPrice:
-    """The price of one, by the curve of the nearest number of ranks."""
+    """The price of an all-reduce by one kernel, by the curve of the nearest number of ranks."""
     curve = min(device.curves[MEASURED], key=lambda row: abs(row.ranks - at.size))
     sent = payload * FACTOR[ALL_REDUCE](at.size)
     floor = sent / device.scaleup_bandwidth

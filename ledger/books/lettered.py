@@ -41,6 +41,11 @@ MODEL_SIZES = ("d_model", "vocab", "learned_positions", "token_types", "classes"
 LETTER_OF_FIELD = {"learned_positions": "positions"}  # fields of a model whose row of the table has another name
 DERIVED = ("head_dim",)  # of latent attention: a sum of two letters
 DEGREES = (*AXES, "replicate")
+SIZES_OF_WORK = tuple(size_field.name for size_field in fields(Work) if size_field.name not in ("kind", "dtype"))
+HELD_BY_SERVICES = {
+    "weights": ("memory.static.weights", "memory.weights"),
+    "cache": ("memory.cache", "serve.cache.per_device"),
+}
 
 
 @dataclass(frozen=True)
@@ -129,30 +134,30 @@ def lettered_totals(
     stages = table.times(sized, rows)
     step = step_time(stages, sized)
     figures = [totals.figures(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    found = totals.totals(totals.counts(sized), totals.PlanFigures(sized, figures, step))
+    amounts = totals.totals(totals.counts(sized), totals.PlanFigures(sized, figures, step))
     if paces:
         faster: list[Amount] = []
         for price in PRICES:
             better = price.moved(sized, price.better_by)
             times = table.times(better, forms.rows(price.moved(plan, price.better_by), better, table))
             faster.append(estimated(times, better).estimate)
-        found = {**found, **shares(step.estimate, faster)}
+        amounts = {**amounts, **shares(step.estimate, faster)}
     calls = forms.calls
     timed = {place: truth for place, truth in trace.guards.items() if place not in counted}
     return LetteredTotals(
-        plan, trace, lettering.paths, found, filled_moments(books), step, tuple(stages), calls, counted, timed,
+        plan, trace, lettering.paths, amounts, filled_moments(books), step, tuple(stages), calls, counted, timed,
         tuple(held_weights(books)), tuple(in_flight(devices)),
     )  # fmt: skip
 
 
-def same_terms(one: LetteredTotals, other: LetteredTotals) -> bool:
+def same_terms(left: LetteredTotals, right: LetteredTotals) -> bool:
     """Whether the totals and moments of two runs of the rules are the same terms of one graph."""
     first, second = (
         (
-            {key: _place(amount) for key, amount in each.totals.items()},
-            [[_place(amount) for amount in moment.parts.values()] for moment in each.moments],
+            {key: _place(amount) for key, amount in rules_run.totals.items()},
+            [[_place(amount) for amount in moment.parts.values()] for moment in rules_run.moments],
         )
-        for each in (one, other)
+        for rules_run in (left, right)
     )
     return first == second
 
@@ -194,8 +199,9 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
     """
     trace = Trace(Graph())
     signs = {symbol.name: symbol for symbol in compiled.symbols.values() if isinstance(symbol.value, int)}
-    bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in _signs(compiled) if sign.name in signs}
-    found: dict[str, Amount] = {}
+    used: set[Any] = {sign for leaf in compiled.accounts for sign in leaf.expression.free_symbols}
+    bound = {sign: trace.input(sign.name, signs[sign.name].value) for sign in used if sign.name in signs}
+    amounts: dict[str, Amount] = {}
     value = exact(bound)
     for category, keys in HELD_BY_SERVICES.items():
         sums: list[Amount] = []
@@ -209,22 +215,12 @@ def lettered_service(compiled: Compiled) -> LetteredTotals:
             sums.append(sum((value(leaf.expression) * leaf.times for leaf in leaves), 0))
         largest_sum = largest_of(sums, 0)
         sample = largest_sum.sample if isinstance(largest_sum, Traced) else largest_sum
-        found.update({key: largest_sum for key in keys if compiled.totals.get(key) == sample})
+        amounts.update({key: largest_sum for key in keys if compiled.totals.get(key) == sample})
     paths = {name: symbol.path for name, symbol in signs.items()}
-    return LetteredTotals(compiled.plan, trace, paths, found, (), None, (), {}, {}, {})
+    return LetteredTotals(compiled.plan, trace, paths, amounts, (), None, (), {}, {}, {})
 
 
-HELD_BY_SERVICES = {
-    "weights": ("memory.static.weights", "memory.weights"),
-    "cache": ("memory.cache", "serve.cache.per_device"),
-}
-
-
-def _signs(compiled: Compiled) -> set[Any]:
-    return {sign for leaf in compiled.accounts for sign in leaf.expression.free_symbols}
-
-
-# --- sizes become letters -----------------------------------------------------------------------
+# --- letters for sizes ---
 
 
 def lettered_plan(plan: Plan, letters: Lettering) -> tuple[Plan, tuple[Role, ...]]:
@@ -264,13 +260,13 @@ def lettered_length(plan: Plan, letters: Lettering) -> dict[str, Amount]:
 def lettered_model(model: Model, letters: Lettering) -> Model:
     """The model with letters for its sizes; its layers stay counted."""
     several = len(model.groups) > 1
-    found: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         name: letters.letter(_sign(row.name), getattr(model, name), row.path)
         for name in MODEL_SIZES
         if (row := BY_NAME[LETTER_OF_FIELD.get(name, name)]) and getattr(model, name)
     }
-    found["groups"] = tuple(lettered_group(group, group.name if several else "", letters) for group in model.groups)
-    return replace(model, **found)
+    sizes["groups"] = tuple(lettered_group(group, group.name if several else "", letters) for group in model.groups)
+    return replace(model, **sizes)
 
 
 def lettered_group(group: Group, suffix: str, letters: Lettering) -> Group:
@@ -278,7 +274,7 @@ def lettered_group(group: Group, suffix: str, letters: Lettering) -> Group:
     parts: dict[str, Any] = {}
     for name in ("attention", "mlp"):
         part = getattr(group, name)
-        stated = {each.name for each in fields(part)}
+        stated = {size_field.name for size_field in fields(part)}
         sizes = {
             row.name: letters.letter(_sign(row.name, suffix), size, row.path.format(group=group.name))
             for row in LETTERS
@@ -302,7 +298,7 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
     several = len(plan.model.groups) > 1
     if plan.parallelism.interleave * ends > 1 and len({count for role in chosen for count in role.layers}) > 1:
         return sized, tuple(chosen)
-    counted: list[dict[int, Traced]] = []
+    counted: list[dict[int, Any]] = []  # letters by the layers that they count
     for index, group in enumerate(plan.model.groups):
         suffix, counts = group.name if several else "", dict.fromkeys(role.layers[index] for role in chosen)
         named: dict[int, Traced] = {}
@@ -312,17 +308,17 @@ def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Letter
             named[count] = letters.letter(name, count, BY_NAME["layers"].path.format(group=group.name))
         counted.append(named)
     devices = tuple(
-        replace(role, layers=tuple(_of_count(counted[index], count) for index, count in enumerate(role.layers)))
+        replace(role, layers=tuple(counted[index].get(count, 0) for index, count in enumerate(role.layers)))
         for role in chosen
     )
     groups = []
     for index, group in enumerate(sized.model.groups):
-        whole: Amount = sum(role.layers[index] * len(role.stages) for role in devices)
-        groups.append(replace(group, repeat=whole if ends == 1 else whole // ends))
+        layers: Amount = sum(role.layers[index] * len(role.stages) for role in devices)
+        groups.append(replace(group, repeat=layers if ends == 1 else layers // ends))
     return replace(sized, model=replace(sized.model, groups=tuple(groups))), devices
 
 
-# --- seconds become forms -----------------------------------------------------------------------
+# --- forms for seconds ---
 
 
 class PricedForms:
@@ -369,7 +365,6 @@ class PriceTrace:
         device = with_parameters(plan.accelerator, trace, self.parameters)
         self.plan = replace(plan, accelerator=device)
         self.sized = replace(lettered_plan(plan, Lettering(trace))[0], accelerator=device)
-        self.taken = dict(trace.guards)
 
     def form(self, call: KernelCall) -> PricedCall:
         """What a call takes, over sizes of its own; transfers depend on degrees too."""
@@ -391,9 +386,6 @@ class PriceTrace:
         return PricedCall(str(call.kind), seconds, sizes, self.parameters, dict(trace.guards))
 
 
-SIZES_OF_WORK = tuple(each.name for each in fields(Work) if each.name not in ("kind", "dtype"))
-
-
 def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, float]) -> Accelerator:
     """The device with inputs for the numbers that kernels and transfers are priced by, which `parameters` keeps."""
 
@@ -405,7 +397,7 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
     curves = tuple(
         replace(
             curve,
-            parameters={name: number(f"{curve_name(curve)}:{name}", each) for name, each in curve.parameters.items()},
+            parameters={name: number(f"{curve_name(curve)}:{name}", fit) for name, fit in curve.parameters.items()},
         )
         for curve in device.calibration
     )
@@ -421,8 +413,3 @@ def with_parameters(device: Accelerator, trace: Trace, parameters: dict[str, flo
 def curve_name(curve: Any) -> str:
     """What tells one fitted price of a device from the others."""
     return f"{curve.what}/{curve.regime}/{curve.ranks}/{curve.head_dim}"
-
-
-def _of_count(letters: Mapping[int, Traced], count: int) -> Any:
-    """The letter of so many layers; none of a kind is a number."""
-    return letters.get(count, 0)

@@ -28,9 +28,9 @@ FOLLOWING = {
 def meanings(plan: Plan, key: str) -> list[Meaning]:
     """The rows of a key, its parts filled in."""
     return [
-        _filled(row, found.groupdict(), plan)
+        _with_parts(row, match.groupdict(), plan)
         for row in (SERVED if plan.serve else MEANINGS)
-        if row.bare in {None, plan.model.bare} and (found := _pattern(row.key).fullmatch(key))
+        if row.bare in {None, plan.model.bare} and (match := _pattern(row.key).fullmatch(key))
     ]
 
 
@@ -38,7 +38,7 @@ def _pattern(key: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"<(\w+)>", r"(?P<\1>[^.]+)", key.replace(".", r"\.")))
 
 
-def _filled(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
+def _with_parts(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
     names = {**parts, "rate": dtypes.rate(plan.precision.multiplies)}
 
     def filled(text: str) -> str:
@@ -52,22 +52,20 @@ def known(compiled: Compiled, name: str) -> Any:
     """The total or the plan's value that an input names, None of a part that is not stated; KeyError for no input."""
     if name in compiled.totals:
         return compiled.totals[name]
-    found: Any = compiled.plan
+    value: Any = compiled.plan
     for part in FOLLOWING.get(name, plan_path(name)).split("."):
-        if found is None:
+        if value is None:
             return None
-        found = found[part] if isinstance(found, Mapping) else _field(found, part)
-    return found
+        if isinstance(value, Mapping):
+            value = value[part]
+        elif hasattr(value, part):
+            value = getattr(value, part)
+        else:
+            raise KeyError(part)
+    return value
 
 
-def _field(found: Any, name: str) -> Any:
-    """A field, or what follows from some; KeyError where there is none."""
-    if not hasattr(found, name):
-        raise KeyError(name)
-    return getattr(found, name)
-
-
-# --- What each key of `totals` means: a formula over other totals and inputs, and the rule behind it ---
+# --- the formula and the rule behind each key of `totals` ---
 
 
 @dataclass(frozen=True)
@@ -173,13 +171,13 @@ MEANINGS: tuple[Meaning, ...] = (
             f"{KAPLAN}; at an assumed MFU",
             ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
     Meaning("napkin.days", "napkin.time.run / 86400", "seconds of a day", ("napkin.time.run",), exact=True),
-    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){beside}, on the worst role",
+    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){copies}, on the worst role",
               RAJBHANDARI, ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
-      for part, kind, beside, more in (
+      for part, kind, copies, more in (
           ("weights", "weights", ", with scales and with copies of a matmul recipe", ()), ("master", "master", "", ()),
           ("gradients", "gradients", "", ()), ("optimizer", "states", "", ("optimizer.name",)))),
-    *(Meaning(f"memory.{part}", f"bytes of {what} alive at the peak moment of the worst role", LIFETIMES, inputs)
-      for part, what, inputs in (
+    *(Meaning(f"memory.{part}", f"bytes of {tensors} alive at the peak moment of the worst role", LIFETIMES, inputs)
+      for part, tensors, inputs in (
           ("weights", "weights and their quantised copies", ("memory.static.weights",)),
           ("master", "master weights", ("memory.static.master",)),
           ("gradients", "gradients", ("memory.static.gradients",)),
@@ -197,10 +195,10 @@ MEANINGS: tuple[Meaning, ...] = (
             " CUDA context and libraries outside it",
             ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
              "stack.allocator.context")),
-    *(Meaning(f"memory.reserved.{end}", f"memory.reserved x what all but a tenth of published runs {what} over it",
+    *(Meaning(f"memory.reserved.{end}", f"memory.reserved x what all but a tenth of published runs {words} over it",
               "runs of the memory that tools print, each publication left out in turn (`make coverage`)",
               ("memory.reserved",))
-      for end, what in (("low", "exceeded"), ("high", "stayed below"))),
+      for end, words in (("low", "exceeded"), ("high", "stayed below"))),
     Meaning("memory.host",
             "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
@@ -332,7 +330,7 @@ MEANINGS: tuple[Meaning, ...] = (
 )  # fmt: skip
 
 
-# --- What each key of `totals` means of a plan that serves ---
+# --- the formula and the rule behind each key of a plan that serves ---
 
 SHARED = ("parameters", "parameters.active", "memory.capacity")  # rows that hold of serving as they are
 LENGTHS = ("serve.prompt", "serve.output", "serve.prefix")

@@ -34,7 +34,7 @@ def unknown(compiled: Compiled, name: str) -> Problem:
     if lacking := absent(compiled.plan, name):
         return Problem(Location(name), f"no total {name!r}: {lacking.message}", lacking.help)
     names = list(dict.fromkeys([*(account.account for account in compiled.accounts), *compiled.totals]))
-    within = [known for known in names if name.lower() in known.lower()]
+    within = [candidate for candidate in names if name.lower() in candidate.lower()]
     near = list(dict.fromkeys([*get_close_matches(name, names, n=3), *within]))[:5]
     hint = f"did you mean {', '.join(near)}?" if near else "`ledger show SPEC` lists what there is"
     return Problem(Location(name), f"no account or total {name!r}", hint)

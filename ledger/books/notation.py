@@ -10,10 +10,6 @@ from ledger.model.dims import RANK
 from ledger.model.tensors import CeilDiv
 
 
-def _rank(name: str) -> tuple[int, str]:
-    return RANK.get(name.split("_", 1)[0], len(RANK)), name
-
-
 @lru_cache(maxsize=100_000)
 def text(expr: sympy.Expr) -> str:
     """A formula in plain text: numbers, then symbols in table order, then what divides: `2*B*S*D*H*E/tp`."""
@@ -38,34 +34,34 @@ def _factor(expr: sympy.Expr) -> str:
 
 
 def _product(expr: sympy.Expr) -> str:
-    above, below = expr.as_numer_denom() if not expr.has(CeilDiv) else _split(expr)
-    number, factors = above.as_coeff_mul()
+    numerator, denominator = expr.as_numer_denom() if not expr.has(CeilDiv) else _split(expr)
+    number, factors = numerator.as_coeff_mul()
     ordered = sorted(factors, key=_order)
     words = [_factor(factor) if isinstance(factor, sympy.Add) else text(factor) for factor in ordered]
     sign = "-" if number == -1 and words else ""
     if number not in (1, -1) or not words:
         words.insert(0, str(number))
-    upper = sign + "*".join(words)
-    return upper if below == 1 else f"{upper}/{_factor(below)}"
+    above_line = sign + "*".join(words)
+    return above_line if denominator == 1 else f"{above_line}/{_factor(denominator)}"
 
 
 def _split(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """Numerator and denominator without looking inside functions."""
-    below = [
-        1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative
-    ]
+    above: list[sympy.Expr] = []
+    below: list[sympy.Expr] = []
+    for factor in sympy.Mul.make_args(expr):
+        divides = isinstance(factor, sympy.Pow) and factor.exp.is_negative
+        (below if divides else above).append(1 / factor if divides else factor)
     number = expr.as_coeff_Mul()[0]
-    rest = sympy.Mul(*[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)])
     if isinstance(number, sympy.Rational) and number.q != 1:
-        return rest * number.q / 1, sympy.Mul(*below, number.q)
-    return rest, sympy.Mul(*below)
+        return sympy.Mul(*above) * number.q / 1, sympy.Mul(*below, number.q)
+    return sympy.Mul(*above), sympy.Mul(*below)
 
 
 def _order(factor: sympy.Expr) -> tuple[int, int, str]:
     base = factor.base if isinstance(factor, sympy.Pow) else factor
     if isinstance(base, sympy.Symbol):
-        rank, name = _rank(base.name)
-        return 0, rank, name
+        return 0, RANK.get(base.name.split("_", 1)[0], len(RANK)), base.name
     return 1, 0, str(base)
 
 

@@ -39,17 +39,17 @@ def cargo(row: KernelTime) -> str:
     return row.kind.cargo if isinstance(row.kind, Transfer) else ""
 
 
-def _over(axis: str) -> Callable[[KernelTime, str], bool]:
+def _runs_over(axis: str) -> Callable[[KernelTime, str], bool]:
     """Whether a transfer runs over a mesh axis."""
     return lambda row, _: isinstance(row.kind, Transfer) and row.kind.axis == axis
 
 
-def _of(family: str) -> Callable[[KernelTime], bool]:
+def _is_of_family(family: str) -> Callable[[KernelTime], bool]:
     """Whether a kernel is of a family."""
     return lambda row: isinstance(row.kind, KernelClass) and row.kind.family == family
 
 
-def _everything(_: KernelTime) -> bool:
+def _is_any_kernel(_: KernelTime) -> bool:
     return True
 
 
@@ -71,21 +71,21 @@ class Rule:
     reach: Callable[[Plan], Amount] = lambda _: 1
 
 
-def _column_parallel(row: KernelTime, name: str) -> bool:
+def _is_column_parallel(row: KernelTime, name: str) -> bool:
     late = row.cause.purpose in (Purpose.COLUMN_INPUT_GRADIENT, Purpose.GATHERED_AGAIN)
-    return _over("tensor")(row, name) and name == "backward" and late
+    return _runs_over("tensor")(row, name) and name == "backward" and late
 
 
-def _input_gradient(row: KernelTime, name: str) -> bool:
-    return _over("tensor")(row, name) and row.cause.purpose is Purpose.COLUMN_INPUT_GRADIENT
+def _is_input_gradient(row: KernelTime, name: str) -> bool:
+    return _runs_over("tensor")(row, name) and row.cause.purpose is Purpose.COLUMN_INPUT_GRADIENT
 
 
-def _weight_gradient(row: KernelTime) -> bool:
-    return _of(MATMUL)(row) and row.cause.purpose is Purpose.WEIGHT_GRADIENT
+def _is_weight_gradient(row: KernelTime) -> bool:
+    return _is_of_family(MATMUL)(row) and row.cause.purpose is Purpose.WEIGHT_GRADIENT
 
 
-def _around_a_ring(row: KernelTime, name: str) -> bool:
-    return _over("context")(row, name) and isinstance(row.kind, Transfer) and row.kind.collective == "send"
+def _is_ring_send(row: KernelTime, name: str) -> bool:
+    return _runs_over("context")(row, name) and isinstance(row.kind, Transfer) and row.kind.collective == "send"
 
 
 RULES = (
@@ -95,8 +95,8 @@ RULES = (
         "every tensor-parallel transfer",
         "the matmuls of the same block (attention or MLP) and pass",
         "Transformer Engine, userbuffers: split into chunks beside the matmul that it feeds or follows",
-        moved=_over("tensor"),
-        covers=_of(MATMUL),
+        moved=_runs_over("tensor"),
+        covers=_is_of_family(MATMUL),
     ),
     Rule(
         "tensor",
@@ -104,8 +104,8 @@ RULES = (
         "gradients of column-parallel inputs",
         "the weight gradients of the same block (attention or MLP): frozen weights have none",
         "Transformer Engine, ub_bulk_wgrad (pytorch/module/layernorm_linear.py)",
-        moved=_input_gradient,
-        covers=_weight_gradient,
+        moved=_is_input_gradient,
+        covers=_is_weight_gradient,
     ),
     Rule(
         "tensor",
@@ -113,8 +113,8 @@ RULES = (
         "every other tensor-parallel transfer",
         "the matmuls of the same block (attention or MLP) and pass",
         "Transformer Engine, userbuffers: in chunks beside the matmul that it feeds or follows, and ub_bulk_dgrad",
-        moved=lambda row, name: _over("tensor")(row, name) and not _input_gradient(row, name),
-        covers=_of(MATMUL),
+        moved=lambda row, name: _runs_over("tensor")(row, name) and not _is_input_gradient(row, name),
+        covers=_is_of_family(MATMUL),
     ),
     Rule(
         "tensor",
@@ -122,8 +122,8 @@ RULES = (
         "in backward, inputs gathered again and gradients of column-parallel inputs",
         "the matmuls of the same block (attention or MLP)",
         "Korthikanti et al. 2022, arXiv 2205.05198; Megatron-LM, core/tensor_parallel/layers.py",
-        moved=_column_parallel,
-        covers=_of(MATMUL),
+        moved=_is_column_parallel,
+        covers=_is_of_family(MATMUL),
     ),
     Rule(
         "context",
@@ -131,8 +131,8 @@ RULES = (
         "blocks of keys and values (and their gradients) that go around a ring",
         "the attention of the block before; the first one waits for none",
         "Liu et al. 2023, arXiv 2310.01889",
-        moved=_around_a_ring,
-        covers=_of(ATTENTION),
+        moved=_is_ring_send,
+        covers=_is_of_family(ATTENTION),
         reach=lambda plan: 1 - divide(1, plan.parallelism.context),
     ),
     Rule(
@@ -141,7 +141,7 @@ RULES = (
         "tokens to and from their experts",
         "the shared experts of the same layer and pass",
         "Megatron-LM, --moe-shared-expert-overlap",
-        moved=_over("expert"),
+        moved=_runs_over("expert"),
         covers=lambda row: SHARED in row.cause.region,
     ),
     Rule(
@@ -150,8 +150,8 @@ RULES = (
         "tokens to and from their experts",
         "everything that another micro-batch computes meanwhile, as much as one pass of the same layer",
         "DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1; Megatron-LM, --overlap-moe-expert-parallel-comm",
-        moved=_over("expert"),
-        covers=_everything,
+        moved=_runs_over("expert"),
+        covers=_is_any_kernel,
     ),
     Rule(
         "gather",
@@ -235,15 +235,15 @@ class Said:
 def said(overlap: Overlap) -> Iterator[Said]:
     """The rules of a stack in words, kind by kind."""
     for kind in vars(overlap):
-        found = [rule for rule in in_force(overlap) if rule.kind == kind]
-        yield from (Said(kind, rule.choice, rule.transfers, rule.behind, rule.source) for rule in found)
-        if not found:
+        rules = [rule for rule in in_force(overlap) if rule.kind == kind]
+        yield from (Said(kind, rule.choice, rule.transfers, rule.behind, rule.source) for rule in rules)
+        if not rules:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 
 
 def behind_everything(overlap: Overlap) -> tuple[str, ...]:
     """The kinds of transfers that every kernel of their unit hides, whatever it is for."""
-    return tuple(rule.kind for rule in in_force(overlap) if rule.covers is _everything)
+    return tuple(rule.kind for rule in in_force(overlap) if rule.covers is _is_any_kernel)
 
 
 def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
@@ -259,22 +259,22 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
 
     Seconds are of all times that the rows run in a step.
     """
-    taken: list[tuple[frozenset[str], Amount]] = []
+    claims: list[tuple[frozenset[str], Amount]] = []
     compute = [row for row in rows if computes(row)]
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue
         moving = [row for row in rows if moves(row) and _picks(rule, row, name, plan)]
         cover = [row for row in compute if rule.covers(row)]
-        for behind_these, these in _by_block(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
-            names = frozenset(row.account for row in behind_these)
-            room = spent(behind_these) * real(rule.reach(plan)) - sum(used for others, used in taken if others & names)
-            behind = maximum(0.0, minimum(room, spent(these)))
-            taken.append((names, behind))
-            yield rule.kind, behind
+        for kernels, transfers in _block_pairs(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
+            names = frozenset(row.account for row in kernels)
+            room = spent(kernels) * real(rule.reach(plan)) - sum(used for accounts, used in claims if accounts & names)
+            seconds = maximum(0.0, minimum(room, spent(transfers)))
+            claims.append((names, seconds))
+            yield rule.kind, seconds
 
 
-def _by_block(cover: Sequence[KernelTime], moving: Sequence[KernelTime]) -> Iterator[tuple[list[KernelTime], ...]]:
+def _block_pairs(cover: Sequence[KernelTime], moving: Sequence[KernelTime]) -> Iterator[tuple[list[KernelTime], ...]]:
     """What covers and what moves within each part of a layer; nothing covers what belongs to none."""
     for block in dict.fromkeys(row.cause.block for row in moving):
         if block:
@@ -293,11 +293,11 @@ def slowdown(plan: Plan) -> float:
 
 
 def spent(rows: Iterable[KernelTime]) -> Amount:
-    """What these rows take together in a step, one after the other."""
+    """Seconds of these rows in a step, one after the other."""
     return sum(row.seconds * row.times for row in rows)
 
 
-# --- What the host of a device does for it ---
+# --- launches, calls and comparisons of the host ---
 
 MESSAGES = 4  # of a comparison, one after the other, for each rank but the first
 
@@ -327,16 +327,17 @@ def checks(rows: Iterable[KernelTime], plan: Plan) -> Amount:
     """
     if not plan.stack.check:
         return 0.0
-    return sum(_check(row.kind, plan) * row.times for row in rows if isinstance(row.kind, Transfer) and _compared(row))
+    compared = ((row.kind, row.times) for row in rows if isinstance(row.kind, Transfer) and _is_compared(row))
+    return sum(_check_seconds(kind, plan) * times for kind, times in compared)
 
 
 def comparisons(rows: Iterable[KernelTime], plan: Plan) -> Comparisons:
     """What hosts compare of what moves once a step."""
     compared: dict[tuple[Transfer, str], tuple[Amount, Amount]] = {}
     for row in rows:
-        if plan.stack.check and isinstance(row.kind, Transfer) and _compared(row):
+        if plan.stack.check and isinstance(row.kind, Transfer) and _is_compared(row):
             call = row.kind, row.when
-            compared[call] = _check(row.kind, plan), compared.get(call, (0, 0))[1] + row.times
+            compared[call] = _check_seconds(row.kind, plan), compared.get(call, (0, 0))[1] + row.times
     return compared
 
 
@@ -345,17 +346,17 @@ def compared_once(compared: Comparisons, backward: Amount, plan: Plan) -> Amount
 
     What is not reduced in buckets moves as one (nanotron, distributed.py: all_reduce_coalesced, all_gather_coalesced).
     """
-    at_once = sum(each for each, _ in compared.values())
+    at_once = sum(seconds for seconds, _ in compared.values())
     if not compared or not (plan.stack.buckets and plan.parallelism.zero == 0):
         return at_once
-    left = maximum(0.0, sum(each * often for each, often in compared.values()) - backward)
-    return where(plan.parallelism.data * plan.parallelism.context > 1, left, at_once)
+    exposed = maximum(0.0, sum(seconds * calls for seconds, calls in compared.values()) - backward)
+    return where(plan.parallelism.data * plan.parallelism.context > 1, exposed, at_once)
 
 
-def _compared(row: KernelTime) -> bool:
+def _is_compared(row: KernelTime) -> bool:
     return isinstance(row.kind, Transfer) and row.kind.collective != "send"
 
 
-def _check(kind: Transfer, plan: Plan) -> Amount:
+def _check_seconds(kind: Transfer, plan: Plan) -> Amount:
     ranks = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster).size
     return plan.stack.check * MESSAGES * (ranks - 1)

@@ -70,21 +70,16 @@ class ModuleFetches:
         """The modules of the step."""
         return ModuleOrder(self.program, self.layers)
 
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The units of the device by the names that layers have in `layers`."""
-        return self.order.units
-
     @cached_property
     def weights(self) -> Mapping[Key, ModuleWeight]:
         """Sizes of every weight of every layer; a tied one is there once."""
-        sharding, found = self.program.sharding, dict[Key, ModuleWeight]()
+        sharding, weights = self.program.sharding, dict[Key, ModuleWeight]()
         for unit in self.program.units:
             for layer in self.order.places(unit.name):
                 for weight in unit.weights:
-                    elements, padded = (int(self.value(each)) for each in (weight.elements(), sharding.padded(weight)))
-                    found.setdefault((weight.name, layer), ModuleWeight(unit.name, elements, padded))
-        return found
+                    elements, padded = (int(self.value(size)) for size in (weight.elements(), sharding.padded(weight)))
+                    weights.setdefault((weight.name, layer), ModuleWeight(unit.name, elements, padded))
+        return weights
 
     @property
     def small(self) -> Iterator[tuple[Key, ModuleWeight]]:
@@ -104,7 +99,7 @@ class ModuleFetches:
 
     @cached_property
     def run(self) -> FetchQueue:
-        """The queue, run through."""
+        """The queue of fetches after a micro-batch has run through it."""
         events = tuple(self.order.events())
         begun = [visit for begins, visit in events if begins]
         run = FetchQueue(begun, self.weights, frozenset(dict(self.small)), self.plan.stack, self.bytes_each)
@@ -114,7 +109,7 @@ class ModuleFetches:
 
     @cached_property
     def profiles(self) -> Mapping[tuple[str, str, int], Profile]:
-        """By pass, unit and layer."""
+        """What is gathered and reduced while a layer runs, by pass, unit and layer."""
         spans: dict[tuple[str, str, int], tuple[list[ModuleSpan], list[ModuleSpan]]] = {}
         last = ModuleSpan("", 0, 0)
         for visit, (inside, after) in self.run.held.items():
@@ -123,70 +118,70 @@ class ModuleFetches:
                 spans.setdefault((visit.phase, visit.unit, visit.layer), ([], []))[not visit.again].append(span)
             if visit.phase == FORWARD:
                 last = ModuleSpan("", after, after)
-        found = {key: Profile(tuple(again), tuple(others)) for key, (again, others) in spans.items()}
-        for phase in (FORWARD, BACKWARD) if LOSS in self.units else ():
-            found[phase, LOSS, END] = Profile(modules=(last,))
-        return {key: self._with_gradients(key, profile) for key, profile in found.items()}
+        profiles = {key: Profile(tuple(again), tuple(modules)) for key, (again, modules) in spans.items()}
+        for phase in (FORWARD, BACKWARD) if LOSS in self.order.units else ():
+            profiles[phase, LOSS, END] = Profile(modules=(last,))
+        return {key: self._with_gradients(key, profile) for key, profile in profiles.items()}
 
     def _with_gradients(self, key: tuple[str, str, int], profile: Profile) -> Profile:
         phase, unit, layer = key
         if phase == FORWARD:
             return profile
-        mine = [weight.name for weight in written_weights(self.units[unit])]
+        names = [weight.name for weight in written_weights(self.order.units[unit])]
         filled = self.filled
-        at_the_end = {name: filled.copies[filled.rest][-1] for name in mine if (name, layer) == filled.rest}
-        found = {name: filled.copies.get((name, layer), [])[: -1 if name in at_the_end else None] for name in mine}
-        reduced = [(name, amount) for name, amounts in found.items() for amount in amounts]
+        at_the_end = {name: filled.copies[filled.rest][-1] for name in names if (name, layer) == filled.rest}
+        copies = {name: filled.copies.get((name, layer), [])[: -1 if name in at_the_end else None] for name in names}
+        reduced = [(name, amount) for name, amounts in copies.items() for amount in amounts]
         reduced += [(AT_THE_END, amount) for amount in at_the_end.values()]
-        larger = [(name, self.filled.larger[name, layer]) for name in mine if (name, layer) in self.filled.larger]
-        entering = self.filled.waiting.get((mine[0], layer), 0) if mine else 0
+        larger = [(name, self.filled.larger[name, layer]) for name in names if (name, layer) in self.filled.larger]
+        entering = self.filled.waiting.get((names[0], layer), 0) if names else 0
         return replace(profile, reduced=tuple(reduced), larger=tuple(larger), entering=entering)
 
     @cached_property
     def filled(self) -> FilledBuckets:
         """The buckets of a micro-batch's gradients."""
-        found = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
-        for unit, layer in self._visited_backward():
-            for weight in written_weights(self.units[unit]):
-                if (weight.name, layer) not in found.seen and not self._comes_again(unit, weight.name):
-                    found.add((weight.name, layer))
-        found.finish()
-        return found
+        buckets = FilledBuckets(self.weights, self.plan.stack.reduction_buffer, self.reduced_each)
+        # a weight that the input looks up as well has its gradient when both parts are there
+        units = self.order.units
+        looked_up = {weight.name for weight in units[INPUT].weights} if INPUT in units else set[str]()
+        for unit, layer in self._backward_order():
+            for weight in written_weights(units[unit]):
+                waits = unit == OUTPUT and weight.name in looked_up
+                if (weight.name, layer) not in buckets.seen and not waits:
+                    buckets.add((weight.name, layer))
+        buckets.finish()
+        return buckets
 
-    def _visited_backward(self) -> Iterator[tuple[str, int]]:
-        if OUTPUT in self.units:
+    def _backward_order(self) -> Iterator[tuple[str, int]]:
+        if OUTPUT in self.order.units:
             yield OUTPUT, END
         yield from ((name, place) for place, name in reversed(tuple(enumerate(self.layers))))
-        if INPUT in self.units:
+        if INPUT in self.order.units:
             yield INPUT, END
-
-    def _comes_again(self, unit: str, weight: str) -> bool:
-        """Whether the input looks up the same weight, whose gradient is there when both parts are."""
-        return unit == OUTPUT and INPUT in self.units and weight in {w.name for w in self.units[INPUT].weights}
 
     def exchanges(self) -> Iterator[Exchanged]:
         """The calls of a micro-batch, and once a step a gather of each weight that is not let go before."""
-        yield from _counted(
-            "all_gather", ((phase, *self._call(keys), self._padded(keys)) for phase, keys in self.run.gathers)
+        yield from _numbered_calls(
+            "all_gather",
+            ((phase, *self._call(keys), self.bytes_each * self._padded(keys)) for phase, keys in self.run.gathers),
         )
-        reduced = ((BACKWARD, *self._call(keys), self._reduced(keys)) for keys in self.filled.reduced)
-        yield from _counted("reduce_scatter", reduced)
-        small = (("optimizer", *self._call((key,)), self._padded((key,))) for key, _ in self.small)
-        yield from _counted("all_gather", small, per_step=True)
+        reduced = (
+            (BACKWARD, *self._call(keys), self.reduced_each * self._padded(keys)) for keys in self.filled.reduced
+        )
+        yield from _numbered_calls("reduce_scatter", reduced)
+        small = (("optimizer", *self._call((key,)), self.bytes_each * self._padded((key,))) for key, _ in self.small)
+        yield from _numbered_calls("all_gather", small, per_step=True)
 
     def _call(self, keys: Sequence[Key]) -> tuple[str, str]:
         """The unit that a call of several weights begins with, and its first and last weight."""
         ends = dict.fromkeys(module_of(name) for name, _ in (keys[0], keys[-1]))
         return self.weights[keys[0]].unit, " to ".join(ends)
 
-    def _reduced(self, keys: Iterable[Key]) -> int:
-        return self.reduced_each * sum(self.weights[key].padded for key in keys)
-
     def _padded(self, keys: Iterable[Key]) -> int:
-        return self.bytes_each * sum(self.weights[key].padded for key in keys)
+        return sum(self.weights[key].padded for key in keys)
 
 
-def _counted(
+def _numbered_calls(
     collective: str, calls: Iterable[tuple[str, str, str, int]], *, per_step: bool = False
 ) -> Iterator[Exchanged]:
     """Calls by pass, unit, weights and bytes; those between the same weights that differ in bytes are numbered."""
@@ -199,7 +194,7 @@ def _counted(
         yield unit, sympy.Integer(count), phase, replace(moved, name=name)
 
 
-# --- The order of modules in a step, as DeepSpeed hooks see them ---
+# --- the order of modules in a step, as DeepSpeed's hooks see them ---
 
 FORWARD, BACKWARD = "forward", "backward"
 END = -1  # the layer of what is no layer
@@ -236,80 +231,79 @@ class ModuleOrder:
 
     def events(self) -> Iterator[tuple[bool, Visit]]:
         """Modules as they begin (true) and end."""
-        yield from self._forward()
-        yield from self._backward()
+        yield from self._forward_events()
+        yield from self._backward_events()
 
-    def _forward(self) -> Iterator[tuple[bool, Visit]]:
+    def _forward_events(self) -> Iterator[tuple[bool, Visit]]:
         if INPUT in self.units:
             for name in ("", "model"):
                 yield True, Visit(FORWARD, INPUT, END, name)
-            yield from self._run(FORWARD, INPUT, END)
-            if any(tensor.role == "table" for op in self._operations() for tensor in op.inputs):
+            yield from self._unit_events(FORWARD, INPUT, END)
+            operations = (operation for unit in self.program.units for operation in unit.forward)
+            if any(tensor.role == "table" for operation in operations for tensor in operation.inputs):
                 yield True, Visit(FORWARD, INPUT, END, "rotary")
         for place, name in enumerate(self.layers):
             yield True, Visit(FORWARD, name, place, "layer")
-            yield from self._run(FORWARD, name, place)
+            yield from self._unit_events(FORWARD, name, place)
         if OUTPUT in self.units:
-            yield from self._run(FORWARD, OUTPUT, END)
+            yield from self._unit_events(FORWARD, OUTPUT, END)
 
-    def _operations(self) -> Iterator[Operation]:
-        return (op for unit in self.program.units for op in unit.forward)
-
-    def _run(self, phase: str, unit: str, layer: int, *, again: bool = False) -> Iterator[tuple[bool, Visit]]:
+    def _unit_events(self, phase: str, unit: str, layer: int, *, again: bool = False) -> Iterator[tuple[bool, Visit]]:
         """The modules of a unit in order; of a rebuilt one the last never ends, since rebuilding stops there."""
         operations = self.units[unit].kept.again if again else self.units[unit].forward
-        found = [Visit(phase, unit, layer, *module, again) for module in self.modules(operations, layer)]
-        for visit in found:
+        visits = [Visit(phase, unit, layer, *module, again) for module in self.modules(operations, layer)]
+        for visit in visits:
             yield True, visit
-            if visit.weights and not (again and visit is found[-1]):
+            if visit.weights and not (again and visit is visits[-1]):
                 yield False, visit
 
-    def _backward(self) -> Iterator[tuple[bool, Visit]]:
+    def _backward_events(self) -> Iterator[tuple[bool, Visit]]:
         if OUTPUT in self.units:
             yield True, Visit(BACKWARD, OUTPUT, END, "")
-            for place, visit in enumerate(self._reversed(OUTPUT, END)):
+            for place, visit in enumerate(self._backward_visits(OUTPUT, END)):
                 if place == 1:
                     yield True, Visit(BACKWARD, OUTPUT, END, "model")
                 yield True, visit
                 yield False, visit
         for place, name in reversed(tuple(enumerate(self.layers))):
             yield True, Visit(BACKWARD, name, place, "layer")
-            visits = tuple(self._reversed(name, place))
+            visits = tuple(self._backward_visits(name, place))
             first = next((index for index, visit in enumerate(visits) if visit.weights), 0)
             for index, visit in enumerate(visits):
                 yield True, visit
                 if index == first and self.units[name].kept.again:
                     yield True, Visit(BACKWARD, name, place, "layer", again=True)
-                    yield from self._run(BACKWARD, name, place, again=True)
+                    yield from self._unit_events(BACKWARD, name, place, again=True)
                 if visit.weights:
                     yield False, visit
         if INPUT in self.units:
-            for visit in self._reversed(INPUT, END):
+            for visit in self._backward_visits(INPUT, END):
                 yield True, visit
 
-    def _reversed(self, unit: str, layer: int) -> Iterator[Visit]:
+    def _backward_visits(self, unit: str, layer: int) -> Iterator[Visit]:
         """The modules of a unit as backward visits them: what holds others begins before them."""
-        found = list(self.modules(self.units[unit].forward, layer))
-        holding = {name for name, weights in found if not weights and "/" not in name}
+        modules = list(self.modules(self.units[unit].forward, layer))
+        containers = {name for name, weights in modules if not weights and "/" not in name}
         begun: set[str] = set()
-        for name, weights in reversed([each for each in found if each[0] not in holding]):
+        for name, weights in reversed([module for module in modules if module[0] not in containers]):
             part = name.split("/")[0]
-            if part in holding - begun:
+            if part in containers - begun:
                 begun.add(part)
                 yield Visit(BACKWARD, unit, layer, part)
             yield Visit(BACKWARD, unit, layer, name, weights)
 
     def modules(self, operations: Iterable[Operation], layer: int) -> Iterator[tuple[str, tuple[Key, ...]]]:
         """Modules by the weights that operations read, with the activation's, and the parts that hold several."""
-        found: dict[str, dict[str, None]] = {}
+        weights_by_module: dict[str, dict[str, None]] = {}
         for operation in operations:
-            for tensor in weights_of(operation):
-                found.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
+            for tensor in operation.inputs:
+                if tensor.role == "weight":
+                    weights_by_module.setdefault(module_of(tensor.storage), {})[tensor.storage] = None
             if operation.name.endswith("/activation"):
-                found.setdefault(operation.name, {})
-        parts = Counter(name.split("/")[0] for name in found)
+                weights_by_module.setdefault(operation.name, {})
+        parts = Counter(name.split("/")[0] for name in weights_by_module)
         begun: set[str] = set()
-        for name, weights in found.items():
+        for name, weights in weights_by_module.items():
             part = name.split("/")[0]
             if parts[part] > 1 and part not in begun and layer != END:
                 begun.add(part)
@@ -317,17 +311,12 @@ class ModuleOrder:
             yield name, tuple((weight, layer) for weight in weights)
 
 
-def weights_of(operation: Operation) -> Iterator[Tensor]:
-    """The weights that an operation reads."""
-    return (tensor for tensor in operation.inputs if tensor.role == "weight")
-
-
 def module_of(weight: str) -> str:
     """The module of a weight: all but the last part of its name."""
     return weight.rpartition(".")[0]
 
 
-# --- Gradients that wait in a buffer until it is full (DeepSpeed's ZeRO 3) ---
+# --- gradients in a buffer that is reduced when it is full (DeepSpeed's ZeRO 3) ---
 
 
 @dataclass(frozen=True)
@@ -388,7 +377,7 @@ class FilledBuckets:
         self.held = 0
 
 
-# --- Weights that a queue gathers ahead of the modules that need them, and lets go behind them ---
+# --- weights gathered from a queue, ahead of the modules that need them ---
 
 
 @dataclass
@@ -429,46 +418,46 @@ class FetchQueue:
         self._gather(visit.phase, [key for key in visit.weights if key not in self.there and key not in self.small])
         for key in visit.weights:
             self._wait(key)
-        wanted = sum(self.last.get(key, -1) < self.step for key in visit.weights)
+        unfetched = sum(self.last.get(key, -1) < self.step for key in visit.weights)
         passed: set[Key] = set()
-        while self.queue and len(passed) < wanted:
+        while self.queue and len(passed) < unfetched:
             key, step = self.queue.popleft()
             self.last[key] = step
             passed.add(key)
-        self._ahead(visit.phase)
+        self._gather_ahead(visit.phase)
         self.step += 1
         self.held[visit] = (self.bytes(), self.bytes())
 
     def _wait(self, key: Key) -> None:
         """All weights of its call are copied out; the buffer goes when each has been waited for."""
-        called = self.joined.pop(key, None)
-        if called:
-            self.arriving.discard(called)
-            self.buffers[called] -= 1
-            if not self.buffers[called]:
-                del self.buffers[called]
+        call = self.joined.pop(key, None)
+        if call:
+            self.arriving.discard(call)
+            self.buffers[call] -= 1
+            if not self.buffers[call]:
+                del self.buffers[call]
 
-    def _ahead(self, phase: str) -> None:
+    def _gather_ahead(self, phase: str) -> None:
         most, fetched = min(self.stack.live_parameters - self.live, self.stack.prefetch), 0
-        found: dict[Key, None] = {}
+        keys: dict[Key, None] = {}
         while self.queue and fetched < most:
             key, step = self.queue.popleft()
             self.last[key] = max(self.last.get(key, -1), step)
-            if key not in self.there and key not in self.small and key not in found:
-                found[key] = None
+            if key not in self.there and key not in self.small and key not in keys:
+                keys[key] = None
                 fetched += self.weights[key].elements
-        self._gather(phase, found)
+        self._gather(phase, keys)
 
     def _gather(self, phase: str, keys: Iterable[Key]) -> None:
-        called = tuple(sorted(keys, key=self.place.__getitem__))
-        if called:
-            self.gathers.append((phase, called))
-            self.there.update(called)
-            self.live += self._elements(called)
-            if len(called) > 1:
-                self.joined.update(dict.fromkeys(called, called))
-                self.buffers[called] = len(called)
-                self.arriving.add(called)
+        call = tuple(sorted(keys, key=self.place.__getitem__))
+        if call:
+            self.gathers.append((phase, call))
+            self.there.update(call)
+            self.live += self._elements(call)
+            if len(call) > 1:
+                self.joined.update(dict.fromkeys(call, call))
+                self.buffers[call] = len(call)
+                self.arriving.add(call)
 
     def end(self, visit: Visit) -> None:
         """Lets go what the queue has not passed over for a later module, and no module needs soon."""
@@ -491,12 +480,12 @@ class FetchQueue:
 
     def bytes(self) -> int:
         """Bytes of whole weights, and of calls' buffers that any of theirs still waits in."""
-        buffers = sum(self.weights[key].padded for called in self.buffers for key in called)
-        arriving = sum(self._elements(called) for called in self.arriving)
+        buffers = sum(self.weights[key].padded for call in self.buffers for key in call)
+        arriving = sum(self._elements(call) for call in self.arriving)
         return self.bytes_each * (self.live - arriving + buffers)
 
 
-# --- Gradients that replicas reduce in buckets, as torch's DistributedDataParallel fills them ---
+# --- buckets of gradients, as torch's DistributedDataParallel fills them ---
 
 # torch 2.13: _DEFAULT_BUCKET_CAP_MB (torch/nn/parallel/distributed.py) and _DEFAULT_FIRST_BUCKET_BYTES
 # (torch/csrc/distributed/c10d/reducer.hpp); the first bucket is smaller only where no size is stated.
@@ -505,11 +494,11 @@ DEFAULT, FIRST = 25 * 2**20, 2**20
 
 def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
     """The transfers of weights and gradients; where gradients go in buckets, one reduction for each of these."""
-    reductions = [one for one in program.exchanges if (one[3].collective, one[3].axis) == ("all_reduce", "data")]
+    reductions = [call for call in program.exchanges if (call[3].collective, call[3].axis) == ("all_reduce", "data")]
     if not copied_to_buckets(plan) or not reductions:
         yield from program.exchanges
         return
-    yield from (one for one in program.exchanges if one not in reductions)
+    yield from (call for call in program.exchanges if call not in reductions)
     sizes = [value(sized(trained_dtype(plan), elements)) for elements in ready(program, value)]
     count = sympy.Integer(int(filled(sizes, plan.parallelism.bucket)))
     amount = total(times * moved.amount for _, times, _, moved in reductions) / count
@@ -521,12 +510,12 @@ def filled(sizes: Iterable[Exact], limit: int = 0) -> int:
 
     torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size; 0: the default limits.
     """
-    full, held = 0, Fraction(0)
+    full, bucket_bytes = 0, Fraction(0)
     for size in sizes:
-        held += size
-        if held >= (limit or (DEFAULT if full else FIRST)):
-            full, held = full + 1, Fraction(0)
-    return full + (held > 0)
+        bucket_bytes += size
+        if bucket_bytes >= (limit or (DEFAULT if full else FIRST)):
+            full, bucket_bytes = full + 1, Fraction(0)
+    return full + (bucket_bytes > 0)
 
 
 def ready(program: Program, value: Value) -> Iterator[sympy.Expr]:
@@ -539,6 +528,6 @@ def ready(program: Program, value: Value) -> Iterator[sympy.Expr]:
 
 def written_weights(unit: Unit) -> list[Tensor]:
     """The trained weights of a unit, in the order in which their gradients are written."""
-    found = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
-    order = dict.fromkeys(t.name for operation in unit.backward for t in operation.outputs if t.name in found)
-    return [found.pop(name) for name in order] + list(found.values())
+    weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+    order = dict.fromkeys(t.name for operation in unit.backward for t in operation.outputs if t.name in weights)
+    return [weights.pop(name) for name in order] + list(weights.values())

@@ -52,8 +52,8 @@ class PlanQuantities:
         """That a plan lacks what was named, with why, or with what may have been meant."""
         if lacking := absent(self.compiled.plan, name):
             return ExpressionError(f"`{self.compiled.plan.title}` has no `{name}`: {lacking.message}", lacking.help)
-        known = sorted({*self.compiled.totals, *OF_PLANS})
-        return ExpressionError(f"`{self.compiled.plan.title}` has no `{name}`", nearest(name, known))
+        names = sorted({*self.compiled.totals, *OF_PLANS})
+        return ExpressionError(f"`{self.compiled.plan.title}` has no `{name}`", nearest(name, names))
 
     def totals(self, patterns: Sequence[str]) -> Sequence[Quantity]:
         """All totals that patterns match; none where the plan spends nothing of the kind."""
@@ -62,11 +62,11 @@ class PlanQuantities:
     def spent(self, when: str, patterns: Sequence[str]) -> Sequence[Quantity]:
         """Matmul FLOPs of the accounts that patterns match, in one pass of one layer; ExpressionError for none."""
         rows = [row for row in self.compiled.accounts if row.when == when and row.resource.kind == "matmul"]
-        found = [measured(row.amount, "FLOP") for row in rows if _matches(row.account, patterns)]
-        if not found:
+        amounts = [measured(row.amount, "FLOP") for row in rows if _matches(row.account, patterns)]
+        if not amounts:
             said = ", ".join(f"`{pattern}`" for pattern in patterns)
             raise ExpressionError(f"no product of matrices is called {said} in {when}", "`ledger show` lists accounts")
-        return found
+        return amounts
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -108,8 +108,8 @@ def solved_plan(  # noqa: PLR0913 - a question has these parts, as in `solve`
     plan: Plan, path: str, subject_to: Sequence[str], *, maximize: str = "", minimize: str = "", keep: str = ""
 ) -> tuple[Plan, Solution]:
     """The plan with the best value of an input, and that value; ExpressionError where none meets the conditions."""
-    given = plan.reading
-    if given is None:
+    reading = plan.reading
+    if reading is None:
         raise ExpressionError("only a plan that was read from a file is solved", "name a plan")
     try:
         solution = solve(plan, path, subject_to, maximize=maximize, minimize=minimize, keep=keep)
@@ -118,4 +118,4 @@ def solved_plan(  # noqa: PLR0913 - a question has these parts, as in `solve`
     if solution.value is None:
         raise ExpressionError(f"no value of `{path}` meets the conditions", "; ".join(solution.notes))
     changes = tuple(f"{key}={json.dumps(value, default=str)}" for key, value in solution.changes.items())
-    return replace(plan_of(given.source, (*given.overrides, *changes), given.library), expect=()), solution
+    return replace(plan_of(reading.source, (*reading.overrides, *changes), reading.library), expect=()), solution

@@ -75,10 +75,10 @@ OF_EXPERTS = (
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Everything one device spends in a step. `value` tells which side of a matrix is the shorter."""
     yield from of_units(program.units, plan)
-    yield from _shares(of_exchanges(program, plan, value))
+    yield from _marked_as_sharing(of_exchanges(program, plan, value))
     yield from of_sends(program.sends)
-    yield from _shares(of_update(program, plan, value))
-    yield from _shares(of_host(program, plan))
+    yield from _marked_as_sharing(of_update(program, plan, value))
+    yield from _marked_as_sharing(of_host(program, plan))
     yield from of_host_activations(program.units)
     yield from of_weights_on_host(program, plan, value)
     yield from of_activations_on_host(program.units)
@@ -89,12 +89,12 @@ def of_sharing(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
 
     It is a fact of a stage, not of its layers: buckets and queues go across them.
     """
-    yield from _shares(of_exchanges(program, plan, value))
-    yield from _shares(of_update(program, plan, value))
-    yield from _shares(of_host(program, plan))
+    yield from _marked_as_sharing(of_exchanges(program, plan, value))
+    yield from _marked_as_sharing(of_update(program, plan, value))
+    yield from _marked_as_sharing(of_host(program, plan))
 
 
-def _shares(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _marked_as_sharing(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The entries, marked as spent on sharing weights."""
     return (replace(entry, shares=True) for entry in entries)
 
@@ -110,25 +110,27 @@ def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Transfers of weights and gradients between the devices that share them."""
     late = exchanges(plan, program.units, program.sharding)
-    moved = _by_module(program, plan, value) if by_module(plan) else parameter_traffic.exchanges(program, plan, value)
+    moved = (
+        _module_calls(program, plan, value) if by_module(plan) else parameter_traffic.exchanges(program, plan, value)
+    )
     for unit_name, count, phase, transfer in (*moved, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
-        yield _communication(transfer.cause(unit_name), phase, transfer, count, per)
+        yield _transfer_entry(transfer.cause(unit_name), phase, transfer, count, per)
 
 
-def _by_module(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
+def _module_calls(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
     """The calls in which modules gather weights and gradients are reduced, in place of those of whole layers."""
     groups = [group.name for group in plan.model.groups]
-    held = [sum(int(value(unit.count)) for unit in program.units if unit.group == group) for group in groups]
-    layers = tuple(sequence(program, plan, held, value))
-    yield from (one for one in program.exchanges if one[3].axis != "data" or one[3].collective == "all_reduce")
+    counts = [sum(int(value(unit.count)) for unit in program.units if unit.group == group) for group in groups]
+    layers = tuple(sequence(program, plan, counts, value))
+    yield from (call for call in program.exchanges if call[3].axis != "data" or call[3].collective == "all_reduce")
     yield from ModuleFetches(program, plan, value, layers).exchanges()
 
 
 def of_sends(sends: Iterable[tuple[sympy.Expr, str, Collective]]) -> Iterator[Entry]:
     """Transfers between the stages of a pipeline."""
     for count, phase, send in sends:
-        yield _communication(send.cause("pipeline"), phase, send, count, MICRO_BATCH)
+        yield _transfer_entry(send.cause("pipeline"), phase, send, count, MICRO_BATCH)
 
 
 def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
@@ -136,54 +138,54 @@ def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
         cause = adding.cause(unit_name)
         if adding.on_host:
-            times = _times(count, MICRO_BATCH)
+            times = _times_in_step(count, MICRO_BATCH)
             yield Entry(cause, HOST_TRAFFIC, "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH, adding)
         else:
-            yield from _work(cause, "backward", adding, count, MICRO_BATCH)
+            yield from _kernel_entries(cause, "backward", adding, count, MICRO_BATCH)
     moved = sets(plan, program.units, program.sharding)
     for name, count, phase, once, copy in copied_around(plan, moved, program.sharding):
-        yield from _work(copy.cause(name), phase, copy, count, STEP if once else MICRO_BATCH)
+        yield from _kernel_entries(copy.cause(name), phase, copy, count, STEP if once else MICRO_BATCH)
     for unit_name, times, step in update(plan, program.units, program.sharding, value):
         if isinstance(step, Streaming) and step.on_host:
             cause, moved_there = step.cause(unit_name), step.traffic()
             yield Entry(cause, HOST_TRAFFIC, "optimizer", moved_there, times, HOST_UPDATE, STEP, step)
         else:
-            yield from _work(step.cause(unit_name), "optimizer", step, times, STEP)
+            yield from _kernel_entries(step.cause(unit_name), "optimizer", step, times, STEP)
     for direction, amount in swaps(plan, program.units, program.sharding, value).items():
         yield Entry(Cause("optimizer", f"swap.{direction}"), swapped(direction), "optimizer", amount, ONE, SWAP)
 
 
 def of_host(program: Program, plan: Plan) -> Iterator[Entry]:
     """Weights and gradients that move over the link to the host."""
-    yield from _on_host(copies_of_weights(plan, program.units, program.sharding))
+    yield from _host_link_entries(copies_of_weights(plan, program.units, program.sharding))
 
 
 def of_host_activations(units: Sequence[Unit]) -> Iterator[Entry]:
     """Activations that move over the link to the host."""
-    yield from _on_host(copies_of_activations(units))
+    yield from _host_link_entries(copies_of_activations(units))
 
 
 def of_weights_on_host(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """What host memory holds of weights, and of what updates them."""
-    yield from _held(weights_held_on_host(plan, program.units, program.sharding, value))
+    yield from _host_entries(weights_held_on_host(plan, program.units, program.sharding, value))
 
 
 def of_activations_on_host(units: Sequence[Unit]) -> Iterator[Entry]:
     """What host memory holds of activations."""
-    yield from _held(activations_held_on_host(units))
+    yield from _host_entries(activations_held_on_host(units))
 
 
-def _held(things: Iterable[HostHeld]) -> Iterator[Entry]:
-    for held in things:
-        resource = on_nvme(held.category) if held.place == "nvme" else on_host(held.category)
-        yield Entry(held.cause, resource, "step", held.amount, held.count, held.why)
+def _host_entries(things: Iterable[HostHeld]) -> Iterator[Entry]:
+    for thing in things:
+        resource = on_nvme(thing.category) if thing.place == "nvme" else on_host(thing.category)
+        yield Entry(thing.cause, resource, "step", thing.amount, thing.count, thing.why)
 
 
-def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:
+def _host_link_entries(copied: Iterable[Copied]) -> Iterator[Entry]:
     """What moves over the link between a device and its host."""
     for unit_name, count, copy in copied:
         per = STEP if copy.per_step else MICRO_BATCH
-        cause, resource, times = Cause(unit_name, copy.name), copied_over(copy.direction), _times(count, per)
+        cause, resource, times = Cause(unit_name, copy.name), copied_over(copy.direction), _times_in_step(count, per)
         yield Entry(cause, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per, copy)
 
 
@@ -195,12 +197,12 @@ def of_phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan
             count, cause = unit.count * times, run.cause(unit.name)
             if isinstance(run, Collective):
                 share = narrowed(plan, unit, run)
-                moved = [_communication(cause, phase, run, count, per)]
+                moved = [_transfer_entry(cause, phase, run, count, per)]
                 for step in along(run, operations, unit.name, plan):
-                    moved.extend(_work(step.cause(unit.name), phase, step, count, per))
+                    moved.extend(_kernel_entries(step.cause(unit.name), phase, step, count, per))
                 yield from (replace(entry, amount=entry.amount * share) for entry in moved)
             else:
-                yield from _work(cause, phase, run, count, per)
+                yield from _kernel_entries(cause, phase, run, count, per)
 
 
 def once(operation: Operation, plan: Plan) -> bool:
@@ -223,11 +225,11 @@ def narrowed(plan: Plan, unit: Unit, moved: Collective) -> sympy.Expr:
     return sympy.Rational(ratio.numerator, ratio.denominator) if gathers else ONE
 
 
-def _times(count: sympy.Expr, per: str) -> sympy.Expr:
+def _times_in_step(count: sympy.Expr, per: str) -> sympy.Expr:
     return count * symbol("micro_batches") if per == MICRO_BATCH else count
 
 
-def _work(cause: Cause, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
+def _kernel_entries(cause: Cause, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
     """Matmul FLOPs, those a mask throws away, vector FLOPs and memory traffic of one kernel."""
     useful, redone, masked = operation.useful(), operation.redone(), operation.masked()
     dtype, family = matmul_dtype(operation), operation.kernel.family
@@ -241,7 +243,7 @@ def _work(cause: Cause, phase: str, operation: Operation, count: sympy.Expr, per
         (flops("vector"), phase, operation.vector(), "operations of one element times elements"),
         (TRAFFIC, phase, operation.traffic(), READ_AND_WRITTEN),
     ]
-    pieces, times = operation.pieces, _times(count, per)
+    pieces, times = operation.pieces, _times_in_step(count, per)
     if pieces != ONE:
         amounts = [(resource, when, amount / pieces, why) for resource, when, amount, why in amounts]
         times = times * pieces
@@ -255,9 +257,9 @@ def matmul_dtype(operation: Operation) -> str:
     return dtypes.rate(operation.inputs[0].dtype) if operation.inputs else ""
 
 
-def _communication(cause: Cause, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
+def _transfer_entry(cause: Cause, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
     resource = sent(moved.collective, moved.axis)
-    times = _times(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
+    times = _times_in_step(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
     to_experts = (moved.collective, moved.axis) == ("all_to_all", "expert")
     basis = OF_EXPERTS if to_experts else COLLECTIVE[moved.collective]
     return Entry(cause, resource, phase, moved.payload(), times, basis, per, moved)

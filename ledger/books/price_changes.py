@@ -1,4 +1,4 @@
-"""Closed books under other prices: which prices there are, the step that they give, and which of them sets its pace."""
+"""A compiled plan under other prices: which prices there are, the step they give, and which of them sets its pace."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ class StepCalls:
         return tuple(tuple(kernels.price_call(call, plan) for call in calls) for calls in self.calls)
 
     def repriced(self, plan: Plan, rows: Rows, reads: Callable[[KernelCall], bool]) -> Rows:
-        """The rows with those calls at other prices that read what has moved."""
+        """The rows with new prices for the calls that read what has moved."""
         return tuple(
             tuple(
-                kernels.price_call(call, plan) if reads(call) else row for call, row in zip(calls, known, strict=True)
+                kernels.price_call(call, plan) if reads(call) else row for call, row in zip(calls, before, strict=True)
             )
-            for calls, known in zip(self.calls, rows, strict=True)
+            for calls, before in zip(self.calls, rows, strict=True)
         )
 
     def times(self, plan: Plan, rows: Rows) -> list[StageTime]:
         """The passes of every role; roles that run and send the same take the same time."""
-        work = [stage_work(each, plan) for each in rows]
-        known: dict[object, StageTime] = {}
+        work = [stage_work(role_rows, plan) for role_rows in rows]
+        times_by_key: dict[object, StageTime] = {}
         for role, place in self.roles:
-            if (alike := (place, role.sends, role.returns)) not in known:
-                known[alike] = stage_time(role, work[place], plan)
-        return [replace(known[place, role.sends, role.returns], role=role) for role, place in self.roles]
+            if (key := (place, role.sends, role.returns)) not in times_by_key:
+                times_by_key[key] = stage_time(role, work[place], plan)
+        return [replace(times_by_key[place, role.sends, role.returns], role=role) for role, place in self.roles]
 
 
 def step_calls(books: Sequence[CompiledRole]) -> StepCalls:
-    """The calls of closed books; a ledger that several roles share is bound once, to the sizes of the first."""
+    """The calls of compiled roles; a ledger that several roles share is bound once, to the sizes of the first."""
     places = {key: place for place, key in enumerate(dict.fromkeys(id(book.ledger) for book in books))}
     firsts = {id(book.ledger): book for book in reversed(books)}
     calls = tuple(tuple(kernels.kernel_calls(firsts[key].ledger, firsts[key].value)) for key in places)
@@ -70,46 +70,46 @@ def step_time(plan: Plan, books: Sequence[CompiledRole]) -> Amount:
     return time.estimated(table.times(plan, table.rows(plan)), plan).estimate
 
 
-def _peak(plan: Plan, by: Amount) -> Plan:
+def _scale_peak(plan: Plan, by: Amount) -> Plan:
     device = plan.accelerator
     return replace(plan, accelerator=replace(device, peak={dtype: rate * by for dtype, rate in device.peak.items()}))
 
 
-def _bandwidth(plan: Plan, by: Amount) -> Plan:
+def _scale_bandwidth(plan: Plan, by: Amount) -> Plan:
     return replace(plan, accelerator=replace(plan.accelerator, bandwidth=plan.accelerator.bandwidth * by))
 
 
-def _scaleup(plan: Plan, by: Amount) -> Plan:
+def _scale_scaleup(plan: Plan, by: Amount) -> Plan:
     device = plan.accelerator
     return replace(plan, accelerator=device.with_links(device.scaleup_bandwidth * by, device.host_bandwidth))
 
 
-def _host_link(plan: Plan, by: Amount) -> Plan:
+def _scale_host_link(plan: Plan, by: Amount) -> Plan:
     device = plan.accelerator
     return replace(plan, accelerator=device.with_links(device.scaleup_bandwidth, device.host_bandwidth * by))
 
 
-def _host_memory(plan: Plan, by: Amount) -> Plan:
+def _scale_host_memory(plan: Plan, by: Amount) -> Plan:
     if plan.host is None or not plan.parallelism.updates_on_host:
         return plan
     return replace(plan, cluster=replace(plan.cluster, host=replace(plan.host, bandwidth=plan.host.bandwidth * by)))
 
 
-def _nvme(plan: Plan, by: Amount) -> Plan:
+def _scale_nvme(plan: Plan, by: Amount) -> Plan:
     if plan.host is None or plan.host.nvme is None or not plan.parallelism.offload.nvme:
         return plan
     faster = replace(plan.host.nvme, read=plan.host.nvme.read * by, write=plan.host.nvme.write * by)
     return replace(plan, cluster=replace(plan.cluster, host=replace(plan.host, nvme=faster)))
 
 
-def _scaleout(plan: Plan, by: Amount) -> Plan:
+def _scale_scaleout(plan: Plan, by: Amount) -> Plan:
     return replace(plan, cluster=replace(plan.cluster, scaleout_bandwidth=plan.cluster.scaleout_bandwidth * by))
 
 
-def _launch(plan: Plan, by: Amount) -> Plan:
-    chosen = plan.stack
-    launch, call, check = (seconds * by for seconds in (chosen.launch, chosen.call, chosen.check))
-    return replace(plan, stack=replace(chosen, launch=launch, call=call, check=check))
+def _scale_launch(plan: Plan, by: Amount) -> Plan:
+    stack = plan.stack
+    launch, call, check = (seconds * by for seconds in (stack.launch, stack.call, stack.check))
+    return replace(plan, stack=replace(stack, launch=launch, call=call, check=check))
 
 
 @dataclass(frozen=True)
@@ -129,31 +129,32 @@ class PriceInput:
 
     @property
     def better_by(self) -> float:
-        """What it is multiplied by to be one FASTER better."""
+        """The factor that makes a price one FASTER better."""
         return (1 + FASTER) ** self.better
 
 
-def _computes(call: KernelCall) -> bool:
+def _is_kernel(call: KernelCall) -> bool:
     return call.work is not None
 
 
-def _moves(call: KernelCall) -> bool:
+def _is_transfer(call: KernelCall) -> bool:
     return call.work is None
 
 
 PRICES = (
-    PriceInput("accelerator.peak", "matmul peak", _peak, _computes, "pace.matmul", "matrix units"),
-    PriceInput("accelerator.bandwidth", "memory bandwidth", _bandwidth, _computes, "pace.memory", "memory bandwidth"),
-    PriceInput("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup, _moves,
+    PriceInput("accelerator.peak", "matmul peak", _scale_peak, _is_kernel, "pace.matmul", "matrix units"),
+    PriceInput("accelerator.bandwidth", "memory bandwidth", _scale_bandwidth, _is_kernel,
+          "pace.memory", "memory bandwidth"),
+    PriceInput("accelerator.scaleup.bandwidth", "bandwidth within a node", _scale_scaleup, _is_transfer,
           "pace.scaleup", "network within a node"),
-    PriceInput("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout, _moves,
+    PriceInput("cluster.scaleout.bandwidth", "bandwidth between nodes", _scale_scaleout, _is_transfer,
           "pace.scaleout", "network between nodes"),
-    PriceInput("accelerator.host_link", "bandwidth of the link to the host", _host_link, _moves,
+    PriceInput("accelerator.host_link", "bandwidth of the link to the host", _scale_host_link, _is_transfer,
           "pace.host", "link to the host"),
-    PriceInput("cluster.host.bandwidth", "bandwidth of host memory", _host_memory, _moves,
+    PriceInput("cluster.host.bandwidth", "bandwidth of host memory", _scale_host_memory, _is_transfer,
           "pace.host_memory", "host memory"),
-    PriceInput("cluster.host.nvme", "bandwidth of NVMe drives", _nvme, _moves, "pace.nvme", "NVMe drives"),
-    PriceInput("stack.launch.per_operation", "time of a launch", _launch, lambda _: False,
+    PriceInput("cluster.host.nvme", "bandwidth of NVMe drives", _scale_nvme, _is_transfer, "pace.nvme", "NVMe drives"),
+    PriceInput("stack.launch.per_operation", "time of a launch", _scale_launch, lambda _: False,
           "pace.launch", "kernel launches", better=-1),
 )  # fmt: skip
 LIMITS = {**{price.pace: price.limit for price in PRICES}, FIXED: "start times and latencies"}
@@ -174,7 +175,6 @@ def shares(step: Amount, faster: Sequence[Amount]) -> dict[str, Amount]:
 
     What no resource buys is fixed: starts of kernels and transfers, latencies.
     """
-    found = {
-        price.pace: logarithm(step / seconds) / log(1 + FASTER) for price, seconds in zip(PRICES, faster, strict=True)
-    }
-    return {**found, FIXED: 1 - sum(found.values())}
+    pairs = zip(PRICES, faster, strict=True)
+    gained = {price.pace: logarithm(step / seconds) / log(1 + FASTER) for price, seconds in pairs}
+    return {**gained, FIXED: 1 - sum(gained.values())}

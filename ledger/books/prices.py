@@ -88,7 +88,7 @@ _FALLBACK = {
     "attention.flash.decode": "attention.flash3.decode",
 }
 FALLBACK: Mapping[KernelClass, KernelClass] = {
-    kernel_class(one): kernel_class(other) for one, other in _FALLBACK.items()
+    kernel_class(name): kernel_class(fallback) for name, fallback in _FALLBACK.items()
 }
 UNLIKE = (GROUPED,)  # families that a fallback prices for want of anything better
 MULTIPLYING = ("matmul", "grouped")  # forms of prices that a stack's levels count for
@@ -134,21 +134,21 @@ class KernelPrice:
 
 def curve(device: Accelerator, kind: KernelClass, *, ranks: int = 0, head_dim: float = 0) -> Curve | None:
     """The measured curve of a kernel class: the sustained one before the burst one, the nearest group or head size."""
-    for one in _in_turn(kind):
-        if rows := device.curves.get(one):
+    for candidate in _with_fallbacks(kind):
+        if rows := device.curves.get(candidate):
             return min(
-                rows, key=lambda row: (_far(row.ranks, ranks), _far(row.head_dim, head_dim), row.regime != "sustained")
+                rows, key=lambda row: (_gap(row.ranks, ranks), _gap(row.head_dim, head_dim), row.regime != "sustained")
             )
     return None
 
 
 @cache
-def _in_turn(kind: KernelClass) -> tuple[KernelClass, ...]:
+def _with_fallbacks(kind: KernelClass) -> tuple[KernelClass, ...]:
     """The class itself, and those that price it where it has no curve, the nearest first."""
-    found = [kind]
-    while (following := FALLBACK.get(found[-1])) and following not in found:
-        found.append(following)
-    return tuple(found)
+    classes = [kind]
+    while (following := FALLBACK.get(classes[-1])) and following not in classes:
+        classes.append(following)
+    return tuple(classes)
 
 
 def typical(kind: KernelClass) -> Curve:
@@ -163,7 +163,7 @@ def typical(kind: KernelClass) -> Curve:
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 
 
-def _far(have: float, want: float) -> float:
+def _gap(have: float, want: float) -> float:
     return abs(have - want) / want if want and have else 0.0
 
 
@@ -178,18 +178,18 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0, quantised: float
     compute, moving = work.flops / rate, work.bytes / device.bandwidth
     floor = maximum(compute, moving)
     measured = curve(device, work.kind, head_dim=work.k if work.kind.family == ATTENTION else 0)
-    found = measured or typical(work.kind)
-    own = found.what == work.kind or work.kind.family not in UNLIKE
+    fit = measured or typical(work.kind)
+    is_own = fit.what == work.kind or work.kind.family not in UNLIKE
     sheet = DataSheet(rate, device.bandwidth, device.multiprocessors)
-    seconds = price_forms.seconds(found.form, found.parameters, work.sizes, sheet)
-    if found.regime == "burst" and price_forms.PRICE_FORMS[found.form].computes:
+    seconds = price_forms.seconds(fit.form, fit.parameters, work.sizes, sheet)
+    if fit.regime == "burst" and price_forms.PRICE_FORMS[fit.form].computes:
         seconds /= sustained_share(device)
-    if found.form in MULTIPLYING:
+    if fit.form in MULTIPLYING:
         seconds /= level if FORMAT_OF_ROW.get(work.kind.variant, work.kind.variant) in AS_THEY_ARE else quantised
     seconds += ADDING * work.beside / device.bandwidth
-    error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
+    error = fit.error if is_own else max(fit.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")
-    calibrated = measured is not None and own
+    calibrated = measured is not None and is_own
     return KernelPrice(maximum(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
 
 
@@ -199,13 +199,13 @@ def sustained_share(device: Accelerator) -> float:
     In a run the clock is that of the whole step, whatever kernel runs.
     """
     for dtype in AS_THEY_ARE:
-        rates = {one.regime: one.parameters["e"] for one in device.curves.get(matmul(dtype), ())}
+        rates = {fit.regime: fit.parameters["e"] for fit in device.curves.get(matmul(dtype), ())}
         if rates.keys() >= {"burst", "sustained"}:
             return min(1.0, rates["sustained"] / rates["burst"])
     return 1.0
 
 
-# --- transfers ----------------------------------------------------------------------------------
+# --- transfers ---
 
 
 @dataclass(frozen=True)
@@ -266,12 +266,12 @@ FACTOR: Mapping[str, Callable[[Amount], Amount]] = {
 def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPrice:
     """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
     floor = payload / device.host_bandwidth
-    found = curve(device, KernelClass(HOST_LINK, direction))
-    if found is None:
+    measured = curve(device, KernelClass(HOST_LINK, direction))
+    if measured is None:
         return KernelPrice(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
-    parameters = {**found.parameters, "B": device.over_host_link(found.parameters["B"])}
+    parameters = {**measured.parameters, "B": device.over_host_link(measured.parameters["B"])}
     seconds = price_forms.seconds("send", parameters, {"bytes": payload}, DataSheet())
-    return KernelPrice(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
+    return KernelPrice(maximum(seconds, floor), floor, "network", measured.error, calibrated=True)
 
 
 def devices_of_a_host(cluster: Cluster) -> Amount:
@@ -318,30 +318,30 @@ def transfer(  # noqa: PLR0913 - what a transfer is of
     if at.size == 1:
         return KernelPrice(0.0, 0.0, "network", 0.0, calibrated=True)
     crosses, several = at.domains > 1, at.local > 1
-    alone = collective in ("send", "all_to_all")  # no two devices of a node send the same
+    own_cards = collective in ("send", "all_to_all")  # no two devices of a node send the same
     sent = payload * FACTOR[collective](at.size)
     if collective == "all_to_all":  # what stays in the node goes beside it
         sent = where(crosses, payload * (at.size - at.local) / at.size, sent)
     linked = at.span <= device.scaleup_domain if device.scaleup_bandwidth else False
     inside = where(linked, device.scaleup_bandwidth, device.host_bandwidth)
-    cards = cluster.scaleout_bandwidth * (1 if alone else at.local)
+    cards = cluster.scaleout_bandwidth * (1 if own_cards else at.local)
     floor = sent / where(crosses, where(several, minimum(inside, cards), cards), inside)
-    found = nearest_group(device, collective, where(several, at.local, at.size))
-    bus = found["B"] if found else TYPICAL_BUS * inside
+    group = nearest_group(device, collective, where(several, at.local, at.size))
+    bus = group["B"] if group else TYPICAL_BUS * inside
     pair = nearest_group(device, collective, PAIR) if direct and not device.scaleup_bandwidth else None
     bus = maximum(bus, pair["B"]) if pair else bus
-    reach = cards * cluster.scaleout_efficiency / _leaving(cluster, collective, at)
+    reach = cards * cluster.scaleout_efficiency / _pod_slowdown(cluster, collective, at)
     bus = where(crosses, where(several, minimum(bus, reach), reach), bus)
-    hops = cluster.scaleout_latency * (1 if alone else at.size - 1)
-    start = (found["a"] if found else 0.0) + where(crosses, hops, 0.0)
+    hops = cluster.scaleout_latency * (1 if own_cards else at.size - 1)
+    start = (group["a"] if group else 0.0) + where(crosses, hops, 0.0)
     form = "send" if collective == "send" else "collective"
     seconds = price_forms.seconds(form, {"a": start, "B": bus}, {"bytes": sent, "bus_bytes": sent}, DataSheet())
-    error = where(crosses, UNCALIBRATED_ERROR, found["error"]) if found else UNCALIBRATED_ERROR
-    taken = where(payload > 0, maximum(seconds, floor), 0.0)
-    return KernelPrice(taken, floor, "network", error, calibrated=where(crosses, False, True) if found else False)
+    error = where(crosses, UNCALIBRATED_ERROR, group["error"]) if group else UNCALIBRATED_ERROR
+    charged = where(payload > 0, maximum(seconds, floor), 0.0)
+    return KernelPrice(charged, floor, "network", error, calibrated=where(crosses, False, True) if group else False)
 
 
-def _leaving(cluster: Cluster, collective: str, at: Mesh) -> Amount:
+def _pod_slowdown(cluster: Cluster, collective: str, at: Mesh) -> Amount:
     """How much longer what leaves a pod takes than what stays in it.
 
     Every ring, and every stage that sends, crosses the edge of a pod at one place, so as many cards send there as

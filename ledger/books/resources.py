@@ -37,7 +37,7 @@ class Resource:
 
     @cached_property
     def name(self) -> str:
-        """As it is printed: `matmul.bf16`, `comm.all_gather.tensor`, `memory.activations`."""
+        """The printed name: `matmul.bf16`, `comm.all_gather.tensor`, `memory.activations`."""
         return ".".join((self.kind, *self.which))
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Resource:
 
     @property
     def which(self) -> tuple[str, ...]:
-        """What tells it from others of its kind."""
+        """What tells a resource from others of its kind: dtype, collective, axis, direction, category."""
         parts = (self.dtype, self.collective, self.axis, self.direction, self.category)
         return tuple(part for part in parts if part)
 
@@ -57,7 +57,7 @@ class Resource:
 
     @property
     def stock(self) -> bool:
-        """Whether it is held, not spent."""
+        """Whether amounts are held, not spent."""
         return self.kind in STOCKS
 
 
@@ -69,7 +69,7 @@ def flops(kind: ResourceKind, dtype: str = "") -> Resource:
 
 @cache
 def sent(collective: str, axis: str) -> Resource:
-    """Bytes sent between devices."""
+    """Bytes sent between devices, by collective and mesh axis."""
     return Resource("comm", collective=collective, axis=axis)
 
 

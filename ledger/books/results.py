@@ -139,12 +139,7 @@ QUEUE, UNDER_LOAD = "serve.queue", "serve.ttft.under_load"  # seconds before a f
 EXCESS = "serve.excess"  # sequences in flight beyond those that the engine takes at once
 MISSED = 0.001  # of them at most: what the search for the sequences in flight may miss
 ENDS = ("low", "high")  # of a total, between which 80 of 100 runs lie
-OF_A_RUN = (
-    "time.calendar",
-    "cost.run",
-    "energy.run",
-    "carbon.run",
-)  # what does not run has none of them
+OF_A_RUN = ("time.calendar", "cost.run", "energy.run", "carbon.run")  # what does not run has none of them
 OPERATIONS = "operations"  # the name of the check that a run gets anywhere
 
 

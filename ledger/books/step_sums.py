@@ -40,11 +40,11 @@ OTHERS = (
 
 def spending(ledger: Ledger, value: Value) -> dict[str, Exact]:
     """Matmul FLOPs by phase, traffic of either memory, transfers over each link; and what host memory holds for it."""
-    found: dict[str, Exact] = defaultdict(int)
+    sums: dict[str, Exact] = defaultdict(int)
     for entry in ledger.entries:
         for name, amount in _totals(entry.resource, str(entry.when), entry.amount, entry.times):
-            found[name] += value(amount)
-    return dict(found)
+            sums[name] += value(amount)
+    return dict(sums)
 
 
 def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr) -> Iterator[tuple[str, sympy.Expr]]:
@@ -81,23 +81,23 @@ StepSums = Mapping[tuple[str, ...], Amount]  # by one of these, and what it is o
 
 def step_sums(rows: Iterable[KernelTime]) -> dict[tuple[str, ...], Amount]:
     """The sums over all times that rows run in a step."""
-    found: dict[tuple[str, ...], Amount] = defaultdict(float)
+    sums: dict[tuple[str, ...], Amount] = defaultdict(float)
     for row in rows:
         kind = row.kind
         if on_host(row):
-            found[WIRE, str(kind)] += row.roofline * row.times
+            sums[WIRE, str(kind)] += row.roofline * row.times
         elif isinstance(kind, Transfer | HostTransfer):
-            way = kind.axis if isinstance(kind, Transfer) else kind.direction
-            found[WIRE, way] += row.roofline * row.times
-            found[LATE if row.per == STEP else RECURRING, cargo(row)] += row.seconds * row.times
+            link = kind.axis if isinstance(kind, Transfer) else kind.direction
+            sums[WIRE, link] += row.roofline * row.times
+            sums[LATE if row.per == STEP else RECURRING, cargo(row)] += row.seconds * row.times
         else:
-            found[ROOFLINE,] += row.roofline * row.times
-            found[TRAFFIC,] += row.bytes * row.times
-            found[PRODUCTS,] += row.compute * row.times
-        found[ERROR, str(kind), cargo(row) if moves(row) else ""] += row.error * row.seconds * row.times
-    return dict(found)
+            sums[ROOFLINE,] += row.roofline * row.times
+            sums[TRAFFIC,] += row.bytes * row.times
+            sums[PRODUCTS,] += row.compute * row.times
+        sums[ERROR, str(kind), cargo(row) if moves(row) else ""] += row.error * row.seconds * row.times
+    return dict(sums)
 
 
 def among(sums: StepSums, name: str) -> dict[tuple[str, ...], Amount]:
     """The sums of one name, by what they are of."""
-    return {tuple(of): amount for (found, *of), amount in sums.items() if found == name}
+    return {tuple(parts): amount for (kind, *parts), amount in sums.items() if kind == name}

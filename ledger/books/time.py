@@ -57,19 +57,19 @@ class CriticalPath:
 def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> CriticalPath:
     """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits)."""
     place = largest(times, lambda time: time.micro_batch, EQUAL)
-    waits = of_item(place, times, lambda slowest: _bubble(slowest, times, bubble))
+    waits = of_item(place, times, lambda slowest: _bubble_seconds(slowest, times, bubble))
     hosts = maximum(*(time.launch for time in times))
     latest = largest(times, lambda time: sum(time.once.values()), EQUAL)
     once = parts_of(latest, times, lambda time: time.once)
     last = {"bubble": waits, "optimizer": maximum(*(time.optimizer for time in times))}
-    parts = parts_of(place, times, lambda slowest: _parts(slowest, once, hosts) | last)
+    parts = parts_of(place, times, lambda slowest: _step_parts(slowest, once, hosts) | last)
     return CriticalPath(place, parts, sum(parts[name] for name in TITLES if name in parts))
 
 
 def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
     """The slowest role's step, in the order in which the plan's pipeline works."""
     order, work = schedule(plan.parallelism), Work(micro_batches(plan), plan.parallelism.interleave)
-    return critical_path(times, lambda others, own: order.bubble(others, own, work))
+    return critical_path(times, lambda neighbours, pace: order.bubble(neighbours, pace, work))
 
 
 def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
@@ -82,20 +82,20 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     place, parts, estimate = path.place, path.parts, path.estimate
     bubble, optimizer = parts["bubble"], parts["optimizer"]
     hosts = maximum(*(time.launch for time in times))
-    further = of_item(place, times, lambda slowest: _further(slowest, estimate))
+    further = of_item(place, times, lambda slowest: _further_error(slowest, estimate))
     ends = STEP[known_as(plan)]
-    roofline = maximum(*(_roofline(time) for time in times))
+    roofline = maximum(*(_roofline_seconds(time) for time in times))
     late = maximum(*(sum(among(time.sums, LATE).values()) for time in times))
-    moved = of_item(place, times, _moved) + late
+    moved = of_item(place, times, _transfer_seconds) + late
     return StepTime(
-        floor=maximum(*(_floor(time, plan) for time in times)),
+        floor=maximum(*(_floor_seconds(time, plan) for time in times)),
         roofline=roofline,
         estimate=estimate,
-        low=maximum(roofline, estimate * (1 - minimum(_joined(1 - ends.low, further), 0.9))),
-        high=estimate * (1 + _joined(ends.high - 1, further)),
-        serial=of_item(place, times, _serial) + moved + bubble + optimizer + hosts,
+        low=maximum(roofline, estimate * (1 - minimum(_combined_error(1 - ends.low, further), 0.9))),
+        high=estimate * (1 + _combined_error(ends.high - 1, further)),
+        serial=of_item(place, times, _serial_kernels) + moved + bubble + optimizer + hosts,
         parts=parts,
-        compute=of_item(place, times, _kernels),
+        compute=of_item(place, times, _kernel_seconds),
         communication=moved,
         exposed=sum(seconds for name, seconds in parts.items() if name in OPEN_TRANSFERS),
         bubble=bubble,
@@ -105,21 +105,21 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     )
 
 
-def _bubble(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> Amount:
+def _bubble_seconds(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> Amount:
     """Seconds of a step in which the slowest device waits for others."""
-    others = [(time.stages - (1 if time is slowest else 0), time.pace) for time in times]
-    return bubble(others, slowest.pace)
+    neighbours = [(time.stages - (1 if time is slowest else 0), time.pace) for time in times]
+    return bubble(neighbours, slowest.pace)
 
 
-def _moved(slowest: StageTime) -> Amount:
-    """Seconds of its recurring transfers, and of sends beyond them."""
+def _transfer_seconds(slowest: StageTime) -> Amount:
+    """Seconds of a stage's recurring transfers, and of sends beyond them."""
     recurring = among(slowest.sums, RECURRING)
     sends = recurring.get((PIPELINE,), 0.0)
     return sum(recurring.values()) + maximum(0.0, slowest.sends * slowest.count - sends)
 
 
-def _kernels(slowest: StageTime) -> Amount:
-    """Seconds of its kernels that recur with every micro-batch."""
+def _kernel_seconds(slowest: StageTime) -> Amount:
+    """Seconds of a stage's kernels that recur with every micro-batch."""
     return slowest.count * sum(unit_pass.device for unit_pass in slowest.passes.values())
 
 
@@ -149,7 +149,7 @@ def spans(time: StepTime) -> tuple[WaterfallPart, ...]:
     )
 
 
-def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
+def _step_parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
     """Seconds of a step by what they go into, on the slowest device."""
     parts, count = defaultdict[str, Amount](float, slowest.computed), slowest.count
     for unit_pass in slowest.passes.values():
@@ -164,46 +164,41 @@ def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dic
     return dict(parts)
 
 
-def _serial(slowest: StageTime) -> Amount:
-    """Its kernels and what launching them takes, one after the other."""
+def _serial_kernels(slowest: StageTime) -> Amount:
+    """Seconds of a stage's kernels and of launching them, one after the other."""
     kernels = sum(slowest.computed.values())
     return kernels + slowest.count * sum(unit_pass.launch for unit_pass in slowest.passes.values())
 
 
-def _roofline(time: StageTime) -> Amount:
+def _roofline_seconds(time: StageTime) -> Amount:
     """Each kernel at the larger of its compute and its traffic, by data sheet; transfers only if they are more."""
-    return maximum(time.sums.get((ROOFLINE,), 0.0), _wire(time))
+    return maximum(time.sums.get((ROOFLINE,), 0.0), _wire_seconds(time))
 
 
-def _wire(time: StageTime) -> Amount:
+def _wire_seconds(time: StageTime) -> Amount:
     """The busiest axis at the line rate of its links."""
     return largest_of(among(time.sums, WIRE).values())
 
 
-def _floor(time: StageTime, plan: Plan) -> Amount:
+def _floor_seconds(time: StageTime, plan: Plan) -> Amount:
     """Every resource busy all the time and perfectly overlapped, at datasheet prices."""
     traffic = time.sums.get((TRAFFIC,), 0.0) / plan.accelerator.bandwidth
-    return maximum(_wire(time), traffic, time.sums.get((PRODUCTS,), 0.0))
+    return maximum(_wire_seconds(time), traffic, time.sums.get((PRODUCTS,), 0.0))
 
 
-def _joined(one: Amount, other: Amount) -> Amount:
-    """Two errors that do not depend on each other."""
-    return square_root(one**2 + other**2)
+def _combined_error(first: Amount, second: Amount) -> Amount:
+    """The error that two errors make which do not depend on each other."""
+    return square_root(first**2 + second**2)
 
 
-def _further(slowest: StageTime, estimate: Amount) -> Amount:
+def _further_error(slowest: StageTime, estimate: Amount) -> Amount:
     """By how much prices may miss beyond what they missed in scored runs: a tenth of steps lies further, each side."""
-    missed = _price_error(slowest, estimate)
-    return TENTH * square_root(maximum(missed**2 - PRICED**2, 0.0))
-
-
-def _price_error(slowest: StageTime, estimate: Amount) -> Amount:
-    """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
-    by_kind: dict[str, Amount] = defaultdict(float)
+    by_kind: dict[str, Amount] = defaultdict(float)  # errors of one curve add up, those of several partly cancel
     exposed = slowest.exposed_shares
     for (kind, moved), seconds in among(slowest.sums, ERROR).items():
         by_kind[kind] += seconds / estimate * (exposed[moved] if moved else 1.0)
-    return square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))
+    missed = square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))  # one standard deviation
+    return TENTH * square_root(maximum(missed**2 - PRICED**2, 0.0))
 
 
 def widened(plan: Plan, totals: Mapping[str, Number]) -> float:

@@ -6,17 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ledger.arithmetic.values import (
-    Amount,
-    divide,
-    floor,
-    largest,
-    largest_of,
-    of_item,
-    parts_of,
-    real,
-    truncate,
-)
+from ledger.arithmetic.values import Amount, divide, floor, largest, largest_of, of_item, parts_of, real, truncate
 from ledger.books import calendar
 from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import (
@@ -111,19 +101,19 @@ class PlanFigures:
 
 def totals(counted: Mapping[str, Amount], of: StepFigures) -> dict[str, Amount]:
     """Every key that a plan has numbers for; `counted` are those of its model alone."""
-    found: dict[str, Amount] = dict(counted)
+    amounts: dict[str, Amount] = dict(counted)
     for part in PARTS.values():
-        found.update(part(of, found))
-    return found
+        amounts.update(part(of, amounts))
+    return amounts
 
 
 def counts(plan: Plan) -> dict[str, Amount]:
     """The totals that follow from the model and one micro-batch alone, whatever the layout."""
     model = whole(plan)
-    found: dict[str, Amount] = {}
+    amounts: dict[str, Amount] = {}
     for part in (of_model(model), counters(plan, model), napkin(plan, model), checkpoint(plan, model), caches(plan)):
-        found.update(part)
-    return found
+        amounts.update(part)
+    return amounts
 
 
 def work(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
@@ -186,22 +176,22 @@ def kv_cache(plan: Plan) -> Amount:
     """
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
-    kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
+    cached = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
     written = [(group.repeat, part) for group in plan.model.groups for part in group.written.values()]
     states = sum(layers * (part.states("compute") + part.windows(plan.model.d_model)) for layers, part in written)
-    seen = [(group.repeat, group.attention) for group in plan.model.groups if group.attention.recurrent]
-    states += sum(layers * mixer.convolved * mixer.convolution for layers, mixer in seen)
-    wide = sum(layers * mixer.heads * mixer.head_dim * mixer.state_size for layers, mixer in seen)
+    recurrent = [(group.repeat, group.attention) for group in plan.model.groups if group.attention.recurrent]
+    states += sum(layers * mixer.convolved * mixer.convolution for layers, mixer in recurrent)
+    wide = sum(layers * mixer.heads * mixer.head_dim * mixer.state_size for layers, mixer in recurrent)
     wide += sum(layers * part.states("fp32") for layers, part in written)
-    each = (kept + states) * dtypes.size(dtype) + wide * dtypes.size("fp32")
-    return truncate(each * plan.run.micro_batch)
+    sequence_bytes = (cached + states) * dtypes.size(dtype) + wide * dtypes.size("fp32")
+    return truncate(sequence_bytes * plan.run.micro_batch)
 
 
 def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
-    names = {STEP_TRAFFIC, *(name for mine in spent for name in mine)}
+    names = {STEP_TRAFFIC, *(name for role_spent in spent for name in role_spent)}
     for name in sorted(names - {*OTHERS}):
-        yield name, largest_of(mine.get(name, 0) for mine in spent)
+        yield name, largest_of(role_spent.get(name, 0) for role_spent in spent)
 
 
 def host(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
@@ -211,7 +201,7 @@ def host(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
     neighbours, spent = devices_of_a_host(plan.cluster), [stage.spent for stage in stages]
 
     def most(name: str) -> Amount:
-        return largest_of(mine.get(name, 0) for mine in spent)
+        return largest_of(role_spent.get(name, 0) for role_spent in spent)
 
     yield HELD, neighbours * most(HELD)
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
@@ -229,23 +219,23 @@ def host(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
         yield name, most(name)
 
 
-def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
+def times(plan: Plan, time: StepTime, earlier: Mapping[str, Amount]) -> Totals:
     """Bounds and estimate of a step, and utilisation under each convention."""
     yield from bounds(time)
-    passes = divide(known["flops.model"], known["flops.forward"])  # 3 where every weight is trained
-    yield "mfu", utilisation(plan, time.estimate, known["flops.unmasked"], passes)
-    yield "mfu.causal", _of_peak(plan, time.estimate, known["flops.model"])
-    yield "hfu", _of_peak(plan, time.estimate, known["flops.step"])
+    passes = divide(earlier["flops.model"], earlier["flops.forward"])  # 3 where every weight is trained
+    yield "mfu", utilisation(plan, time.estimate, earlier["flops.unmasked"], passes)
+    yield "mfu.causal", _share_of_peak(plan, time.estimate, earlier["flops.model"])
+    yield "hfu", _share_of_peak(plan, time.estimate, earlier["flops.step"])
     if not plan.model.encodes:
         yield "prefill.time", time.forward
-        yield "decode.time_per_token", decode(plan, known)
-    yield from calendar.ends(plan, time, lambda: known[CHECKPOINT])
+        yield "decode.time_per_token", decode(plan, earlier)
+    yield from calendar.ends(plan, time, lambda: earlier[CHECKPOINT])
 
 
-def of_run(plan: Plan, step: Amount, known: Mapping[str, Amount]) -> Totals:
+def of_run(plan: Plan, step: Amount, earlier: Mapping[str, Amount]) -> Totals:
     """Rates, and what the run takes and costs, which follow from the seconds of a step."""
     yield from rates(plan, step)
-    yield from calendar.run(plan, step, lambda: known[CHECKPOINT])
+    yield from calendar.run(plan, step, lambda: earlier[CHECKPOINT])
 
 
 # The parts of a plan's totals in the order in which they follow from each other; they are given those before.
@@ -257,8 +247,8 @@ PARTS: Mapping[str, Part] = {
     "memory": lambda of, _: memory(of.plan, of.stages),
     "traffic": lambda of, _: traffic([stage.spent for stage in of.stages]),
     "host": lambda of, _: host(of.plan, of.stages),
-    "of_run": lambda of, known: of_run(of.plan, of.step, known),
-    "times": lambda of, known: times(of.plan, of.time, known),
+    "of_run": lambda of, earlier: of_run(of.plan, of.step, earlier),
+    "times": lambda of, earlier: times(of.plan, of.time, earlier),
 }
 
 
@@ -288,20 +278,20 @@ def rates(plan: Plan, step: Amount) -> Totals:
 
 def utilisation(plan: Plan, step: Amount, unmasked: Amount, passes: Amount) -> Amount:
     """The share of the peak that the model's FLOPs are, as if no mask were causal: those of a micro-batch's forward."""
-    return _of_peak(plan, step, divide(passes * unmasked * plan.run.global_batch, plan.run.micro_batch))
+    return _share_of_peak(plan, step, divide(passes * unmasked * plan.run.global_batch, plan.run.micro_batch))
 
 
-def _of_peak(plan: Plan, step: Amount, work: Amount) -> Amount:
+def _share_of_peak(plan: Plan, step: Amount, work: Amount) -> Amount:
     return real(work) / (step * plan.cluster.devices * peak(plan))
 
 
-def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
+def decode(plan: Plan, earlier: Mapping[str, Amount]) -> Amount:
     """Seconds for one token of each sequence of a micro-batch: the weights that one of them reaches and all that waits.
 
     A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
     the devices of one tensor-parallel group at a time.
     """
-    read = weights_read(plan) + known["kv_cache"]
+    read = weights_read(plan) + earlier["kv_cache"]
     measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)

@@ -53,14 +53,14 @@ STAGES = "pipeline"
 
 def setting(plan: Plan) -> dict[str, Any]:
     """The plan's own values of the inputs; of amounts those that it states as numbers (images are no tokens)."""
-    found = {
+    stated = {
         name: getattr(_part(plan, part), key, None)
         for table in (SIZES, AMOUNTS)
         for part, keys in table.items()
         for name, key in keys.items()
     }
     left_out = {"tokens"} if plan.run.images else set()
-    return {name: value for name, value in found.items() if isinstance(value, int | float) and name not in left_out}
+    return {name: value for name, value in stated.items() if isinstance(value, int | float) and name not in left_out}
 
 
 def _part(plan: Plan, name: str) -> Any:
@@ -142,29 +142,29 @@ def structure(plan: Plan, graph: Graph, values: Mapping[str, Any], *, every: boo
 
 
 def priced(
-    found: TracedBooks, plan: Plan, values: Mapping[str, Any], saved: calendar.Bytes, *, every: bool = False
+    traced: TracedBooks, plan: Plan, values: Mapping[str, Any], saved: calendar.Bytes, *, every: bool = False
 ) -> Structure:
     """The books at the prices of a plan that differs from theirs in its device alone; `saved`: a checkpoint's bytes."""
-    trace, books, peaks = found.trace, found.books, found.peaks
-    trace.guards = dict(found.guards)
+    trace, books, peaks = traced.trace, traced.books, traced.peaks
+    trace.guards = dict(traced.guards)
     if DEVICE in values:
         trace.take(DEVICE, values[DEVICE])
     sized = with_prices(with_inputs(plan, trace, values), trace)
     table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
     stages = [totals.figures(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    of = totals.PlanFigures(sized, stages, step)
-    known = totals.totals(totals.counts(sized), of) if every else _few(of, saved)
+    figures = totals.PlanFigures(sized, stages, step)
+    amounts = totals.totals(totals.counts(sized), figures) if every else _reader_totals(figures, saved)
     fullest = largest(peaks, lambda peak: peak.bytes)
     titles = [point.title for book in books for point in book.line.points]
     starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
     moment = pick(fullest, [start + peak.moment for start, peak in zip(starts, peaks, strict=True)])
-    return Structure(trace.conditions, known | {"devices": sized.cluster.devices}, moment, tuple(titles))
+    return Structure(trace.conditions, amounts | {"devices": sized.cluster.devices}, moment, tuple(titles))
 
 
-def _few(of: totals.StepFigures, checkpoint: calendar.Bytes) -> dict[str, Amount]:
+def _reader_totals(figures: totals.StepFigures, checkpoint: calendar.Bytes) -> dict[str, Amount]:
     """What moves where a reader moves a size: memory, the step with its band, and the run."""
-    plan, step, stages = of.plan, of.time, of.stages
+    plan, step, stages = figures.plan, figures.time, figures.stages
     of_run = dict(calendar.run(plan, step.estimate, checkpoint))
     share = calendar.share(plan, checkpoint, of_run.get("time.run")) if plan.operations.loses else None
     return {
@@ -183,7 +183,7 @@ def _few(of: totals.StepFigures, checkpoint: calendar.Bytes) -> dict[str, Amount
     }
 
 
-# --- Rules on specs whose plan has inputs: where they have nothing to say, and where they say what ---
+# --- rules on specs whose plan has inputs ---
 
 PlanAt = Callable[[Mapping[str, Any]], Plan]  # the plan of a setting's choices
 
@@ -233,7 +233,7 @@ class TracedRule:
         return any(map(at.meets, paths))
 
     def tried(self, plan_at: PlanAt, at: Evaluation) -> TracedRule:
-        """The rule with what it says at these values."""
+        """The rule with what it says at these values of the inputs."""
         if self.knows(at):
             return self
         values = at.values
@@ -241,12 +241,12 @@ class TracedRule:
         for name in self.choices:
             trace.take(name, values[name])
         inputs = {name: trace.input(name, value) for name, value in values.items() if name not in CHOICES}
-        found = tuple(
+        findings = tuple(
             Finding(trace.conditions, marked(problem.message), marked(problem.help))
             for problem in check_rules((self.rule,), vars(resized(plan, inputs)), Places(plan.origins))
         )
-        silent = self.silent if found else (*self.silent, trace.conditions)
-        return replace(self, silent=silent, findings=(*self.findings, *found))
+        silent = self.silent if findings else (*self.silent, trace.conditions)
+        return replace(self, silent=silent, findings=(*self.findings, *findings))
 
     @property
     def reads(self) -> bool:
@@ -265,12 +265,12 @@ def traced_rules(
 
     `changed`: by each choice, the parts of a plan that another value of it changes.
     """
-    first, *rest = (Evaluation(graph, values) for values in settings)
-    found = [
+    first, *further = (Evaluation(graph, values) for values in settings)
+    traced = [
         TracedRule(rule, tuple(name for name in changed if changed[name] & {*parts_read(rule)})).tried(plan_at, first)
         for rule in rules
     ]
-    found = [rule for rule in found if rule.reads]
-    for at in rest:
-        found = [rule.tried(plan_at, at) for rule in found]
-    return tuple(found)
+    traced = [rule for rule in traced if rule.reads]
+    for at in further:
+        traced = [rule.tried(plan_at, at) for rule in traced]
+    return tuple(traced)

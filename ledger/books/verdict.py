@@ -36,11 +36,11 @@ def verdict(
     sheets = by_data_sheet(rows)
     evidence = standing(sheets)
     checks = (
-        *_memory(plan, totals, roles),
-        *_work(plan, totals, rows),
-        *_hosted(plan, totals),
-        *_paged(plan, totals),
-        *_on_drives(totals),
+        *_memory_checks(plan, totals, roles),
+        *_work_checks(plan, totals, rows),
+        *_host_checks(plan, totals),
+        *_paging_checks(plan, totals),
+        *_drive_checks(totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -83,20 +83,20 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
 def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
     """A total, and where its interval is known the ends between which 80 of 100 runs lie."""
     ends = [totals.get(f"{key}.{end}") for end in ENDS]
-    known = [said(end, unit) for end in ends if end is not None]
-    return f"{said(totals[key], unit)} ({' to '.join(known)})" if known else said(totals[key], unit)
+    texts = [said(end, unit) for end in ends if end is not None]
+    return f"{said(totals[key], unit)} ({' to '.join(texts)})" if texts else said(totals[key], unit)
 
 
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
-    needed, room = (said(totals[f"memory.{one}"], "B") for one in ("reserved", "capacity"))
+    needed, room = (said(totals[f"memory.{part}"], "B") for part in ("reserved", "capacity"))
     if needed == room and not judged.fits:  # by less than is written
-        needed, room = (f"{integer(totals[f'memory.{one}'])} B" for one in ("reserved", "capacity"))
+        needed, room = (f"{integer(totals[f'memory.{part}'])} B" for part in ("reserved", "capacity"))
     sizes = f"{needed} of {room}"
     if totals["memory.reserved"] <= totals["memory.capacity"] and not host_holds(totals):
         full = float(totals["memory.host"]) > float(totals.get("memory.host.capacity", inf))
         place, words = ("host", "host memory") if full else ("nvme", "NVMe")
-        held, most = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
-        sizes = f"{said(held, 'B')} of {said(most, 'B')} of {words}"
+        used, most = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
+        sizes = f"{said(used, 'B')} of {said(most, 'B')} of {words}"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:
@@ -111,11 +111,11 @@ def shortfall(plan: Plan, totals: Mapping[str, Number]) -> str:
     if "memory.reserved" not in totals:
         return ""
     free = float(totals["memory.capacity"]) - float(totals["memory.reserved"])
-    wanted = headroom(plan)
-    if not 0 <= free < wanted:
+    asked = headroom(plan)
+    if not 0 <= free < asked:
         return ""
     words = headroom_words(plan.assumptions.headroom)
-    return f"{size(free)} free, {size(wanted - free)} short of the {size(wanted)} of {words} headroom"
+    return f"{size(free)} free, {size(asked - free)} short of the {size(asked)} of {words} headroom"
 
 
 def headroom(plan: Plan) -> float:
@@ -123,29 +123,32 @@ def headroom(plan: Plan) -> float:
     return headroom_bytes(plan.assumptions.headroom, plan.accelerator.memory)
 
 
-def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
-    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
-    free = capacity - reserved
-    wanted = headroom(plan)
-    worst = max(roles, key=lambda role: role.peak.total)
-    status = "fail" if free < 0 else "warn" if free < wanted else "pass"
-    policy_says = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(wanted, 'B')}"
-    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
-    detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
-    yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
-    state = sum(float(totals[name]) for name in STATE)
-    yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), said(state, "B"))
-    kept = float(totals["memory.activations"]) + float(totals["memory.logits"])
+def _memory_checks(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
+    yield reserved_check(plan, totals, max(roles, key=lambda role: role.peak.total).peak.title)
+    state, capacity = sum(float(totals[name]) for name in STATE), float(totals["memory.capacity"])
+    yield Check("state", "Weights, gradients and optimizer per device", _status(state, capacity), said(state, "B"))
+    activations = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
-    yield Check("activations", title, _under(kept, capacity), said(kept, "B"))
+    yield Check("activations", title, _status(activations, capacity), said(activations, "B"))
 
 
-def _under(amount: float, limit: float) -> str:
+def reserved_check(plan: Plan, totals: Mapping[str, Number], peak_title: str) -> Check:
+    """Whether what the driver reserves fits the device, with the headroom that the plan wants free."""
+    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
+    free, asked = capacity - reserved, headroom(plan)
+    status = "fail" if free < 0 else "warn" if free < asked else "pass"
+    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(asked, 'B')}"
+    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
+    figure, detail = f"{said(reserved, 'B')} of {said(capacity, 'B')}", f"peak at {peak_title}; {room}, {words}"
+    return Check("fits", "Memory reserved per device", status, figure, detail)
+
+
+def _status(amount: float, limit: float) -> str:
     return "pass" if amount <= limit else "fail"
 
 
-def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapted(totals))
+def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
+    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapter_text(totals))
     if "flops.run" in totals and plan.model.of_blocks:
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         yield Check("run", "FLOPs and days of the run", "pass", figure, f"no napkin: {NO_NAPKIN}")
@@ -155,24 +158,25 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
         near = 1 / ASTRAY <= ratio <= ASTRAY
-        detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_astray(plan, totals)}"
+        detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_causes(plan, totals)}"
         yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
-    matmuls = [row for row in rows if row.flops and _multiplies(row.kind)]
+    families = (MATMUL, GROUPED)
+    matmuls = [r for r in rows if r.flops and isinstance(r.kind, KernelClass) and r.kind.family in families]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
         status = "pass" if intensity >= ridge else "warn"
         title, detail = "Arithmetic intensity of the matmuls", f"the device needs {said(ridge, 'FLOP/B')}"
         yield Check("intensity", title, status, said(intensity, "FLOP/B"), detail)
-    yield _utilisation(plan, totals)
+    yield _utilisation_check(plan, totals)
     sheets = by_data_sheet(rows)
-    told = f"measurements and published figures price {said(1 - sheets, '%')} of what kernels and transfers add"
+    evidence = f"measurements and published figures price {said(1 - sheets, '%')} of what kernels and transfers add"
     status = "pass" if sheets <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), f"{told} to a step")
+    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), f"{evidence} to a step")
 
 
-def _adapted(totals: Mapping[str, Number]) -> str:
-    """What of the parameters is the model's and what its adapters'; nothing where there are none."""
+def _adapter_text(totals: Mapping[str, Number]) -> str:
+    """How many of the parameters are the model's and how many its adapters'; nothing where there are none."""
     if "parameters.adapters" not in totals:
         return ""
     return (
@@ -180,23 +184,19 @@ def _adapted(totals: Mapping[str, Number]) -> str:
     )
 
 
-def _multiplies(kind: object) -> bool:
-    return isinstance(kind, KernelClass) and kind.family in (MATMUL, GROUPED)
-
-
 def napkin_words(plan: Plan) -> str:
     """What the napkin counts: 6ND where every weight is trained."""
     return "6ND" if plan.train.kind == "all" else "6 a trained weight, 4 or 2 a frozen one, a token"
 
 
-def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:
+def _causes(plan: Plan, totals: Mapping[str, Number]) -> str:
     """What sets the run apart from its napkin: its work beside 6ND, and its rate beside the one that is assumed."""
     work = float(totals["flops.run"]) / float(totals["napkin.flops.run"])
     rate = said(float(totals["hfu"]), "%")
     return f"{said(work, '1')} times its FLOPs, at {rate} of the peak instead of {said(plan.assumptions.mfu, '%')}"
 
 
-def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
+def _utilisation_check(plan: Plan, totals: Mapping[str, Number]) -> Check:
     """The napkin's utilisation, 6 FLOPs a parameter and token over the peak, beside the one that it assumes."""
     assumed, devices = plan.assumptions.mfu, plan.cluster.devices * peak(plan)
     if plan.model.of_blocks:
@@ -223,10 +223,10 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 def host_holds(totals: Mapping[str, Number]) -> bool:
     """Whether the host has room for what a plan keeps there; what is not stated refuses nothing."""
     places = ("host", "nvme")
-    return all(totals.get(f"memory.{one}", 0) <= totals.get(f"memory.{one}.capacity", inf) for one in places)
+    return all(totals.get(f"memory.{place}", 0) <= totals.get(f"memory.{place}.capacity", inf) for place in places)
 
 
-def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+def _host_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """What lives on the host needs room there, and its update the host's bandwidth."""
     if "memory.host" not in totals:
         return
@@ -248,7 +248,7 @@ def _hosted(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     yield Check("host", title, "pass" if free >= 0 else "fail", figure, detail)
 
 
-def _paged(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+def _paging_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """States in unified memory are on the device as far as there is room, and pass over the link beyond that."""
     if not totals.get("memory.paged"):
         return
@@ -264,7 +264,7 @@ def _paged(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", said(paged, "B"), detail)
 
 
-def _on_drives(totals: Mapping[str, Number]) -> Iterator[Check]:
+def _drive_checks(totals: Mapping[str, Number]) -> Iterator[Check]:
     """What lives on drives needs room there."""
     if "memory.nvme" in totals:
         needed, room = totals["memory.nvme"], totals["memory.nvme.capacity"]
@@ -301,24 +301,24 @@ BASE: Mapping[str, str] = {"parameters": "parameters.base", "parameters.active":
 
 
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
-    """The plan's own assertions, and those of its model."""
-    read = [(BASE[one.key] if one.of_model and BASE.get(one.key) in totals else one.key, one) for one in plan.expect]
-    for key, wanted in {(key, one.value, one.tolerance): (key, one) for key, one in read}.values():
-        found = totals.get(key)
-        holds = found is not None and (
-            abs(found - wanted.value) <= wanted.tolerance * abs(wanted.value)
-            if wanted.tolerance
-            else found == wanted.value
+    """Checks of what the plan and its model assert."""
+    read = [(BASE[row.key] if row.of_model and BASE.get(row.key) in totals else row.key, row) for row in plan.expect]
+    for key, expected in {(key, row.value, row.tolerance): (key, row) for key, row in read}.values():
+        reported = totals.get(key)
+        holds = reported is not None and (
+            abs(reported - expected.value) <= expected.tolerance * abs(expected.value)
+            if expected.tolerance
+            else reported == expected.value
         )
         unit = unit_of(key)
-        figure = "not reported for this plan" if found is None else _in_full(found, unit)
-        detail = f"expected {_in_full(wanted.value, unit)}" + (
-            f" within {wanted.tolerance:.2%}" if wanted.tolerance else ""
+        figure = "not reported for this plan" if reported is None else _full_digits(reported, unit)
+        detail = f"expected {_full_digits(expected.value, unit)}" + (
+            f" within {expected.tolerance:.2%}" if expected.tolerance else ""
         )
         yield Check(f"expect.{key}", f"Expected {key}", "pass" if holds else "fail", figure, detail)
 
 
-def _in_full(value: Number, unit: str) -> str:
+def _full_digits(value: Number, unit: str) -> str:
     """Every digit of a whole number, in groups; of others six, so that figures a tolerance apart differ."""
     figure = integer(value).replace(THIN, " ") if float(value).is_integer() else trimmed(plain(value, 6))
     return figure if unit == "1" else f"{figure} {unit}"

@@ -6,11 +6,11 @@ themselves is only referred to, by the labels of `units`, since it is the same f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ledger.arithmetic.values import Amount, largest, maximum, pick, truncate
+from ledger.arithmetic.values import Amount, largest, maximum, truncate
 from ledger.books import posting
 from ledger.books.assembly.units import (
     ALL,
@@ -41,7 +41,7 @@ from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.peak import add, lasting
 from ledger.books.memory.reduction_buffer import Written, written
-from ledger.books.memory.steps import Allocation, Step, passes, weight_gradients
+from ledger.books.memory.steps import Allocation, Step, passes, pick_parts, weight_gradients
 from ledger.books.memory.timeline import Point, Timeline
 from ledger.books.totals import static
 from ledger.model.program import Program
@@ -52,9 +52,11 @@ from ledger.spec.plan import Plan
 
 Reference = tuple[str, str, str]  # a label of what is alive, of a pass and a unit
 References = tuple[Reference, ...]
+WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
+LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
 
 
-# --- time, and sums -----------------------------------------------------------------------------
+# --- seconds and sums ---
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class SharingTimes:
 
 @dataclass(frozen=True)
 class SharingSums:
-    """What it spends on them in a micro-batch and once a step, and what it holds of them, by total."""
+    """What a stage spends on shared weights in a micro-batch and once a step, and what it holds of them, by total."""
 
     recurring: Sums
     once: Sums
@@ -76,13 +78,13 @@ class SharingSums:
 
 
 def sharing_times(plan: Plan, program: Program, value: Value) -> SharingTimes:
-    """The seconds at one setting of the degrees."""
+    """Seconds that a stage spends on sharing weights, at one setting of the degrees."""
     rows = priced(posting.of_sharing(program, plan, value), plan, value)
     return SharingTimes(dict(unit_works(rows, plan)), step_work(rows, plan))
 
 
 def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> SharingSums:
-    """The sums at one setting of the degrees."""
+    """What a stage spends on sharing weights, and holds of them, at one setting of the degrees."""
     entries, count = tuple(posting.of_sharing(program, plan, value)), micro_batches(plan)
     recurring = sums_of((entry for entry in entries if entry.per == MICRO_BATCH), plan, value)
     once = [entry for entry in entries if entry.per == STEP]
@@ -90,15 +92,11 @@ def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> Shar
     line = Timeline((), {})
     states = nonzero(optimizer.kept(program, plan, line.whole, value))
     book = CompiledRole(role, program, Ledger("", states), value, line)
-    return SharingSums(
-        {key: amount / count for key, amount in recurring.items()},
-        sums_of(once, plan, value),
-        dict(static(plan, book)),
-        per_device(book),
-    )
+    in_one = {key: amount / count for key, amount in recurring.items()}
+    return SharingSums(in_one, sums_of(once, plan, value), dict(static(plan, book)), per_device(book))
 
 
-# --- memory -------------------------------------------------------------------------------------
+# --- memory ---
 
 
 @dataclass(frozen=True)
@@ -118,26 +116,26 @@ class Referring(Moments):
     @cached_property
     def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
         """A few steps of each unit and pass: as it begins, the fullest, and what is left beside weights' gradients."""
-        found: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
+        steps_of_pass: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
         for name, unit in self.units.items():
             for phase, steps in passes(unit, added=self.adds):
                 inner = isinstance(self.gathering, ExpertGathering) and bool(self.gathering.inner(name))
                 gradients = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
-                left = LiveTensors(LEFT, (named(LEFT), *gradients))
+                end = LiveTensors(LEFT, (named(LEFT), *gradients))
                 inner = inner and span(unit, phase, steps).first < len(steps)
-                within = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (named(FULLEST),)),)
-                found[phase, name] = (LiveTensors(BEGINS, (named(BEGINS),)), *within, left)
-        return found
+                middle = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (named(FULLEST),)),)
+                steps_of_pass[phase, name] = (LiveTensors(BEGINS, (named(BEGINS),)), *middle, end)
+        return steps_of_pass
 
     @cached_property
     def gathering(self) -> Gathering | None:
-        """As of a real unit, but for when its experts run."""
+        """The gathering of a real unit, but for when its experts run."""
         real = Moments(self.program, self.plan, self.line).gathering
         return _ExpertsByLabel(real.buffers, real.line) if isinstance(real, ExpertGathering) else real
 
     @cached_property
     def labels(self) -> frozenset[str]:
-        """Everything that stands for bytes of layers."""
+        """The labels that stand for bytes of layers."""
         weights = (weight for unit in self.units.values() for weight in unit.weights)
         return frozenset((*LABELS, *(WROTE + weight.name for weight in weights)))
 
@@ -168,8 +166,8 @@ def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors
     """Steps before the experts, while they are rebuilt, while they run, and after."""
     enters, done = named(ENTERS), named(DONE)
     gradients = tuple(tensor for tensor in steps[-1].tensors if tensor.name in expert_gradients(unit))
-    beside = ((enters,), (enters,), (done, *gradients), (done, *gradients))
-    return tuple(LiveTensors(label, (*held, named(label))) for label, held in zip(STRETCHES, beside, strict=True))
+    alive = ((enters,), (enters,), (done, *gradients), (done, *gradients))
+    return tuple(LiveTensors(label, (*live, named(label))) for label, live in zip(STRETCHES, alive, strict=True))
 
 
 def point_facts(
@@ -180,13 +178,13 @@ def point_facts(
     return tuple(
         PointFacts(
             lasting if by_category else {ALL: sum(lasting.values())},
-            _fullest(_steps(moments, point, value, by_category=by_category)) if point.unit in moments.units else {},
+            _fullest(moments, point, value, by_category=by_category) if point.unit in moments.units else {},
         )
-        for point, lasting in zip(line.points, _lasting(moments, value), strict=True)
+        for point, lasting in zip(line.points, _lasting_bytes(moments, value), strict=True)
     )
 
 
-def _lasting(moments: Moments, value: Value) -> list[dict[str, Amount]]:
+def _lasting_bytes(moments: Moments, value: Value) -> list[dict[str, Amount]]:
     """What a stage holds of weights, states and gradients at each moment, by category."""
     program, plan, line = moments.program, moments.plan, moments.line
     entries = (*holdings.of_weights(program, plan, line, value), *holdings.of_gradients(moments))
@@ -198,60 +196,42 @@ def _lasting(moments: Moments, value: Value) -> list[dict[str, Amount]]:
     return lasting(stocks, len(line.points))
 
 
-def resolved_points(plan: Plan, program: Program, value: Value, line: Timeline) -> tuple[PointFacts, ...]:
-    """What a stage holds at each moment with what its layers do while they run, at one setting of all sizes."""
-    moments = Moments(program, plan, line)
-    facts = [PointFacts(lasting, {}) for lasting in _lasting(moments, value)]
-    for step in holdings.fullest_steps(program, plan, value, line):
-        add(facts[step.moment].lasting, step.by_category(value))
-    return tuple(facts)
-
-
 def gradients_add(plan: Plan, program: Program) -> bool:
     """Whether a new gradient is added at once to one that is there."""
     return Moments(program, plan, Timeline((), {})).adds
 
 
-def _steps(moments: Referring, point: Point, value: Value, *, by_category: bool) -> Iterator[tuple[References, Parts]]:
-    """The steps of a moment: the bytes of layers by reference, and what stands beside them."""
+def _fullest(moments: Referring, point: Point, value: Value, *, by_category: bool) -> dict[References, Parts]:
+    """The fullest step of a moment beside each set of layers' own bytes, which are by reference."""
+    alternatives: dict[References, list[Parts]] = {}
     for step in moments.steps(point, moments.alive(point)[1:-1]):
-        references, parts = _split(step, point.phase, value, moments.labels)
-        yield references, parts if by_category else {ALL: sum(parts.values())}
+        references, parts = _references_and_bytes(step, point.phase, value, moments.labels)
+        alternatives.setdefault(references, []).append(parts if by_category else {ALL: sum(parts.values())})
+    return {references: fullest_step(steps) for references, steps in alternatives.items()}
 
 
-def _split(step: Step, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
+def _references_and_bytes(step: Step, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
     references: list[Reference] = []
     parts: dict[str, Amount] = {}
-    for each in step.held:
-        if not isinstance(each, Allocation):
+    for allocation in step.held:
+        if not isinstance(allocation, Allocation):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
-        if each.cause.name in labels:
-            references.append((each.cause.name, phase, each.cause.unit))
-        elif each.amount and each.times:
-            amount = truncate(value(each.amount) * value(each.times))
-            parts[each.category] = parts.get(each.category, 0) + amount
+        if allocation.cause.name in labels:
+            references.append((allocation.cause.name, phase, allocation.cause.unit))
+        elif allocation.amount and allocation.times:
+            amount = truncate(value(allocation.amount) * value(allocation.times))
+            parts[allocation.category] = parts.get(allocation.category, 0) + amount
     return tuple(references), parts
-
-
-WITH_EXPERTS = 2 + len(STRETCHES)  # steps of a pass that runs experts
-LABELS = (BEGINS, FULLEST, LEFT, ENTERS, DONE, *STRETCHES)
-
-
-def _fullest(steps: Iterator[tuple[References, Parts]]) -> dict[References, Parts]:
-    alike: dict[References, list[Parts]] = {}
-    for references, parts in steps:
-        alike.setdefault(references, []).append(parts)
-    return {references: fullest_step(each) for references, each in alike.items()}
 
 
 def point_bytes(facts: PointFacts, live: Live) -> Parts:
     """Bytes by category at a moment: what lasts, and the fullest step with what layers hold meanwhile."""
     steps = []
     for references, parts in facts.steps.items():
-        held = dict(parts)
+        step_bytes = dict(parts)
         for label, phase, unit in references:
-            add(held, live[phase, unit][label])
-        steps.append(held)
+            add(step_bytes, live[phase, unit][label])
+        steps.append(step_bytes)
     moment = dict(facts.lasting)
     add(moment, fullest_step(steps))
     return moment
@@ -263,6 +243,4 @@ def fullest_step(steps: Sequence[Parts]) -> Parts:
         return {}
     if all(parts.keys() == {ALL} for parts in steps):
         return {ALL: maximum(*(parts[ALL] for parts in steps))}
-    place = largest(steps, lambda parts: sum(parts.values()))
-    names = dict.fromkeys(name for parts in steps for name in parts)
-    return {name: pick(place, [parts.get(name, 0) for parts in steps]) for name in names}
+    return pick_parts(largest(steps, lambda parts: sum(parts.values())), steps)

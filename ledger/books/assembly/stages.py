@@ -71,9 +71,9 @@ class StageTime:
         """Seconds of one micro-batch, both passes."""
         return sum(unit_pass.seconds for unit_pass in self.passes.values()) + self.sends
 
-    def pass_seconds(self, wanted: str) -> Amount:
+    def pass_seconds(self, pass_name: str) -> Amount:
         """Seconds of one micro-batch's forward or backward pass, sends aside."""
-        return sum(unit_pass.seconds for (name, _), unit_pass in self.passes.items() if name == wanted)
+        return sum(unit_pass.seconds for (name, _), unit_pass in self.passes.items() if name == pass_name)
 
     @property
     def pace(self) -> Pace:
@@ -85,23 +85,23 @@ class StageTime:
     @property
     def exposed_shares(self) -> Mapping[str, Amount]:
         """The share of its transfers' seconds that the step waits for, by what moves."""
-        everything: dict[str, Amount] = defaultdict(float)
+        seconds_by_kind: dict[str, Amount] = defaultdict(float)
         for name in (RECURRING, LATE):
             for (moved,), seconds in among(self.sums, name).items():
-                everything[moved] = everything[moved] + seconds
+                seconds_by_kind[moved] = seconds_by_kind[moved] + seconds
         exposed: dict[str, Amount] = defaultdict(float, self.once)
         exposed["pipeline"] = exposed["pipeline"] + self.count * self.sends
         for unit_pass in self.passes.values():
             for kind, seconds in unit_pass.exposed.items():  # not in place: these may be arrays of others
                 exposed[kind] = exposed[kind] + self.count * seconds
-        return {kind: minimum(1.0, share(exposed[kind], seconds)) for kind, seconds in everything.items()}
+        return {kind: minimum(1.0, share(exposed[kind], seconds)) for kind, seconds in seconds_by_kind.items()}
 
 
 def stage_time(role: Role, work: StageWork, plan: Plan) -> StageTime:
     """The work of a stage put in order: what hides behind what is the stack's rule, transfer by transfer."""
     count, once = micro_batches(plan), work.once
-    passes = {(name, unit): unit_pass(name, unit, own, plan) for (name, unit), own in work.passes(plan)}
-    transfers, left = transfers_once(once, passes, plan)
+    passes = {(name, unit): unit_pass(name, unit, unit_work, plan) for (name, unit), unit_work in work.passes(plan)}
+    transfers, unused = transfers_once(once, passes, plan)
     return StageTime(
         role=role,
         count=count,
@@ -109,18 +109,18 @@ def stage_time(role: Role, work: StageWork, plan: Plan) -> StageTime:
         sends=send_seconds(role, work.send, plan),
         optimizer=once.update + update_waits(once, passes, plan),
         once=transfers,
-        launch=compared_once(once.compared, left, plan),
-        computed=_computed(passes, count, once),
+        launch=compared_once(once.compared, unused, plan),
+        computed=_computed_seconds(passes, count, once),
         sums=work.sums,
     )
 
 
-def _computed(passes: Mapping[PassOf, UnitPass], count: Amount, once: StepWork) -> dict[str, Amount]:
+def _computed_seconds(passes: Mapping[PassOf, UnitPass], count: Amount, once: StepWork) -> dict[str, Amount]:
     """Seconds of kernels in a step, the update aside, by phase."""
-    forward, backward = (sum(own.device for (name, _), own in passes.items() if name == wanted) for wanted in PASSES)
-    rebuilt = sum(own.rebuilt for own in passes.values())
+    forward, backward = (sum(run.device for (name, _), run in passes.items() if name == phase) for phase in PASSES)
+    rebuilt = sum(run.rebuilt for run in passes.values())
     recurring = {"forward": forward, "recompute": rebuilt, "backward": backward - rebuilt}
-    return {phase: count * seconds + once.computed.get(phase, 0.0) for phase, seconds in recurring.items()}
+    return {name: count * seconds + once.computed.get(name, 0.0) for name, seconds in recurring.items()}
 
 
 def send_seconds(role: Role, send: Amount, plan: Plan) -> Amount:
@@ -131,17 +131,17 @@ def send_seconds(role: Role, send: Amount, plan: Plan) -> Amount:
 def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     """A unit's work put in order: weights and gradients, and copies to the host, hide behind what it takes."""
     exposed = dict(work.exposed)
-    others = sum(seconds for kind, seconds in exposed.items() if kind != "data")  # a host launches meanwhile
+    other_transfers = sum(seconds for kind, seconds in exposed.items() if kind != "data")  # a host launches meanwhile
     blocked = plan.accelerator.kind == "cpu" or plan.stack.blocking  # nothing is launched meanwhile
-    launch = maximum(0.0, work.hosts - (0.0 if blocked else work.device + others))
+    launch = maximum(0.0, work.hosts - (0.0 if blocked else work.device + other_transfers))
     busy = work.device + launch  # what transfers of weights and gradients may hide behind
     hides = weights_hide(name, plan) and unit != ROOT
-    behind_unit = minimum(_reach(plan) * exposed["data"], maximum(0.0, busy - work.overlapped)) if hides else 0.0
-    exposed["data"] = exposed["data"] - behind_unit
-    room = busy + others  # copies move over a link of their own while the device waits for others
-    exposed[HOST] = work.blocking + _exposed_copies(work, room + exposed["data"], room - behind_unit)
+    hidden = minimum(_hidden_share(plan) * exposed["data"], maximum(0.0, busy - work.overlapped)) if hides else 0.0
+    exposed["data"] = exposed["data"] - hidden
+    room = busy + other_transfers  # copies move over a link of their own while the device waits for others
+    exposed[HOST] = work.blocking + _exposed_copies(work, room + exposed["data"], room - hidden)
     exposed[HOST_SUM] = work.host_sums
-    overlapped = work.overlapped + behind_unit
+    overlapped = work.overlapped + hidden
     return UnitPass(
         device=work.device,
         launch=launch,
@@ -154,11 +154,11 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     )
 
 
-def _exposed_copies(work: UnitWork, room: Amount, left: Amount) -> Amount:
+def _exposed_copies(work: UnitWork, room: Amount, room_beside_chained: Amount) -> Amount:
     """Of a unit's copies, what its kernels do not hide; one that is chained to a transfer has what that one leaves."""
     waits: list[Amount] = []
     for seconds, chained in work.copies.values():
-        waits += [seconds - room, chained - left]
+        waits += [seconds - room, chained - room_beside_chained]
     return maximum(0.0, *waits) if waits else 0.0
 
 
@@ -168,7 +168,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _reach(plan: Plan) -> Amount:
+def _hidden_share(plan: Plan) -> Amount:
     """The share of weights and gradients that may hide where sets of layers move as one.
 
     No set runs while the first is gathered, or its gradients are reduced: all of it but one layer, which what comes
@@ -179,45 +179,45 @@ def _reach(plan: Plan) -> Amount:
 
 
 def update_waits(work: StepWork, passes: Mapping[PassOf, UnitPass], plan: Plan) -> Amount:
-    """What of the host's update the step waits for: all of it, or what the last backward does not hide."""
+    """Seconds of the host's update that the step waits for: all, or what the last backward does not hide."""
     if plan.stack.overlap.update == "none":
         return work.host_update
-    return maximum(0.0, work.host_update - _busy(passes)["backward"])
+    return maximum(0.0, work.host_update - _busy_seconds(passes)["backward"])
 
 
 def transfers_once(work: StepWork, passes: Mapping[PassOf, UnitPass], plan: Plan) -> tuple[dict[str, Amount], Amount]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward.
 
-    With them what is left of the last backward, for others to hide behind.
+    The second result: the seconds of the last backward that still hide nothing.
     """
-    busy, free = _busy(passes), _free(passes)
+    busy, free = _busy_seconds(passes), _unused_seconds(passes)
     gradients, weights = work.reduced, work.gathered
     if gradients_hide(plan):  # the last unit's gradients have nothing left to hide behind
         gradients = maximum(work.longest, work.reduced - free["backward"])
     if plan.stack.overlap.gather == "layer":
         weights = maximum(0.0, weights - free["forward"])
-    host = _host_copies(work, busy["backward"], plan)
+    host = _exposed_host_copies(work, busy["backward"], plan)
     return {"data": gradients + weights, HOST: host}, maximum(0.0, free["backward"] - (work.reduced - gradients))
 
 
-def _busy(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
-    """What one micro-batch takes in each pass, transfers aside."""
-    return {name: sum(own.device + own.launch for (p, _), own in passes.items() if p == name) for name in PASSES}
+def _busy_seconds(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
+    """Seconds of one micro-batch in each pass, transfers aside."""
+    return {name: sum(run.device + run.launch for (key, _), run in passes.items() if key == name) for name in PASSES}
 
 
-def _free(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
-    """What of it nothing else is hidden behind: a link moves one thing at a time."""
-    used = {name: sum(own.overlapped for (p, _), own in passes.items() if p == name) for name in PASSES}
-    copied = {name: sum(own.copied for (p, _), own in passes.items() if p == name) for name in PASSES}
-    return {name: maximum(0.0, busy + copied[name] - used[name]) for name, busy in _busy(passes).items()}
+def _unused_seconds(passes: Mapping[PassOf, UnitPass]) -> dict[str, Amount]:
+    """Seconds of one micro-batch in each pass that hide no transfer yet: a link moves one thing at a time."""
+    overlapped = {name: sum(run.overlapped for (key, _), run in passes.items() if key == name) for name in PASSES}
+    copied = {name: sum(run.copied for (key, _), run in passes.items() if key == name) for name in PASSES}
+    return {name: maximum(0.0, busy + copied[name] - overlapped[name]) for name, busy in _busy_seconds(passes).items()}
 
 
-def _host_copies(work: StepWork, backward: Amount, plan: Plan) -> Amount:
+def _exposed_host_copies(work: StepWork, backward: Amount, plan: Plan) -> Amount:
     """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
     if plan.stack.overlap.host != "compute":
         return work.down + work.up
-    behind = maximum(work.longest_down, work.down - backward)
-    return (behind if gradients_hide(plan) else where(work.late > 0, work.down, behind)) + work.up
+    exposed = maximum(work.longest_down, work.down - backward)
+    return (exposed if gradients_hide(plan) else where(work.late > 0, work.down, exposed)) + work.up
 
 
 def with_exposure(rows: Sequence[KernelTime], time: StageTime) -> tuple[KernelTime, ...]:

@@ -12,26 +12,18 @@ from fractions import Fraction
 
 import sympy
 
-from ledger.arithmetic.values import Amount, is_plain, largest, pick, truncate
+from ledger.arithmetic.values import Amount, is_plain, largest, truncate
 from ledger.books import posting
-from ledger.books.assembly.work import (
-    PASSES,
-    PassOf,
-    StepWork,
-    UnitWork,
-    longest_send,
-    step_work,
-    unit_works,
-)
+from ledger.books.assembly.work import PASSES, PassOf, StepWork, UnitWork, longest_send, step_work, unit_works
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Value
 from ledger.books.kernels import price_calls
 from ledger.books.memory import holdings
 from ledger.books.memory.expert_sets import AFTER, span
-from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.liveness import LiveTensors, between
 from ledger.books.memory.outside import attention_workspace
 from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import categories, passes, standing, weight_gradients
+from ledger.books.memory.steps import categories, passes, pick_parts, standing, weight_gradients, widest_places
 from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import spending, step_sums
@@ -67,22 +59,22 @@ def priced(entries: Iterable[Entry], plan: Plan, value: Value) -> list[KernelTim
     return list(price_calls(Ledger("", nonzero(entries)), plan, value))
 
 
-def _spent_by(plan: Plan, units: Sequence[Unit]) -> tuple[Entry, ...]:
+def _unit_entries(plan: Plan, units: Sequence[Unit]) -> tuple[Entry, ...]:
     """What units compute and send, all but what goes from stage to stage."""
-    passed_on = (entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if not _leaves_the_stage(entry))
+    passed_on = (entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if not _is_stage_send(entry))
     return *posting.of_units(units, plan), *posting.of_host_activations(units), *passed_on
 
 
-def _leaves_the_stage(entry: Entry) -> bool:
+def _is_stage_send(entry: Entry) -> bool:
     return entry.resource.axis == "pipeline"
 
 
-def _sent_by(plan: Plan) -> tuple[Entry, ...]:
+def _send_entries(plan: Plan) -> tuple[Entry, ...]:
     """What goes from stage to stage, each once in a micro-batch."""
-    return tuple(entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if _leaves_the_stage(entry))
+    return tuple(entry for entry in posting.of_sends(sends(plan, any_stage(plan))) if _is_stage_send(entry))
 
 
-# --- time ---------------------------------------------------------------------------------------
+# --- time ---
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class UnitTimes:
 
 def unit_times(plan: Plan, units: Sequence[Unit], value: Value) -> UnitTimes:
     """What each unit takes; those that do nothing once a step have no work there."""
-    rows = priced(_spent_by(plan, units), plan, value)
+    rows = priced(_unit_entries(plan, units), plan, value)
     late = dict.fromkeys(row.cause.unit for row in rows if row.per == STEP)
     once = {name: step_work([row for row in rows if row.cause.unit == name], plan) for name in late}
     return UnitTimes(dict(unit_works(rows, plan)), once)
@@ -103,10 +95,10 @@ def unit_times(plan: Plan, units: Sequence[Unit], value: Value) -> UnitTimes:
 
 def send_seconds(plan: Plan, value: Value) -> Amount:
     """Seconds of the longest transfer to another stage."""
-    return longest_send(priced(_sent_by(plan), plan, value))
+    return longest_send(priced(_send_entries(plan), plan, value))
 
 
-# --- sums ---------------------------------------------------------------------------------------
+# --- sums ---
 
 
 @dataclass(frozen=True)
@@ -123,21 +115,21 @@ class UnitSums:
 
 def sums_of(entries: Iterable[Entry], plan: Plan, value: Value) -> Sums:
     """What entries add up to: of kernels and transfers, and by the total that they are part of."""
-    every = tuple(entries)
-    named = spending(Ledger("", nonzero(every)), value)
-    return {**step_sums(priced(every, plan, value)), **{(TOTAL, name): amount for name, amount in named.items()}}
+    listed = tuple(entries)
+    spent = spending(Ledger("", nonzero(listed)), value)
+    return {**step_sums(priced(listed, plan, value)), **{(TOTAL, name): amount for name, amount in spent.items()}}
 
 
 def unit_sums(plan: Plan, units: Sequence[Unit], value: Value) -> UnitSums:
     """What each unit spends; `units` with the counts that they have on a device."""
-    entries, on_host = _spent_by(plan, single(units)), dict[sympy.Expr, Amount]()
+    entries, on_host = _unit_entries(plan, single(units)), dict[sympy.Expr, Amount]()
     for entry in posting.of_activations_on_host(units):
         on_host[entry.times] = on_host.get(entry.times, 0) + value(entry.amount)
     once: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.per == STEP:
             once.setdefault(entry.cause.unit, []).append(entry)
-    late = {name: sums_of(own, plan, value) for name, own in once.items()}
+    late = {name: sums_of(entries_of_unit, plan, value) for name, entries_of_unit in once.items()}
     return UnitSums(sums_by_pass(entries, plan, value), late, on_host)
 
 
@@ -147,15 +139,15 @@ def sums_by_pass(entries: Iterable[Entry], plan: Plan, value: Value) -> dict[Pas
     for entry in entries:
         if entry.per == MICRO_BATCH:
             recurring.setdefault((PASS_OF[str(entry.when)], entry.cause.unit), []).append(entry)
-    return {key: sums_of(own, plan, value) for key, own in recurring.items()}
+    return {key: sums_of(entries_of_pass, plan, value) for key, entries_of_pass in recurring.items()}
 
 
 def sent_sums(plan: Plan, value: Value) -> Mapping[str, Sums]:
     """What goes from stage to stage in a micro-batch, by pass."""
-    return {name: sums for (name, _), sums in sums_by_pass(_sent_by(plan), plan, value).items()}
+    return {name: sums for (name, _), sums in sums_by_pass(_send_entries(plan), plan, value).items()}
 
 
-# --- memory -------------------------------------------------------------------------------------
+# --- memory ---
 
 # Labels of what is alive in one pass of a unit: as it begins, at the fullest step, at the end but weights' gradients.
 # Of a layer with experts also as these begin and when they are done, and at the fullest steps before, while they are
@@ -180,100 +172,77 @@ def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool, b
     """
     drained = drains(plan)
     return {
-        (phase, unit.name): dict(_live(unit, phase, steps, value, categories(unit) if by_category else _any, drained))
+        (phase, unit.name): dict(
+            _live_parts(unit, phase, steps, value, categories(unit) if by_category else lambda _: ALL, drained)
+        )
         for unit in units
         if unit.forward
         for phase, steps in passes(unit, added=added)
     }
 
 
-def _any(_: Tensor) -> str:
-    return ALL
-
-
-def _live(  # noqa: PLR0913 - the facts of one pass
-    unit: Unit,
-    phase: str,
-    steps: Sequence[LiveTensors],
-    value: Value,
-    category: Callable[[Tensor], str],
-    drained: bool,
+def _live_parts(  # noqa: PLR0913 - the facts of one pass
+    unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value, category: Callable[[Tensor], str], drained: bool
 ) -> Iterator[tuple[str, Parts]]:
 
-    def held(step: LiveTensors, without: frozenset[str] = frozenset()) -> Parts:
+    def live_bytes(step: LiveTensors, excluded: frozenset[str] = frozenset()) -> Parts:
         parts: dict[str, Amount] = {}
         for tensor in step.tensors:
-            if not standing(tensor) and tensor.name not in without:
-                of = category(tensor)
-                parts[of] = parts.get(of, 0) + truncate(value(tensor.bytes()))
+            if not standing(tensor) and tensor.name not in excluded:
+                name = category(tensor)
+                parts[name] = parts.get(name, 0) + truncate(value(tensor.bytes()))
         return parts
 
-    def fullest(among: Sequence[LiveTensors], without: frozenset[str] = frozenset()) -> Parts:
-        return _fullest(among, value, lambda step: held(step, without))
+    def fullest(among: Sequence[LiveTensors], excluded: frozenset[str] = frozenset()) -> Parts:
+        return _fullest_parts(among, value, lambda step: live_bytes(step, excluded))
 
-    yield BEGINS, held(steps[0])
+    yield BEGINS, live_bytes(steps[0])
     yield FULLEST, fullest(steps)
-    yield LEFT, held(steps[-1], weight_gradients(unit))
+    yield LEFT, live_bytes(steps[-1], weight_gradients(unit))
     if drained and phase == BACKWARD:
         for weight, step in written(unit, steps):
-            yield WROTE + weight.name, held(step, frozenset({weight.gradient.name}))
+            yield WROTE + weight.name, live_bytes(step, frozenset({weight.gradient.name}))
     experts = expert_gradients(unit)
     if not experts:
         return
-    there = span(unit, phase, steps)
-    if there.first >= len(steps):  # no gradient passes through them
+    experts_run = span(unit, phase, steps)
+    if experts_run.first >= len(steps):  # no gradient passes through them
         return
-    enters, done = held(between(steps, there.first)), between(steps, there.last + 1)
-    kept, own = held(done, experts), held(_only(done, experts))
+    enters, done = live_bytes(between(steps, experts_run.first)), between(steps, experts_run.last + 1)
+    remaining, expert_bytes = live_bytes(done, experts), live_bytes(done.only(experts))
     yield ENTERS, enters
-    yield DONE, kept
-    gone = experts if phase != FORWARD else frozenset[str]()
-    beside = (enters, enters, _sum(kept, own), kept)
-    for stretch, (label, less) in enumerate(zip(STRETCHES, beside, strict=True)):
-        among = [step for place, step in enumerate(steps) if there.stretch(place) == stretch]
-        without = gone if stretch == AFTER else frozenset[str]()
-        yield label, _difference(fullest(among, without), less) if among else {ALL: NEVER}
+    yield DONE, remaining
+    freed = experts if phase != FORWARD else frozenset[str]()
+    already_counted = (enters, enters, _parts_sum(remaining, expert_bytes), remaining)
+    for stretch, (label, counted) in enumerate(zip(STRETCHES, already_counted, strict=True)):
+        among = [step for place, step in enumerate(steps) if experts_run.stretch(place) == stretch]
+        excluded = freed if stretch == AFTER else frozenset[str]()
+        yield label, _parts_difference(fullest(among, excluded), counted) if among else {ALL: NEVER}
 
 
-def _fullest(steps: Sequence[LiveTensors], value: Value, held: Callable[[LiveTensors], Parts]) -> Parts:
+def _fullest_parts(steps: Sequence[LiveTensors], value: Value, live_bytes: Callable[[LiveTensors], Parts]) -> Parts:
     """What the fullest step holds; one all of whose tensors are alive at another one is never the fullest alone."""
     sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
-    widest = [
-        place
-        for place, tensors in enumerate(sets)
-        if tensors not in sets[:place] and not any(tensors < others for others in sets)
-    ]
+    widest = widest_places(sets)
     sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
     fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
     if is_plain(fullest):
-        return held(steps[widest[fullest]])
-    each = [held(steps[place]) for place in widest]
-    names = dict.fromkeys(name for parts in each for name in parts)
-    return {name: pick(fullest, [parts.get(name, 0) for parts in each]) for name in names}
+        return live_bytes(steps[widest[fullest]])
+    return pick_parts(fullest, [live_bytes(steps[place]) for place in widest])
 
 
-def _sum(parts: Parts, others: Parts) -> Parts:
-    return {name: parts.get(name, 0) + others.get(name, 0) for name in {**parts, **others}}
+def _parts_sum(parts: Parts, addends: Parts) -> Parts:
+    return {name: parts.get(name, 0) + addends.get(name, 0) for name in {**parts, **addends}}
 
 
-def _difference(parts: Parts, others: Parts) -> Parts:
-    return {name: parts.get(name, 0) - others.get(name, 0) for name in {**parts, **others}}
+def _parts_difference(parts: Parts, subtrahends: Parts) -> Parts:
+    return {name: parts.get(name, 0) - subtrahends.get(name, 0) for name in {**parts, **subtrahends}}
 
 
 def expert_gradients(unit: Unit) -> frozenset[str]:
     """The gradients of a unit's weights of which other devices hold other experts."""
-    cut = (weight for weight in unit.weights if any(axis == EXPERT for _, axis in weight.split))
-    return frozenset(weight.gradient.name for weight in cut)
-
-
-def between(steps: Sequence[LiveTensors], place: int) -> LiveTensors:
-    """What is alive between a step and the one before it."""
-    before = {id(tensor) for tensor in steps[place - 1].tensors}
-    return LiveTensors("", tuple(tensor for tensor in steps[place].tensors if id(tensor) in before))
-
-
-def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
-    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
+    split_by_expert = (weight for weight in unit.weights if any(axis == EXPERT for _, axis in weight.split))
+    return frozenset(weight.gradient.name for weight in split_by_expert)
 
 
 def unit_stocks(plan: Plan, units: Sequence[Unit], value: Value, line: Timeline, *, by_category: bool) -> Stocks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum
 from ledger.books.entries import MICRO_BATCH, STEP
@@ -62,7 +62,7 @@ class UnitWork:
     blocking: Amount = 0.0
 
     def times(self, count: Amount) -> UnitWork:
-        """The work of so many such units, one after the other."""
+        """The work of so many units like this one, one after the other."""
         return UnitWork(
             self.device * count,
             self.rebuilt * count,
@@ -71,12 +71,12 @@ class UnitWork:
             self.host_sums * count,
             {kind: seconds * count for kind, seconds in self.exposed.items()},
             self.overlapped * count,
-            {way: (seconds * count, chained * count) for way, (seconds, chained) in self.copies.items()},
+            {direction: (seconds * count, chained * count) for direction, (seconds, chained) in self.copies.items()},
             self.blocking * count,
         )
 
     def plus(self, other: UnitWork) -> UnitWork:
-        """Both one after the other."""
+        """The work of two units, one after the other."""
         return UnitWork(
             self.device + other.device,
             self.rebuilt + other.rebuilt,
@@ -85,13 +85,16 @@ class UnitWork:
             self.host_sums + other.host_sums,
             {kind: self.exposed[kind] + other.exposed[kind] for kind in TRANSFERS},
             self.overlapped + other.overlapped,
-            {way: _pair(self.copies, other.copies, way) for way in {**self.copies, **other.copies}},
+            {
+                direction: _copies_sum(self.copies, other.copies, direction)
+                for direction in {**self.copies, **other.copies}
+            },
             self.blocking + other.blocking,
         )
 
 
-def _pair(some: Copies, others: Copies, way: str) -> tuple[Amount, Amount]:
-    first, second = some.get(way, (0.0, 0.0)), others.get(way, (0.0, 0.0))
+def _copies_sum(copies: Copies, further: Copies, direction: str) -> tuple[Amount, Amount]:
+    first, second = copies.get(direction, (0.0, 0.0)), further.get(direction, (0.0, 0.0))
     return first[0] + second[0], first[1] + second[1]
 
 
@@ -118,7 +121,7 @@ class StepWork:
     update: Amount = 0.0
 
     def times(self, count: Amount) -> StepWork:
-        """The work of so many such units."""
+        """The work of so many units like this one."""
         return StepWork(
             self.reduced * count,
             self.longest,
@@ -128,17 +131,18 @@ class StepWork:
             self.up * count,
             self.host_update * count,
             self.late,
-            {call: (each, often * count) for call, (each, often) in self.compared.items()},
+            {call: (longest, calls * count) for call, (longest, calls) in self.compared.items()},
             {phase: seconds * count for phase, seconds in self.computed.items()},
             self.update * count,
         )
 
     def plus(self, other: StepWork) -> StepWork:
-        """The work of both."""
+        """The work of this stage and another together."""
         compared = dict(self.compared)
-        for call, (each, often) in other.compared.items():
+        for call, (longest, further_calls) in other.compared.items():
             before, calls = compared.get(call, (0.0, 0))
-            compared[call] = maximum(before, each), calls + often  # 0 where a layout of several has no such call
+            # calls: 0 where a layout of several has no such call
+            compared[call] = maximum(before, longest), calls + further_calls
         phases = {**self.computed, **other.computed}
         return StepWork(
             self.reduced + other.reduced,
@@ -172,45 +176,30 @@ class StageWork:
     def passes(self, plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
         """All work of each unit in each pass."""
         for key in {**self.units, **self.sharing}:
-            yield key, _together(self.units.get(key, NOTHING), self.sharing.get(key, NOTHING), plan)
+            yield key, _combined_work(self.units.get(key, NOTHING), self.sharing.get(key, NOTHING), plan)
 
 
 NOTHING = UnitWork()
 
 
-def _together(own: UnitWork, sharing: UnitWork, plan: Plan) -> UnitWork:
+def _combined_work(unit_work: UnitWork, sharing: UnitWork, plan: Plan) -> UnitWork:
     """A unit's own work and that of sharing its weights; some transfers also hide behind kernels of the latter."""
-    work = own.plus(sharing)
+    work = unit_work.plus(sharing)
     if sharing is NOTHING:
         return work
     exposed, overlapped = dict(work.exposed), work.overlapped
     for kind in behind_everything(plan.stack.overlap):
-        further = minimum(own.exposed[kind], sharing.device)
+        further = minimum(unit_work.exposed[kind], sharing.device)
         exposed[kind] = exposed[kind] - further
         overlapped = overlapped + further
-    return UnitWork(
-        work.device,
-        work.rebuilt,
-        work.weight_gradients,
-        work.hosts,
-        work.host_sums,
-        exposed,
-        overlapped,
-        work.copies,
-        work.blocking,
-    )
+    return replace(work, exposed=exposed, overlapped=overlapped)
 
 
 def stage_work(rows: Sequence[KernelTime], plan: Plan) -> StageWork:
     """What the priced kernels and transfers of a stage add up to."""
-    own, sharing = ([row for row in rows if row.shares is shares] for shares in (False, True))
-    return StageWork(
-        dict(unit_works(own, plan)),
-        dict(unit_works(sharing, plan)),
-        step_work(rows, plan),
-        longest_send(rows),
-        step_sums(rows),
-    )
+    unit_rows, sharing = ([row for row in rows if row.shares is shares] for shares in (False, True))
+    of_units, of_sharing = dict(unit_works(unit_rows, plan)), dict(unit_works(sharing, plan))
+    return StageWork(of_units, of_sharing, step_work(rows, plan), longest_send(rows), step_sums(rows))
 
 
 def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
@@ -221,7 +210,7 @@ def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf,
         for row in recurring:
             if row.when in phases:
                 of_unit[row.cause.unit].append(row)
-        yield from (((name, unit), _unit_work(name, unit, own, plan)) for unit, own in of_unit.items())
+        yield from (((name, unit), _unit_work(name, unit, kernels, plan)) for unit, kernels in of_unit.items())
 
 
 def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitWork:
@@ -238,8 +227,10 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         overlapped += sheltered / count
     copied = [row for row in rows if moves(row) and cargo(row) == HOST]
     waits = unit == ROOT or plan.stack.overlap.host == "none"
-    blocking = [row for row in copied if waits or _is_added_on_host(row, plan)]
-    beside = [row for row in copied if row not in blocking]
+    # a copy of a gradient that is added to another one on the host is waited for
+    added = HostTransfer(OF_GRADIENTS, DOWN)
+    blocking = [row for row in copied if waits or (sums_on_host(plan) and row.kind == added)]
+    overlapping = [row for row in copied if row not in blocking]
     hosts = launches(rows, plan)
     if not any(row.shares for row in rows):
         hosts += host_calls(name, unit, rows, plan)
@@ -251,35 +242,33 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         host_sums=seconds(row for row in rows if on_host(row)),
         exposed=exposed,
         overlapped=overlapped,
-        copies={way: (seconds(each), seconds(_chained(each))) for way, each in _by_direction(beside)},
+        copies={
+            direction: (seconds(moved), seconds(_chained_copies(moved)))
+            for direction, moved in _by_direction(overlapping)
+        },
         blocking=seconds(blocking),
     )
 
 
-def _is_added_on_host(row: KernelTime, plan: Plan) -> bool:
-    """Whether a copy is of a gradient that is added to another one on the host, so that it is waited for."""
-    return sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)
-
-
 def _by_direction(copied: Sequence[KernelTime]) -> Iterator[tuple[str, list[KernelTime]]]:
     """Copies by their direction, if there are any: each direction of the link works by itself."""
-    for way in (DOWN, UP):
-        rows = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+    for direction in (DOWN, UP):
+        rows = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == direction]
         if rows:
-            yield way, rows
+            yield direction, rows
 
 
-def _chained(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
+def _chained_copies(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
     """Copies that feed or follow a transfer between devices: those of weights and of gradients."""
     return (row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.of != OF_ACTIVATIONS)
 
 
 def step_work(rows: Sequence[KernelTime], plan: Plan) -> StepWork:
-    """What of these kernels and transfers runs once a step."""
+    """The kernels and transfers that run once a step, added up."""
     once = [row for row in rows if row.per == STEP]
     moved = [row for row in once if moves(row) and cargo(row) != HOST]
     copied = [row for row in once if moves(row) and cargo(row) == HOST]
-    late, down = ([row for row in each if row.when != "optimizer"] for each in (moved, copied))
+    late, down = ([row for row in transfers if row.when != "optimizer"] for transfers in (moved, copied))
     computed: dict[str, Amount] = defaultdict(float)
     for row in once:
         if computes(row) and row.when != "optimizer":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.memory.gathering import Gathering
-from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.liveness import LiveTensors, between
 from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
@@ -24,19 +24,15 @@ from ledger.model.unit import Unit
 
 def apart(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict[str, FsdpUnit]:
     """The sets with those experts that move over other devices than their layer; none where many layers move as one."""
-    found = dict(sets)
-    for name, each in sets.items():
-        parts = tuple((times, tuple(sharding.cut(weights))) for times, weights in each.parts)
+    sets_apart = dict(sets)
+    for name, fsdp_unit in sets.items():
+        parts = tuple((times, tuple(sharding.cut(weights))) for times, weights in fsdp_unit.parts)
         if layers == 1 and name != ROOT and any(weights for _, weights in parts):
-            experts = replace(each, parts=parts, experts=True)
-            found |= {name: _without(each, experts), name + INNER: experts}
-    return found
-
-
-def _without(whole: FsdpUnit, part: FsdpUnit) -> FsdpUnit:
-    gone = {weight.name for _, weights in part.parts for weight in weights}
-    parts = ((times, tuple(w for w in weights if w.name not in gone)) for times, weights in whole.parts)
-    return replace(whole, parts=tuple(parts))
+            experts = {weight.name for _, weights in parts for weight in weights}
+            shared = ((times, tuple(w for w in weights if w.name not in experts)) for times, weights in fsdp_unit.parts)
+            sets_apart[name] = replace(fsdp_unit, parts=tuple(shared))
+            sets_apart[name + INNER] = replace(fsdp_unit, parts=parts, experts=True)
+    return sets_apart
 
 
 @dataclass(frozen=True)
@@ -44,13 +40,13 @@ class ExpertGathering(Gathering):
     """The moments of a device some of whose layers have two sets of weights."""
 
     def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
-        """The steps before the experts, theirs, and those after."""
+        """The steps of a unit in parts: before its experts run, while they do, and after."""
         if not self.inner(point.unit):
             return (steps,)
-        there = self.span(unit, point.phase, steps)
+        experts_run = self.span(unit, point.phase, steps)
         parts: dict[int, list[LiveTensors]] = {}
         for place, step in enumerate(steps):
-            parts.setdefault(there.stretch(place), []).append(step)
+            parts.setdefault(experts_run.stretch(place), []).append(step)
         return tuple(parts.values())
 
     def span(self, unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
@@ -60,7 +56,7 @@ class ExpertGathering(Gathering):
     def steps(
         self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
     ) -> Iterator[Step]:
-        """As without experts for the ends of the model."""
+        """The steps of a moment; those of the ends of the model are as without experts."""
         if self.buffers.of(point.unit) == ROOT:
             yield from super().steps(point, unit, alive, running)
             return
@@ -73,20 +69,20 @@ class ExpertGathering(Gathering):
 
     def both(self, name: str) -> tuple[str, ...]:
         """The sets of a layer."""
-        return tuple(found for found in (name, self.inner(name)) if found)
+        return tuple(set_name for set_name in (name, self.inner(name)) if set_name)
 
     def last_gathered(self, name: str) -> str:
-        """Its experts, where it has any."""
+        """The set of a layer's experts where it has any, else the layer's own."""
         return self.both(name)[-1]
 
     def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
         """Of a layer both sets; the ends of the model gather one set ahead, as they are told nothing."""
         for name in self.ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)
-            yield from (self.buffers.gathered(found, ".ahead") for found in sets)
+            yield from (self.buffers.gathered(set_name, ".ahead") for set_name in sets)
 
 
-# --- A layer with routed experts at one moment of a step: what it gathers and reduces, step by step ---
+# --- a layer with routed experts at one moment of a step ---
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Its set without the experts."""
+        """The set of the layer's weights but its experts."""
         return self.around.buffers.of(self.point.unit)
 
     @property
@@ -113,12 +109,12 @@ class Layer:
     def ahead(self) -> tuple[str, ...]:
         """What is gathered while it runs."""
         after = self.point.beside.after
-        wanted = self.point.phase == FORWARD or self.around.buffers.again(after)
-        return self.around.both(after) if after and wanted else ()
+        gathers = self.point.phase == FORWARD or self.around.buffers.again(after)
+        return self.around.both(after) if after and gathers else ()
 
     @property
     def arrives(self) -> bool:
-        """Whether its experts were gathered ahead, with the rest of it: by a layer."""
+        """Whether the layer's experts were gathered ahead with the rest of it: by a layer."""
         return self.point.beside.before not in ("", INPUT, OUTPUT)
 
     def forward(self, running: Sequence[Running]) -> Iterator[Step]:
@@ -126,79 +122,79 @@ class Layer:
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         last = self.point.beside.before or (ROOT if self.around.root.there else "")
         early = (buffers.gathered(self.experts),) if self.experts and self.arrives else ()
-        mine, own = buffers.whole(self.name), buffers.gathered(self.name)
+        weights, gathered = buffers.whole(self.name), buffers.gathered(self.name)
         entering = (*tensors(self.unit, self.alive[0]), *root)
         earlier = (buffers.gathered(self.around.last_gathered(last), ".before"),) if last else ()
         if not self.point.beside.before:
-            held = (*entering, *earlier, *buffers.arriving(self.name))
-            yield Step(f"weights of {self.name} are gathered", held)
-        copied = (*entering, *earlier, own, mine, *buffers.apart(self.name), *early)
+            allocations = (*entering, *earlier, *buffers.arriving(self.name))
+            yield Step(f"weights of {self.name} are gathered", allocations)
+        copied = (*entering, *earlier, gathered, weights, *buffers.apart(self.name), *early)
         yield Step(f"weights of {self.name} are copied out", copied)
-        yield from self.gathers((*entering, own, mine, *early), ".next")
+        yield from self.gathers((*entering, gathered, weights, *early), ".next")
         ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
-        beside = [(*root, mine, own, *early, *ahead)]
+        by_stretch = [(*root, weights, gathered, *early, *ahead)]
         if self.experts:
-            theirs, whole = buffers.gathered(self.experts), buffers.whole(self.experts)
-            yield from self.copies((*root, mine, own, *ahead), self.arrives)
-            kept = () if buffers.again(self.name) else (whole,)
-            beside += [(), (*root, mine, theirs, whole, *ahead), (*root, mine, theirs, *kept, *ahead)]
-        yield from self.run(running, beside)
+            arrived, experts = buffers.gathered(self.experts), buffers.whole(self.experts)
+            yield from self.copies((*root, weights, gathered, *ahead), self.arrives)
+            staying = () if buffers.again(self.name) else (experts,)
+            by_stretch += [(), (*root, weights, arrived, experts, *ahead), (*root, weights, arrived, *staying, *ahead)]
+        yield from self.run(running, by_stretch)
 
     def backward(self, running: Sequence[Running]) -> Iterator[Step]:
         """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
-        sums = tuple(held for name in self.around.both(self.name) for held in buffers.accumulated(name))
-        mine, whole = buffers.whole(self.name), (buffers.whole(self.experts),) if self.experts else ()
+        sums = tuple(allocation for name in self.around.both(self.name) for allocation in buffers.accumulated(name))
+        weights, experts = buffers.whole(self.name), (buffers.whole(self.experts),) if self.experts else ()
         early = (buffers.gathered(self.experts),) if self.experts and self.arrives and again else ()
-        kept = early if again else whole
-        rest = (*root, *pending, *sums, mine, *kept)
+        staying = early if again else experts
+        lasting = (*root, *pending, *sums, weights, *staying)
         entering = tuple(tensors(self.unit, self.alive[0]))
         if again:
-            copied = (*entering, *rest, buffers.gathered(self.name), *buffers.apart(self.name))
+            copied = (*entering, *lasting, buffers.gathered(self.name), *buffers.apart(self.name))
             yield Step(f"weights of {self.name} are copied out", copied)
-        yield from self.gathers((*entering, *rest), ".ahead")
+        yield from self.gathers((*entering, *lasting), ".ahead")
         ahead = tuple(buffers.gathered(name, ".ahead") for name in self.ahead)
-        beside = [(*rest, *ahead)]
+        by_stretch = [(*lasting, *ahead)]
         if self.experts:
-            standing = (*root, *pending, *sums, mine, *ahead)
+            standing = (*root, *pending, *sums, weights, *ahead)
             if again:
                 yield from self.copies(standing, self.arrives)
-            yield from self.reduction((*root, mine, *ahead, *buffers.accumulated(self.name)))
+            yield from self.reduction((*root, weights, *ahead, *buffers.accumulated(self.name)))
             after = (buffers.to_reduce(self.experts), *self.reduced(), *buffers.accumulated(self.name))
             arrived = (buffers.gathered(self.experts),) if again else ()  # a pass forward frees it with the next copy
-            beside += [(*standing, *whole, *arrived), (*standing, *whole), (*root, mine, *ahead, *after)]
-        yield from self.run(running, beside)
+            by_stretch += [(*standing, *experts, *arrived), (*standing, *experts), (*root, weights, *ahead, *after)]
+        yield from self.run(running, by_stretch)
         shares = tuple(self.reduced()) if self.experts else ()
         for step in self.around.reductions(self.point, self.unit, self.left):
             yield Step(step.name, (*step.held, *shares))
 
-    def gathers(self, rest: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
+    def gathers(self, live: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
         """The sets of the next layer, one after the other."""
         buffers = self.around.buffers
         for name in self.ahead:
-            yield Step(f"weights of {name} are gathered ahead", (*rest, *buffers.arriving(name, which)))
-            rest = (*rest, buffers.gathered(name, which))
+            yield Step(f"weights of {name} are gathered ahead", (*live, *buffers.arriving(name, which)))
+            live = (*live, buffers.gathered(name, which))
 
-    def copies(self, rest: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
+    def copies(self, live: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
-        buffers, entering = self.around.buffers, tuple(tensors(self.unit, self.between(self.span.first)))
+        buffers, entering = self.around.buffers, tuple(tensors(self.unit, between(self.alive, self.span.first)))
         if not arrived:
-            yield Step(f"weights of {self.experts} are gathered", (*entering, *rest, *buffers.arriving(self.experts)))
-        whole = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
-        yield Step(f"weights of {self.experts} are copied out", (*entering, *rest, *whole))
+            yield Step(f"weights of {self.experts} are gathered", (*entering, *live, *buffers.arriving(self.experts)))
+        copied_out = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
+        yield Step(f"weights of {self.experts} are copied out", (*entering, *live, *copied_out))
 
-    def reduction(self, rest: tuple[AnyAllocation, ...]) -> Iterator[Step]:
+    def reduction(self, live: tuple[AnyAllocation, ...]) -> Iterator[Step]:
         """The whole gradients of the experts are copied, then reduced."""
         buffers, name = self.around.buffers, self.experts
-        now = self.between(self.span.last + 1)
-        kept = tuple(tensors(self.unit, now, self.written))
-        held = (*kept, *rest, buffers.to_reduce(name))
+        now = between(self.alive, self.span.last + 1)
+        unit_tensors = tuple(tensors(self.unit, now, self.written))
+        allocations = (*unit_tensors, *live, buffers.to_reduce(name))
         sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
-        whole = sums or tuple(tensors(self.unit, _only(now, self.written)))
-        copied = (*held, *whole, *buffers.gradients_apart(name))
+        gradients = sums or tuple(tensors(self.unit, now.only(self.written)))
+        copied = (*allocations, *gradients, *buffers.gradients_apart(name))
         yield Step(f"whole gradients of {name} are copied for their reduction", copied)
-        yield Step(f"gradients of {name} are reduced", (*held, *buffers.reduced(name)))
+        yield Step(f"gradients of {name} are reduced", (*allocations, *buffers.reduced(name)))
 
     def reduced(self) -> Iterator[Allocation]:
         """This device's share of the experts' gradients, which is posted with the layer once that is through."""
@@ -206,14 +202,14 @@ class Layer:
         if buffers.batches == 1 or buffers.accumulates:
             yield tuple(buffers.reduced(self.experts))[-1]
 
-    def run(self, running: Sequence[Running], beside: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[Step]:
-        """The steps of the layer itself, with what stands beside each."""
+    def run(self, running: Sequence[Running], by_stretch: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[Step]:
+        """The steps of the layer itself, with what stands beside it in each stretch of them."""
         places = {id(step): place for place, step in enumerate(self.alive)}
         for step in running:
             any_of_them = step.steps[0] if isinstance(step, FullestLive) else step
             stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
-            gone = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
-            yield Step(step.step, (*tensors(self.unit, step, gone), *beside[stretch]))
+            freed = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
+            yield Step(step.step, (*tensors(self.unit, step, freed), *by_stretch[stretch]))
 
     @property
     def span(self) -> Span:
@@ -228,22 +224,12 @@ class Layer:
 
     @property
     def left(self) -> LiveTensors:
-        """What its backward leaves, the experts' gradients aside."""
+        """What the layer's backward leaves, the experts' gradients aside."""
         last = self.alive[-1]
         return LiveTensors(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
 
-    def between(self, place: int) -> LiveTensors:
-        """What is alive between a step and the one before it."""
-        before = {id(tensor) for tensor in self.alive[place - 1].tensors}
-        step = self.alive[place]
-        return LiveTensors(step.step, tuple(tensor for tensor in step.tensors if id(tensor) in before))
 
-
-def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
-    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
-
-
-# --- When in a pass through its layer the routed experts run ---
+# --- the steps of a pass in which the routed experts run ---
 
 REGION = "experts"
 AFTER = 3
@@ -270,23 +256,19 @@ def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
 
     Backward begins with their gradients, or where they are rebuilt before those.
     """
-    mine = {step.name for step in unit.written if REGION in step.region}
-    written = [place for place, alive in enumerate(steps) if alive.step in mine]
+    of_experts = {step.name for step in unit.written if REGION in step.region}
+    written = [place for place, alive in enumerate(steps) if alive.step in of_experts]
     if phase == FORWARD:
         return Span(written[0], written[-1], written[0] - 1)
-    gradients, around = [step.name for step in unit.backward], mine | set(_leaving(unit))
-    own = [index for index, step in enumerate(unit.backward) if step.forward in around]
-    if not own:  # no gradient passes through them
+    results = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
+    transfers = (step for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in results)
+    gradients, with_transfers = [step.name for step in unit.backward], of_experts | {step.name for step in transfers}
+    indices = [index for index, step in enumerate(unit.backward) if step.forward in with_transfers]
+    if not indices:  # no gradient passes through them
         return Span(len(steps), len(steps) - 1, len(steps) - 1)
     places = {alive.step: place for place, alive in enumerate(steps)}
-    before = max((places[name] for name in gradients[: own[0]]), default=0)
+    before = max((places[name] for name in gradients[: indices[0]]), default=0)
     asked = before + 1
     early = bool(written) and written[0] < asked
     first = written[0] if early else asked
-    return Span(first, places[gradients[own[-1]]], written[-1] if early else first - 1)
-
-
-def _leaving(unit: Unit) -> Iterator[str]:
-    """The transfers of what the experts give."""
-    made = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
-    return (step.name for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in made)
+    return Span(first, places[gradients[indices[-1]]], written[-1] if early else first - 1)

@@ -44,7 +44,7 @@ class Gathering:
         return self.buffers.added
 
     def lasting(self) -> Iterator[Entry]:
-        """What stays from set to set."""
+        """What stays from set to set of weights."""
         return lasting(self.buffers, self.line)
 
     def steps(
@@ -53,11 +53,11 @@ class Gathering:
         """All steps of a moment; of those of the unit itself, `alive`, only the `running` ones."""
         gathers = self.forward if point.phase == FORWARD else self.backward
         arriving = tuple(tensors(unit, alive[0]))
-        for name, held in gathers(point):
-            yield Step(name, (*arriving, *held))
-        beside = tuple(self.beside(point))
+        for name, allocations in gathers(point):
+            yield Step(name, (*arriving, *allocations))
+        standing = tuple(self.beside(point))
         for step in running:
-            yield Step(step.step, (*tensors(unit, step), *beside))
+            yield Step(step.step, (*tensors(unit, step), *standing))
         if point.phase == BACKWARD:
             yield from self.reductions(point, unit, alive[-1])
 
@@ -66,56 +66,56 @@ class Gathering:
 
         FSDPParamGroup.wait_for_unshard drops the shared reference to it before the copy, but has one of its own.
         """
-        mine = self.buffers.of(point.unit)
-        if mine == ROOT and point.unit == INPUT:
+        name = self.buffers.of(point.unit)
+        if name == ROOT and point.unit == INPUT:
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *self.buffers.accumulated(ROOT))
-        elif mine != ROOT and point.beside.inside == 0:
+        elif name != ROOT and point.beside.inside == 0:
             last = point.beside.before or (ROOT if self.root.there else "")
             earlier = (self.buffers.gathered(last, ".before"),) if last else ()
-            held = (*self.root.beside(point), *earlier)
-            yield f"weights of {mine} are gathered", (*held, *self.buffers.arriving(mine))
-            whole = (self.buffers.gathered(mine), self.buffers.whole(mine), *self.buffers.apart(mine))
-            yield f"weights of {mine} are copied out", (*held, *whole)
+            standing = (*self.root.beside(point), *earlier)
+            yield f"weights of {name} are gathered", (*standing, *self.buffers.arriving(name))
+            copied_out = (self.buffers.gathered(name), self.buffers.whole(name), *self.buffers.apart(name))
+            yield f"weights of {name} are copied out", (*standing, *copied_out)
 
     def backward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
-        mine, rest = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
-        if mine == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
+        name, standing = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
+        if name == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
             sums = tuple(self.buffers.accumulated(ROOT))
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *sums)
-            yield "the root is copied out", (self.buffers.gathered(ROOT), *rest)
-        if mine != ROOT and point.beside.inside == 0:
-            rest = (*rest, *self.buffers.accumulated(mine), self.buffers.whole(mine))
-            if self.buffers.again(mine):
-                held = (*rest, self.buffers.gathered(mine), *self.buffers.apart(mine))
-                yield f"weights of {mine} are copied out", held
+            yield "the root is copied out", (self.buffers.gathered(ROOT), *standing)
+        if name != ROOT and point.beside.inside == 0:
+            standing = (*standing, *self.buffers.accumulated(name), self.buffers.whole(name))
+            if self.buffers.again(name):
+                gathered = (*standing, self.buffers.gathered(name), *self.buffers.apart(name))
+                yield f"weights of {name} are copied out", gathered
         if point.beside.inside == 0 and point.unit != LOSS:
             for ahead in self.ahead(point):
-                yield f"weights of {ahead} are gathered ahead", (*rest, *self.buffers.arriving(ahead, ".ahead"))
+                yield f"weights of {ahead} are gathered ahead", (*standing, *self.buffers.arriving(ahead, ".ahead"))
 
     def beside(self, point: Point) -> Iterator[Allocation]:
         """What stands beside the steps of a unit."""
-        mine = self.buffers.of(point.unit)
+        name = self.buffers.of(point.unit)
         yield from self.root.beside(point)
-        if mine != ROOT:
-            yield self.buffers.whole(mine)
+        if name != ROOT:
+            yield self.buffers.whole(name)
         if point.phase == FORWARD:
             if point.unit != LOSS:
-                yield self.buffers.gathered(mine if mine != ROOT else self.last_gathered(point.beside.before or ROOT))
+                yield self.buffers.gathered(name if name != ROOT else self.last_gathered(point.beside.before or ROOT))
             return
         if point.unit != LOSS:
             yield from self.gathered_ahead(point)
         yield from self.pending(point)
-        if mine != ROOT:
-            yield from self.buffers.accumulated(mine)
+        if name != ROOT:
+            yield from self.buffers.accumulated(name)
             yield from self.left_inside(point)
 
     def last_gathered(self, name: str) -> str:
-        """Of what moves with these layers, the set that forward gathers last."""
+        """The set that forward gathers last, of those that move with these layers."""
         return name
 
     def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:  # noqa: ARG002
-        """The steps of a unit by what stands beside them: all alike."""
+        """All steps of a unit as one, since the same stands beside each."""
         return (steps,)
 
     def ahead(self, point: Point) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Gathering:
             yield point.beside.after
 
     def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
-        """The output of that gather."""
+        """The output of the gather of the set that follows."""
         for name in self.ahead(point):
             yield self.buffers.gathered(name, ".ahead")
 
@@ -140,26 +140,26 @@ class Gathering:
 
     def reductions(self, point: Point, unit: Unit, after: LiveTensors) -> Iterator[Step]:
         """The reduction after the last layer of a set; at the end of backward, that of the root."""
-        mine, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
+        name, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
         results = tuple(tensors(unit, after, written))
-        if mine != ROOT and point.beside.closes:
-            rest = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(mine))
-            whole: tuple[AnyAllocation, ...]
-            whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
-            apart = tuple(buffers.gradients_apart(mine))
-            yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole, *apart))
+        if name != ROOT and point.beside.closes:
+            standing = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(name))
+            gradients: tuple[AnyAllocation, ...]
+            gradients = tuple(buffers.accumulated(name)) or (*self.fresh(unit, after), *self.left_inside(point))
+            reordered = tuple(buffers.gradients_apart(name))
+            yield Step(f"whole gradients of {name} are copied for their reduction", (*standing, *gradients, *reordered))
             yield Step(
-                f"gradients of {mine} are reduced", (*rest, *buffers.reduced(mine), *buffers.last_gradient(mine))
+                f"gradients of {name} are reduced", (*standing, *buffers.reduced(name), *buffers.last_gradient(name))
             )
         if self.root.there and point is self.last:
-            rest = (*results, buffers.to_reduce(ROOT))
-            whole = tuple(buffers.accumulated(ROOT)) or (
+            standing = (*results, buffers.to_reduce(ROOT))
+            gradients = tuple(buffers.accumulated(ROOT)) or (
                 *self.root.gradients(point),
-                *(self.fresh(unit, after) if mine == ROOT else ()),
+                *(self.fresh(unit, after) if name == ROOT else ()),
             )
-            yield Step("whole gradients of the root are copied for their reduction", (*rest, *whole))
+            yield Step("whole gradients of the root are copied for their reduction", (*standing, *gradients))
             yield Step(
-                "gradients of the root are reduced", (*rest, *buffers.reduced(ROOT), *buffers.last_gradient(ROOT))
+                "gradients of the root are reduced", (*standing, *buffers.reduced(ROOT), *buffers.last_gradient(ROOT))
             )
 
     def reduced(self, unit: Unit) -> AliveCount:
@@ -172,11 +172,9 @@ class Gathering:
     def fresh(self, unit: Unit, after: LiveTensors) -> Iterator[AnyAllocation]:
         """Whole gradients of the unit's weights, those aside that were there before it ran (of a tied embedding)."""
         written = weight_gradients(unit)
-        before = {
-            name for other in self.buffers.program.units if other.name == OUTPUT for name in weight_gradients(other)
-        }
-        kept = written - before if unit.name == INPUT else written
-        fresh = tuple(tensor for tensor in after.tensors if tensor.name in kept)
+        before = {name for end in self.buffers.program.units if end.name == OUTPUT for name in weight_gradients(end)}
+        new_names = written - before if unit.name == INPUT else written
+        fresh = tuple(tensor for tensor in after.tensors if tensor.name in new_names)
         yield from tensors(unit, LiveTensors(after.step, fresh))
 
     @property
@@ -185,7 +183,7 @@ class Gathering:
         return [point for point in self.line.points if point.phase == BACKWARD][-1]
 
 
-# --- module gathering ---
+# --- weights gathered module by module ---
 
 Place = tuple[bool, int, bool]  # whether it is of those rebuilt, which module, and whether that is over
 
@@ -209,28 +207,28 @@ class ModuleGathering(Gathering):
     ) -> Iterator[Step]:
         """The fullest step of each module; in backward, those at which a gradient finds the buffer full."""
         places = self._places(point, unit, alive)
-        beside = dict(zip((step.step for step in alive), self._beside(point, unit, alive, places), strict=True))
+        gathered = dict(zip((step.step for step in alive), self._allocations(point, unit, alive, places), strict=True))
         stretches = [place for place, _ in groupby(places)]
-        first = [alive[places.index(place)].step for place in stretches]
-        for name, step in zip(first, running, strict=True):
-            yield Step(step.step, (*tensors(unit, step), *beside[name]))
+        first_steps = [alive[places.index(place)].step for place in stretches]
+        for name, step in zip(first_steps, running, strict=True):
+            yield Step(step.step, (*tensors(unit, step), *gathered[name]))
         if point.phase == BACKWARD:
-            yield from self._reductions(point, unit, alive, beside)
+            yield from self._reductions(point, unit, alive, gathered)
 
     def _reductions(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], beside: Mapping[str, tuple[Allocation, ...]]
+        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], gathered: Mapping[str, tuple[Allocation, ...]]
     ) -> Iterator[Step]:
         """The copies of what is in the buffer, beside the gradient that finds it full; the last one beside none."""
         profile, last = self._profile(point), alive[-1]
         for weight, step in written(unit, alive):
             for name, amount in profile.reduced:
                 if name == weight.name:
-                    held = (*tensors(unit, step), *beside[step.step], _copied(amount))
-                    yield Step("a full buffer is reduced", held)
+                    allocations = (*tensors(unit, step), *gathered[step.step], _copy_allocation(amount))
+                    yield Step("a full buffer is reduced", allocations)
         for name, amount in profile.reduced:
             if name == AT_THE_END:
-                held = (*tensors(unit, last), *beside[last.step], _copied(amount))
-                yield Step("what is left in the buffer is reduced", held)
+                allocations = (*tensors(unit, last), *gathered[last.step], _copy_allocation(amount))
+                yield Step("what is left in the buffer is reduced", allocations)
 
     def lasting(self) -> Iterator[Entry]:
         """Nothing stays from layer to layer but what stands beside each moment."""
@@ -244,19 +242,19 @@ class ModuleGathering(Gathering):
         profile, again = self._profile(point), {operation.name for operation in unit.kept.again}
         rebuilding = point.phase == BACKWARD
         current: Place = (rebuilding and bool(profile.again), 0, False)
-        found = []
+        places = []
         for step in steps:
             rebuilt = rebuilding and step.step in again
             spans = profile.again if rebuilt else profile.modules
-            match = next((place for place, span in enumerate(spans) if _of(step.step, span)), None)
+            match = next((place for place, span in enumerate(spans) if _runs_in(step.step, span)), None)
             if match is not None:
                 current = (rebuilt, match, False)
             elif step is not steps[0]:
                 current = (rebuilt, current[1], True) if current[0] == rebuilt else (rebuilt, 0, False)
-            found.append(current)
-        return found
+            places.append(current)
+        return places
 
-    def _beside(
+    def _allocations(
         self, point: Point, unit: Unit, steps: Sequence[LiveTensors], places: Sequence[Place]
     ) -> Iterator[tuple[Allocation, ...]]:
         """What is gathered at each step, and a gradient that is larger than the buffer and waits for the next one."""
@@ -269,18 +267,18 @@ class ModuleGathering(Gathering):
             why = "weights of the modules that run and of those that follow"
             gathered = Allocation(Cause(unit.name, "weights", state="gathered"), CATEGORY, sympy.Integer(amount), why)
             fresh = [gradients[t.name] for t in step.tensors if t.name in gradients and t.name not in seen]
-            yield (gathered, _waiting(waits)) if waits else (gathered,)
+            yield (gathered, _waiting_gradient(waits)) if waits else (gathered,)
             for name in fresh:
                 seen.add(next(gradient for gradient, weight in gradients.items() if weight == name))
                 waits = larger.get(name, 0)
 
 
-def _copied(amount: int) -> Allocation:
+def _copy_allocation(amount: int) -> Allocation:
     why = "gradients laid out by the ranks that keep them"
     return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", sympy.Integer(amount), why)
 
 
-def _waiting(amount: int) -> Allocation:
+def _waiting_gradient(amount: int) -> Allocation:
     why = "a gradient that the buffer has no room for, until the next one is there"
     return Allocation(Cause("gradients", "larger", state="whole"), "gradients", sympy.Integer(amount), why)
 
@@ -295,6 +293,6 @@ def small_weights(program: Program, plan: Plan, line: Timeline, value: Value) ->
                 yield from posted(line, cause, CATEGORY, amount, until_update(count), why)
 
 
-def _of(step: str, span: ModuleSpan) -> bool:
+def _runs_in(step: str, span: ModuleSpan) -> bool:
     """Whether a step is of a module."""
     return step == span.module or step.startswith(f"{span.module}.")

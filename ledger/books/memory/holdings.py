@@ -78,11 +78,11 @@ def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) ->
 def running(fullest_step: FullestStep) -> Iterator[Entry]:
     """The stocks that exist only while a unit runs, at its fullest step."""
     step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
-    for held in step.held:
-        if isinstance(held, AllocationChoice):
+    for item in step.held:
+        if isinstance(item, AllocationChoice):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
-        why = f"{held.why}; fullest while {step.name}"
-        yield Entry(held.cause, stock(held.category), Lifetime(moment, moment), held.amount, held.times, why)
+        why = f"{item.why}; fullest while {step.name}"
+        yield Entry(item.cause, stock(item.category), Lifetime(moment, moment), item.amount, item.times, why)
 
 
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
@@ -96,8 +96,8 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
 
 
 def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> Iterator[Entry]:
-    """Of these stocks, weights, their optimizer states, and what the update holds."""
-    yield from _weights(program, plan, line)
+    """Stocks of weights: they themselves, their optimizer states, and what the update holds."""
+    yield from _stored_weights(program, plan, line)
     if plan.stack.workspace and not plan.model.bare:
         why, amount = "what matmuls keep for themselves", sympy.Integer(plan.stack.workspace)
         yield Entry(Cause("", "matmul workspace"), stock("workspace"), line.whole, amount, ONE, why)
@@ -111,28 +111,28 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
 
 
 def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
-    """Of these stocks, those that the passes of layers leave: inputs, what is saved for backward or put off."""
-    yield from _inputs(program, line)
+    """Stocks that the passes of layers leave: inputs, what is saved for backward or put off."""
+    yield from _step_inputs(program, line)
     yield from remembered(program, plan, line)
     yield from kept(program, line)
-    yield from _buffers(program, line)
+    yield from _lasting_buffers(program, line)
     yield from shared_results(program, line)
-    yield from _tables(program, line)
+    yield from _layer_tables(program, line)
     for unit in program.units:
         if unit.forward:
-            yield from _saved(unit, line, plan)
-            yield from _rebuilt(unit, line)
+            yield from _saved_tensors(unit, line, plan)
+            yield from _rebuilt_segments(unit, line)
     yield from waiting(program, plan, line)
 
 
 def of_gradients(moments: Moments) -> Iterator[Entry]:
-    """Of these stocks, gradients, and what stays from set to set of weights that are held split."""
+    """Stocks of gradients, and what stays from set to set of weights that are held split."""
     yield from gradients(moments)
     if moments.gathering:
         yield from moments.gathering.lasting()
 
 
-def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+def _stored_weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Weights, alive all the time; those of the host are here only while they are gathered, their scales always."""
     sharding, hosted = program.sharding, weights_on_host(plan)
     for name, count, weights in wrapped(program.units):
@@ -142,7 +142,7 @@ def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
 
 
-def _buffers(program: Program, line: Timeline) -> Iterator[Entry]:
+def _lasting_buffers(program: Program, line: Timeline) -> Iterator[Entry]:
     """Buffers that transfers fill in every micro-batch, and that last."""
     for unit in program.units:
         filled = {op.output.name: op.output for op in unit.forward if isinstance(op, Collective) and op.buffered}
@@ -151,7 +151,7 @@ def _buffers(program: Program, line: Timeline) -> Iterator[Entry]:
             yield Entry(cause, stock("workspace"), line.whole, tensor.bytes(), unit.count, "a buffer that lasts")
 
 
-def _tables(program: Program, line: Timeline) -> Iterator[Entry]:
+def _layer_tables(program: Program, line: Timeline) -> Iterator[Entry]:
     """Tables that each layer keeps for itself, and what it keeps of its last pass."""
     for unit in program.units:
         inputs = (t for op in unit.forward for t in op.inputs if t.role == BUFFER)
@@ -161,7 +161,7 @@ def _tables(program: Program, line: Timeline) -> Iterator[Entry]:
             yield Entry(cause, stock("activations"), line.whole, tensor.bytes(), unit.count, "kept by each layer")
 
 
-def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
+def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     """The batch lives as long as the step, tables of positions as long as layers run or wait for backward.
 
     What backward reads neither itself nor to rebuild (a mask that is added to scores) is there in forward alone.
@@ -170,45 +170,47 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if standing(t) and t.role not in OF_LAYERS}.values():
-        alive = always(ONE) if tensor.name in BATCH else _with_layers if tensor.name in again else _in_forward
+        waits = _layers_run if tensor.name in again else _in_phases(_layers_run, FORWARD)
+        alive = always(ONE) if tensor.name in BATCH else waits
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
 
-def _in_forward(point: Point) -> sympy.Expr:
-    return _with_layers(point) if point.phase == FORWARD else ZERO
-
-
-def _with_layers(point: Point) -> sympy.Expr:
+def _layers_run(point: Point) -> sympy.Expr:
     return ZERO if point.phase == OPTIMIZER or point.unit == INPUT else ONE
 
 
-def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
+def _in_phases(alive: AliveCount, *phases: str) -> AliveCount:
+    """As many as are `alive` in these phases, and none in others."""
+    return lambda point: alive(point) if point.phase in phases else ZERO
+
+
+def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     """What backward needs of each layer, for this micro-batch and for those still in flight.
 
     The share of the layer that runs is counted with the step it runs in, so here are the layers that wait.
     """
-    category, why, others = categories(unit), "saved for backward: each storage once", _others(unit, plan)
-    gone = leaving(unit)
+    category, why = categories(unit), "saved for backward: each storage once"
+    other_layers, offloaded = _other_micro_batches(unit, plan), leaving(unit)
     for tensor in unit.kept.saved:
         if tensor.name in BATCH:  # an input of the step, of which there is one for each micro-batch
-            flying = until_update(others)
+            flying = until_update(other_layers)
             cause = Cause("", tensor.name, state="in_flight")
             yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
-        flying = line.flying(unit, others)
+        flying = line.flying(unit, other_layers)
         if tensor.role == REMEMBERED:  # of this micro-batch it is what the layer keeps
             cause, amount = Cause(unit.name, tensor.name, state="in_flight"), tensor.bytes()
             yield from posted(line, cause, category(tensor), amount, flying, "micro-batches in flight")
         if standing(tensor):
             continue
-        if tensor in gone:
+        if tensor in offloaded:
             moving = "on its way to the host beside the next layer, or back before its own backward"
             cause = Cause(unit.name, tensor.name, state="moving")
             yield from posted(line, cause, category(tensor), tensor.bytes(), on_the_way(unit), moving)
             continue
-        held, amount = category(tensor), tensor.bytes()
-        yield from posted(line, Cause(unit.name, tensor.name), held, amount, line.saved(unit), why)
+        tensor_category, amount = category(tensor), tensor.bytes()
+        yield from posted(line, Cause(unit.name, tensor.name), tensor_category, amount, line.saved(unit), why)
         cause = Cause(unit.name, tensor.name, state="in_flight")
-        yield from posted(line, cause, held, amount, flying, "micro-batches in flight")
+        yield from posted(line, cause, tensor_category, amount, flying, "micro-batches in flight")
 
 
 def on_the_way(unit: Unit) -> AliveCount:
@@ -216,7 +218,7 @@ def on_the_way(unit: Unit) -> AliveCount:
     return lambda point: ONE if point.beside.moving == unit.name else ZERO
 
 
-def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
+def _rebuilt_segments(unit: Unit, line: Timeline) -> Iterator[Entry]:
     """The further layers of a segment, which are rebuilt together with the one that runs backward."""
 
     def together(point: Point) -> sympy.Expr:
@@ -229,7 +231,7 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
             yield from posted(line, cause, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
 
 
-def _others(unit: Unit, plan: Plan) -> sympy.Expr:
+def _other_micro_batches(unit: Unit, plan: Plan) -> sympy.Expr:
     """Micro-batches in flight beside the current one, times the layers that hold each.
 
     The backward pass of the output and of what predicts further tokens follows at once, unless all of forward comes
@@ -243,7 +245,7 @@ def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     return (symbol("in_flight", unit.suffix) - 1) * unit.count
 
 
-# --- What torch.autocast remembers ---
+# --- casts that torch.autocast remembers ---
 
 WHY = "torch.autocast keeps the cast of a weight until forward is over, though nothing saves it for backward"
 
@@ -256,31 +258,19 @@ def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     if not compute_precision(plan).autocast or plan.stack.compiled:
         return
     for unit in program.units:
-        for tensor in _unsaved_casts(unit):
+        saved = {tensor.storage for tensor in unit.kept.saved}
+        casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
+        for tensor in {tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values():
             cause = Cause(unit.name, tensor.name, state="remembered")
-            yield from posted(line, cause, "activations", tensor.bytes(), _left_behind(line, unit), WHY)
+            alive = _in_phases(line.saved(unit), FORWARD)
+            yield from posted(line, cause, "activations", tensor.bytes(), alive, WHY)
 
 
-def _unsaved_casts(unit: Unit) -> tuple[Tensor, ...]:
-    saved = {tensor.storage for tensor in unit.kept.saved}
-    casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
-    return tuple({tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values())
-
-
-def _left_behind(line: Timeline, unit: Unit) -> AliveCount:
-    waiting = line.saved(unit)
-
-    def alive(point: Point) -> sympy.Expr:
-        return waiting(point) if point.phase == FORWARD else ZERO
-
-    return alive
-
-
-# --- What one unit gives and layers of others read, and the sum of the gradients that these give back ---
+# --- results that layers of other units read, and sums of their gradients ---
 
 
 def shared_results(program: Program, line: Timeline) -> Iterator[Entry]:
-    """Each such result, and the sum of its gradients, while the unit that makes it does not run itself."""
+    """Each result that layers of other units read, and the sum of its gradients, while its maker does not run."""
     for unit in program.units:
         for operation in unit.written:
             if isinstance(operation, Shared):
@@ -302,17 +292,17 @@ class _SharedResult:
         if differentiable(self.tensor):
             gradient = self.tensor.gradient
             cause, why = Cause(self.maker.name, gradient.name), "gradients of the layers that read it, added up"
-            yield from posted(line, cause, "workspace", gradient.bytes(), self.summed, why)
+            yield from posted(line, cause, "workspace", gradient.bytes(), self.gradients_summed, why)
 
     @cached_property
     def readers(self) -> frozenset[str]:
         """The units whose layers read it."""
-        others = (unit for unit in self.program.units if unit is not self.maker)
+        units = (unit for unit in self.program.units if unit is not self.maker)
         storage = self.tensor.storage
-        return frozenset(u.name for u in others if any(t.storage == storage for op in u.written for t in op.inputs))
+        return frozenset(u.name for u in units if any(t.storage == storage for op in u.written for t in op.inputs))
 
     @cached_property
-    def kept(self) -> bool:
+    def is_read_backward(self) -> bool:
         """Whether backward reads it, to find gradients or to rebuild what did."""
         readers = [unit for unit in self.program.units if unit.name in self.readers]
         saved = {tensor.storage for unit in readers for tensor in unit.kept.saved}
@@ -324,18 +314,18 @@ class _SharedResult:
         if point.phase == OPTIMIZER or point.unit == self.maker.name:
             return ZERO
         if point.phase == FORWARD:
-            held = self.kept or BRIDGE in (self.maker.name, point.unit) or point.unit in self.readers
-            return ONE if held and point.left[self.maker.name] != ZERO else ZERO
-        return ONE if self.kept and point.left[self.maker.name] == ZERO else ZERO
+            is_read = self.is_read_backward or BRIDGE in (self.maker.name, point.unit) or point.unit in self.readers
+            return ONE if is_read and point.left[self.maker.name] != ZERO else ZERO
+        return ONE if self.is_read_backward and point.left[self.maker.name] == ZERO else ZERO
 
-    def summed(self, point: Point) -> sympy.Expr:
+    def gradients_summed(self, point: Point) -> sympy.Expr:
         """Backward, once a layer has given a gradient, until the maker has read their sum."""
         if point.phase != BACKWARD or point.unit == self.maker.name or point.left[self.maker.name] != ZERO:
             return ZERO
         return ONE if any(point.left[reader] != ZERO for reader in self.readers) else ZERO
 
 
-# --- What a schedule that puts gradients of weights off holds for them ---
+# --- operands of weight gradients that a schedule puts off ---
 
 
 def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
@@ -348,9 +338,9 @@ def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         layers = symbol("chunks") if unit.name in ENDS else unit.count
         for tensor in operands(unit):
             cause = Cause(unit.name, tensor.name, state="waiting")
-            held = "logits" if scores(tensor) else "activations"
+            category = "logits" if scores(tensor) else "activations"
             count = until_update(layers * symbol("waiting"))
-            yield from posted(line, cause, held, tensor.bytes(), count, why)
+            yield from posted(line, cause, category, tensor.bytes(), count, why)
 
 
 def operands(unit: Unit) -> tuple[Tensor, ...]:
@@ -358,25 +348,25 @@ def operands(unit: Unit) -> tuple[Tensor, ...]:
 
     A gradient that somebody holds is not added to in place: each value that a storage has had is a tensor of its own.
     """
-    place = storages(unit)
+    storage_of = storages(unit)
     share = {step.output.name: step.inputs[0] for step in unit.backward if step.purpose is Purpose.GATHERED_AGAIN}
     written: Counter[str] = Counter()
-    found: dict[tuple[str, int], Tensor] = {}
+    tensors: dict[tuple[str, int], Tensor] = {}
     for step in unit.backward:
         if step.purpose is Purpose.WEIGHT_GRADIENT:
             for tensor in (share.get(read.name, read) for read in step.inputs):
-                found.setdefault((place(tensor), written[place(tensor)]), tensor)
-        written.update(place(tensor) for tensor in step.outputs)
-    return tuple(tensor for tensor in found.values() if not standing(tensor))
+                tensors.setdefault((storage_of(tensor), written[storage_of(tensor)]), tensor)
+        written.update(storage_of(tensor) for tensor in step.outputs)
+    return tuple(tensor for tensor in tensors.values() if not standing(tensor))
 
 
-# --- What quantising adds to weights ---
+# --- quantised copies of weights, and scales ---
 
 PER_SLOT = 2  # the scale, and its inverse, beside the history
 
 
 def kept(program: Program, line: Timeline) -> Iterator[Entry]:
-    """Alive all the time, in every layer."""
+    """Quantised copies of weights, and scales, which every layer keeps all the time."""
     weights = stock("weights")
     for unit in program.units:
         copies = {t.name: t for op in unit.forward for t in op.outputs if t.role == STAYING}
@@ -392,7 +382,7 @@ def kept(program: Program, line: Timeline) -> Iterator[Entry]:
                 yield Entry(cause, weights, line.whole, slots, unit.count, why)
 
 
-# --- Gradients that wait: for the rest of backward, for the next micro-batch, for the update ---
+# --- gradients that wait for the rest of backward, the next micro-batch, the update ---
 
 
 def gradients(moments: Moments) -> Iterator[Entry]:
@@ -403,13 +393,13 @@ def gradients(moments: Moments) -> Iterator[Entry]:
             if weight.frozen or (unit.name in ENDS and weight.name in seen):  # tied
                 continue
             seen.add(weight.name)
-            yield from _of(moments, unit, weight)
+            yield from _weight_gradients(moments, unit, weight)
     if moments.plan.stack.dummy_gradients:
-        yield from _dummies(moments)
+        yield from _dummy_gradients(moments)
     yield from ReductionBuffer(moments.program, moments.plan, moments.line).entries()
 
 
-def _dummies(moments: Moments) -> Iterator[Entry]:
+def _dummy_gradients(moments: Moments) -> Iterator[Entry]:
     """What autograd is given in place of gradients that matmuls have added already: one tensor of each shape.
 
     Transformer Engine's get_dummy_wgrad (module/base.py) keeps them for good. Products of one input are one module's,
@@ -419,16 +409,16 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     sizes, units = tuple(model_sizes(moments.plan.model).items()), moments.program.units
     shared = {weight.gradient.name: weight for unit in units for weight in unit.weights if not weight.frozen}
     for unit in units:
-        own = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
-        weights = {**shared, **own}  # a module of further tokens also multiplies by weights of the head
+        weights_of_unit = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+        weights = {**shared, **weights_of_unit}  # a module of further tokens also multiplies by weights of the head
         modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
         for operation in unit.backward:
             if operation.adds_to:
                 source, weight = operation.inputs[0], weights[operation.output.name]
                 alike = matrices(weight)
                 read = product(*(weight.local(dim) for dim in weight.dims if dim in source.dims)) / alike
-                alone = operation.forward if operation.forward in ALONE else ""
-                key = f"{source.name}{alone}", read
+                product_alone = operation.forward if operation.forward in ALONE else ""
+                key = f"{source.name}{product_alone}", read
                 modules[key] = modules.get(key, ZERO) + weight.elements() / alike
         for (name, read), elements in modules.items():
             shape = _at_sizes(elements, sizes), _at_sizes(read, sizes)
@@ -445,41 +435,41 @@ def _at_sizes(amount: sympy.Expr, sizes: tuple[tuple[sympy.Symbol, Exact], ...])
     return amount.subs(sizes)
 
 
-def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
+def _weight_gradients(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
-    alive, why = _kept(moments, unit)
+    alive, why = _gradients_alive(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
     leaves = drains(plan) and updates_on_host(plan)  # as soon as it is reduced
     if drains(plan) and plan.parallelism.zero == 1:
         share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
-        kept = _at_the_update(unit.count)
-        alive, own = _before_the_update(alive), replace(cause, state="share")
+        at_update = _in_phases(always(unit.count), OPTIMIZER)
+        alive, share_cause = _in_phases(alive, FORWARD, BACKWARD), replace(cause, state="share")
         if not leaves:
-            yield from posted(line, own, "gradients", share, kept, "of it, what is updated here")
+            yield from posted(line, share_cause, "gradients", share, at_update, "of it, what is updated here")
     if not weights_on_host(plan) and not (leaves and plan.parallelism.zero == 2):
         yield from posted(line, cause, "gradients", amount, alive, why)
-    whole = sized(stored_dtype(plan.precision, weight), weight.elements())
-    if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
+    whole_gradient = sized(stored_dtype(plan.precision, weight), weight.elements())
+    if moments.adds and unit.name == OUTPUT and weight.name in _embedding_weights(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
-        alive = _until_added(line.through(unit.name))
+        alive = _in_phases(line.through(unit.name), BACKWARD)
         if fuses(plan):  # it was added by the product, and autograd sums what stands for it with the embedding's
-            why, alive = "the sum of a tied weight's gradients", _while_summed
-        yield from posted(line, replace(cause, state="part"), "gradients", whole, alive, why)
+            why, alive = "the sum of a tied weight's gradients", _alive_while_summed
+        yield from posted(line, replace(cause, state="part"), "gradients", whole_gradient, alive, why)
     if waits(plan):
         why = "of this micro-batch, until its backward is over"
-        alive = _until_added(line.through(unit.name))
-        yield from posted(line, replace(cause, state="fresh"), "gradients", whole, alive, why)
+        alive = _in_phases(line.through(unit.name), BACKWARD)
+        yield from posted(line, replace(cause, state="fresh"), "gradients", whole_gradient, alive, why)
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
-        yield from posted(line, replace(cause, state="bucket"), "gradients", whole, always(unit.count), why)
+        yield from posted(line, replace(cause, state="bucket"), "gradients", whole_gradient, always(unit.count), why)
 
 
-def _looked_up(moments: Moments) -> frozenset[str]:
+def _embedding_weights(moments: Moments) -> frozenset[str]:
     """The weights of the input."""
     return frozenset(w.name for unit in moments.program.units if unit.name == INPUT for w in unit.weights)
 
 
-def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
+def _gradients_alive(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     """All the time where they stay or micro-batches add to them, else from their layer on.
 
     Where weights are held split, a set's gradients are there when the last of its layers is through, and the root's
@@ -497,20 +487,5 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     return moments.line.through(unit.name), "waits for the update"
 
 
-def _while_summed(point: Point) -> sympy.Expr:
+def _alive_while_summed(point: Point) -> sympy.Expr:
     return ONE if (point.phase, point.unit) == (BACKWARD, INPUT) else ZERO
-
-
-def _at_the_update(count: sympy.Expr) -> AliveCount:
-    return lambda point: count if point.phase == OPTIMIZER else ZERO
-
-
-def _before_the_update(alive: AliveCount) -> AliveCount:
-    return lambda point: ZERO if point.phase == OPTIMIZER else alive(point)
-
-
-def _until_added(through: AliveCount) -> AliveCount:
-    def alive(point: Point) -> sympy.Expr:
-        return through(point) if point.phase == BACKWARD else ZERO
-
-    return alive

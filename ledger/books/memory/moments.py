@@ -45,12 +45,12 @@ class Moments:
         """Weights that are gathered for use, where they are held split."""
         if not self.program.sharding.splits("weights"):
             return None
-        named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
-        split = apart(named, self.program.sharding, self.plan.parallelism.wrap)
+        together = {unit.name: unit for unit in sets(self.plan, self.program.units, self.program.sharding)}
+        split = apart(together, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
         if by_module(self.plan):
             return ModuleGathering(buffers, self.line)
-        return Gathering(buffers, self.line) if split == named else ExpertGathering(buffers, self.line)
+        return Gathering(buffers, self.line) if split == together else ExpertGathering(buffers, self.line)
 
     @property
     def several(self) -> bool:
@@ -85,7 +85,7 @@ class Moments:
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
     def steps(self, point: Point, chosen: Sequence[Running]) -> Iterator[Step]:
-        """The steps of a moment; of those of its unit, the chosen ones."""
+        """The steps of a moment, of which only the chosen ones are steps of its unit."""
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:
             return gathering.steps(point, unit, self.alive(point), chosen)

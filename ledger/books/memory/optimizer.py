@@ -31,25 +31,25 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
     weights = tuple(owned(plan.optimizer, program.units))
     if updates_on_host(plan):
         if weights and drains(plan) and plan.parallelism.zero < 3:
-            yield _on_the_way(weights, plan, when, value)
+            yield _host_gradient_buffer(weights, plan, when, value)
         return
     precision, sharding = plan.precision, program.sharding
-    for one in weights:
+    for row in weights:
         if precision.master:
-            amount = sized(precision.master, sharding.held("optimizer", one.weight))
-            yield Entry(Cause(one.unit, one.weight.name), stock("master"), when, amount, one.count, "master copy")
-        for state in (state for state in states(one, sharding, precision, value) if not state.paged):
-            why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.citation})"
-            cause = Cause(one.unit, one.weight.name, state=state.name)
-            yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
+            amount = sized(precision.master, sharding.held("optimizer", row.weight))
+            yield Entry(Cause(row.unit, row.weight.name), stock("master"), when, amount, row.count, "master copy")
+        for state in (state for state in states(row, sharding, precision, value) if not state.paged):
+            why = f"{state.name.replace('_', ' ')} of {row.rule.title} ({row.rule.citation})"
+            cause = Cause(row.unit, row.weight.name, state=state.name)
+            yield Entry(cause, stock("optimizer"), when, state.bytes(), row.count, why)
 
 
-def _on_the_way(weights: Sequence[Owned], plan: Plan, when: Lifetime, value: Value) -> Entry:
+def _host_gradient_buffer(weights: Sequence[Owned], plan: Plan, when: Lifetime, value: Value) -> Entry:
     """A buffer for one whole gradient, through which gradients come and go between device and host.
 
     deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
     """
-    sizes = (sized(plan.precision.gradients, one.weight.elements()) for one in weights)
+    sizes = (sized(plan.precision.gradients, row.weight.elements()) for row in weights)
     why = "a gradient on its way to the host, where they are added up"
     cause = Cause("gradients", "buffer", state="of the host")
     return Entry(cause, stock("workspace"), when, max(sizes, key=value), ONE, why)
@@ -60,17 +60,17 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
 
     An update on the host leaves nothing on the device, and a stage of which nothing is trained has none.
     """
-    sharding, weights = program.sharding, _registered(program, plan, owned(plan.optimizer, program.units))
+    sharding, weights = program.sharding, _in_module_order(program, plan, owned(plan.optimizer, program.units))
     if updates_on_host(plan) or not weights:
         return
-    casts = tuple(_casts(weights, plan, when, sharding))
+    casts = tuple(_gradient_casts(weights, plan, when, sharding))
     yield from casts
     copied = total(cast.amount for cast in casts)
-    found = list(_candidates(weights, plan, sharding, value))
+    candidates = list(_temporaries_of_rules(weights, plan, sharding, value))
     if plan.stack.norm_dtype:
         yield from _norm_copy(weights, plan, when, sharding, value, copied)
-    if found:
-        amount, why = max(found, key=lambda holding: value(holding[0]))
+    if candidates:
+        amount, why = max(candidates, key=lambda holding: value(holding[0]))
         yield Entry(Cause("optimizer", "update", state="temporaries"), stock("workspace"), when, amount, ONE, why)
         copied += amount
     more = _flat_copies(weights, plan, sharding) - copied
@@ -79,7 +79,7 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
 
 
-def _casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding) -> Iterator[Entry]:
+def _gradient_casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding) -> Iterator[Entry]:
     """Gradients in the dtype of the master weights; what is reduced out of a buffer is put together before.
 
     DeepSpeed's `flat_grad_partition.to(fp32)`, while the gradients themselves are there as well.
@@ -87,21 +87,21 @@ def _casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Shard
     if not copies_gradients(plan):
         return
 
-    def all_of_them(dtype: str) -> sympy.Expr:
-        return total(one.count * sized(dtype, sharding.held("optimizer", one.weight)) for one in weights)
+    def gradient_bytes(dtype: str) -> sympy.Expr:
+        return total(row.count * sized(dtype, sharding.held("optimizer", row.weight)) for row in weights)
 
     why, cause = "the gradients in the dtype of the master weights", Cause("optimizer", "gradients", state="copy")
-    yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.master or ""), ONE, why)
+    yield Entry(cause, stock("workspace"), when, gradient_bytes(plan.precision.master or ""), ONE, why)
     if drains(plan) and sharding.splits("optimizer"):
         why, cause = "the gradients put together, before they are cast", replace(cause, state="flat")
-        yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.gradients), ONE, why)
+        yield Entry(cause, stock("workspace"), when, gradient_bytes(plan.precision.gradients), ONE, why)
 
 
 def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
     weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
 ) -> Iterator[Entry]:
     """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
-    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", one.weight)) for one in weights]
+    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", row.weight)) for row in weights]
     more = max(copies, key=value) - copied
     if value(more) > 0:
         why = "a gradient in the dtype of its norm, beyond what the update after it holds"
@@ -112,12 +112,12 @@ def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sy
     """This device's share, a buffer for each rank, and one of all of them for the library that gathers."""
     if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
         return sympy.Integer(0)
-    dtype, mine = trained_dtype(plan), [(one.count, one.weight) for one in weights]
-    share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in mine)
-    return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in mine)
+    dtype, counted = trained_dtype(plan), [(row.count, row.weight) for row in weights]
+    share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in counted)
+    return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in counted)
 
 
-def _registered(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple[Owned, ...]:
+def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple[Owned, ...]:
     """Weights in the order in which modules have them: those of the embedding, of the layers, of the head.
 
     Layers with RMS norms register them last, as Llama's; those with layer norms before what is normed, as GPT-2's.
@@ -125,29 +125,29 @@ def _registered(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple
     first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
     layers = [unit.name for unit in program.units]
 
-    def place(one: Owned) -> tuple[int, int, bool]:
-        if one.unit == ROOT:
-            return (0 if one.weight.name in first else 2), 0, False
-        norm = one.weight.parameter is not None and one.weight.parameter.module.of_layer
-        return 1, layers.index(one.unit) if one.unit in layers else 0, norm and plan.model.norm.kind == "rms"
+    def place(row: Owned) -> tuple[int, int, bool]:
+        if row.unit == ROOT:
+            return (0 if row.weight.name in first else 2), 0, False
+        norm = row.weight.parameter is not None and row.weight.parameter.module.of_layer
+        return 1, layers.index(row.unit) if row.unit in layers else 0, norm and plan.model.norm.kind == "rms"
 
     return tuple(sorted(weights, key=place))
 
 
-def _candidates(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:
+def _temporaries_of_rules(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:
     """Rules run one after the other: what each holds of all its weights at once, or of one and the one before."""
 
-    def held(one: Owned, what: Sequence[Temporary]) -> sympy.Expr:
-        return total(temporary(one, each, sharding, plan.precision, value) for each in what)
+    def bytes_of(row: Owned, kinds: Sequence[Temporary]) -> sympy.Expr:
+        return total(temporary(row, kind, sharding, plan.precision, value) for kind in kinds)
 
-    for rule in {id(one.rule): one.rule for one in weights}.values():
-        mine = [one for one in weights if one.rule is rule]
+    for rule in {id(row.rule): row.rule for row in weights}.values():
+        of_rule = [row for row in weights if row.rule is rule]
         name, run = implementation(rule, plan.kernels.optimizer)
         if run.together:
-            yield total(one.count * held(one, run.temporaries) for one in mine), f"{name}: lists of every weight"
+            yield total(row.count * bytes_of(row, run.temporaries) for row in of_rule), f"{name}: lists of every weight"
         elif run.temporaries:
-            for one in mine:
-                yield held(one, run.temporaries), f"{name}: {one.weight.name} alone"
-            for before, one in pairwise(mine):
-                both = held(one, run.temporaries) + held(before, run.left)
-                yield both, f"{name}: {one.weight.name}, and what {before.weight.name} left"
+            for row in of_rule:
+                yield bytes_of(row, run.temporaries), f"{name}: {row.weight.name} alone"
+            for before, row in pairwise(of_rule):
+                both = bytes_of(row, run.temporaries) + bytes_of(before, run.left)
+                yield both, f"{name}: {row.weight.name}, and what {before.weight.name} left"

@@ -27,6 +27,7 @@ ATTENTION = (
     " backward holds, where the peak is one"
 )
 FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
+TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
 
 
 def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outside, ...]:
@@ -34,7 +35,7 @@ def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outsi
 
     `workspaces`: bytes that kernels of attention allocate, moment by moment.
     """
-    library, attention, pool, context = _amounts(plan, peak, workspaces)
+    library, attention, pool, context = _outside_bytes(plan, peak, workspaces)
     parts = (
         Outside("workspaces of the matmul library", library, LIBRARY),
         Outside("workspaces of attention's backward", attention, ATTENTION),
@@ -46,26 +47,26 @@ def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outsi
 
 def reserved(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> Amount:
     """Bytes the driver reports: the tensors, and all that lies outside them."""
-    return peak.bytes + sum(_amounts(plan, peak, workspaces))
+    return peak.bytes + sum(_outside_bytes(plan, peak, workspaces))
 
 
 def allocated(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> Amount:
     """Bytes that PyTorch's allocator counts (`torch.cuda.max_memory_allocated`): tensors, and workspaces of kernels."""
-    library, attention, _, _ = _amounts(plan, peak, workspaces)
+    library, attention, _, _ = _outside_bytes(plan, peak, workspaces)
     return peak.bytes + library + attention
 
 
-def _amounts(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Amount, Amount, Amount, Amount]:
+def _outside_bytes(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Amount, Amount, Amount, Amount]:
     """Bytes of the matmul library, of attention's backward, of the allocator's pool, of the driver's context."""
     library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
     attention = pick(peak.moment, workspaces)
-    held = peak.bytes + library + attention
-    return library, attention, pool(held, plan.stack), plan.stack.context
+    asked = peak.bytes + library + attention
+    return library, attention, pool(asked, plan.stack), plan.stack.context
 
 
-def pool(held: Amount, stack: Stack) -> Amount:
+def pool(asked: Amount, stack: Stack) -> Amount:
     """Bytes that the allocator has reserved beyond those that it was asked for."""
-    return floor(held * stack.fragmentation) - held
+    return floor(asked * stack.fragmentation) - asked
 
 
 def workspaces_of(book: CompiledRole) -> tuple[Amount, ...]:
@@ -99,27 +100,24 @@ def temporaries(kernel: AttentionBackward) -> Iterator[Tensor]:
     if name not in TILES:
         return
     grouped = key.dims[2].name != query.dims[2].name
-    yield _padded(query, "query", TILES[name])
+    yield _padded_sum(query, "query", TILES[name])
     statistics = ("rows",) if name == "flash" else ("rows", "logsumexp.log2")
-    for each in statistics:
-        rows = _padded(query, each, TILES[name])
+    for statistic in statistics:
+        rows = _padded_sum(query, statistic, TILES[name])
         yield replace(rows, dims=rows.dims[:3])
     for tensor in (key, value) if grouped else ():
         if name == "flash":
             wide = (*tensor.dims[:2], query.dims[2], tensor.dims[3])
             yield replace(tensor, name=f"{tensor.name}.expanded", dims=wide, split=query.split, view_of="")
         else:
-            yield _padded(tensor, tensor.name, TILES[name])
+            yield _padded_sum(tensor, tensor.name, TILES[name])
 
 
-TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
-
-
-def _padded(tensor: Tensor, name: str, tile: int) -> Tensor:
+def _padded_sum(tensor: Tensor, name: str, tile_size: int) -> Tensor:
     """A sum in fp32 of a tensor's shape: rows to whole tiles on each device, heads to multiples of 32 elements."""
     batch, seq, heads, width = tensor.dims
     parts = seq.symbol / tensor.local(seq)
-    rows = Dim(seq.name, tile * parts * CeilDiv(seq.symbol, tile * parts))
+    rows = Dim(seq.name, tile_size * parts * CeilDiv(seq.symbol, tile_size * parts))
     wide = Dim(width.name, 32 * CeilDiv(width.symbol, sympy.Integer(32)))
     return Tensor(f"{name}.sum", (batch, rows, heads, wide), "fp32", split=tensor.split)
 

@@ -67,6 +67,6 @@ def lasting(stocks: Iterable[tuple[Lifetime, str, Amount]], count: int) -> list[
 
 
 def add(moment: dict[str, Amount], parts: Mapping[str, Amount]) -> None:
-    """Adds bytes by category to those of a moment."""
+    """Adds bytes by category to the bytes of a moment."""
     for category, amount in parts.items():
         moment[category] = moment[category] + amount if category in moment else amount

@@ -41,7 +41,7 @@ class ReductionBuffer:
 
     @property
     def elements(self) -> sympy.Integer:
-        """Elements that it holds."""
+        """Elements that the buffer holds."""
         return sympy.Integer(self.plan.stack.reduction_buffer)
 
     def entries(self) -> Iterator[Entry]:
@@ -49,10 +49,10 @@ class ReductionBuffer:
         zero = self.plan.parallelism.zero
         if not drains(self.plan) or zero == 0:
             return
-        held = self._whole()
+        buffer = self._buffer_allocation()
         lasts = zero == 1 and micro_batches(self.plan) > 1  # it is let go when the last micro-batch is reduced
-        alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _in_layers
-        yield from posted(self.line, held.cause, held.category, held.amount, alive, held.why)
+        alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _alive_from_layers
+        yield from posted(self.line, buffer.cause, buffer.category, buffer.amount, alive, buffer.why)
 
     def steps(self, point: Point, unit: Unit, fresh: Sequence[Written], running: Iterable[Step]) -> Iterator[Step]:
         """The steps of a moment of backward, and those at which gradients, `fresh` in their order, are reduced."""
@@ -60,65 +60,65 @@ class ReductionBuffer:
         at_once = self.plan.parallelism.zero > 1
         if unit.name == OUTPUT and self.plan.parallelism.zero:
             for _, step in fresh:
-                yield Step("a gradient is copied to be reduced", (*tensors(unit, step), self._whole()))
+                yield Step("a gradient is copied to be reduced", (*tensors(unit, step), self._buffer_allocation()))
         elif unit.name == INPUT:
-            yield from self._at_the_end(unit, fresh)
+            yield from self._embedding_steps(unit, fresh)
         elif at_once and unit.name in point.left:
-            yield from self._in_a_layer(point, unit, fresh)
+            yield from self._layer_steps(point, unit, fresh)
 
-    def _whole(self) -> Allocation:
+    def _buffer_allocation(self) -> Allocation:
         amount = sized(self.plan.precision.reduction, self.elements)
         return Allocation(Cause("gradients", "buffer"), "workspace", amount, "gradients are reduced out of it")
 
     def copy(self, elements: sympy.Expr, times: sympy.Expr = ONE) -> Allocation:
-        """The copy that is reduced."""
+        """The copy of the buffer that is reduced."""
         amount = sized(self.plan.precision.reduction, elements)
         why = "gradients laid out by the ranks that keep them"
         return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
 
-    def _in_a_layer(self, point: Point, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
+    def _layer_steps(self, point: Point, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
         """The gradients of a layer, each of which may find the buffer full."""
         layer = total(weight.elements() for weight, _ in fresh)
-        filled = self._before_layers() + point.left[unit.name] * layer
+        filled = self._head_elements() + point.left[unit.name] * layer
         for weight, step in fresh:
-            full = self._full(filled + weight.elements()) - self._full(filled)
+            full = self._times_filled(filled + weight.elements()) - self._times_filled(filled)
             copied = self.copy(self.elements, CeilDiv(full, MANY))
             yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
             filled += weight.elements()
 
-    def _at_the_end(self, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
+    def _embedding_steps(self, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
         """The embedding's gradient finds the buffer full, or is reduced by itself.
 
         Where whole gradients of earlier micro-batches are there, it has been added to them.
         """
         summed = self.plan.parallelism.zero < 2 and micro_batches(self.plan) > 1
         for weight, step in fresh:
-            mine = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name and not summed)
-            held = tuple(tensors(unit, LiveTensors(step.step, mine)))
+            gradients = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name and not summed)
+            allocations = tuple(tensors(unit, LiveTensors(step.step, gradients)))
             for elements in (self.elements, weight.elements()):
-                yield Step("gradients are reduced", (*held, self.copy(elements)))
+                yield Step("gradients are reduced", (*allocations, self.copy(elements)))
 
-    def _before_layers(self) -> sympy.Expr:
+    def _head_elements(self) -> sympy.Expr:
         """Elements in the buffer when backward gets to the layers: those of the head, unless it is larger."""
         ends = (unit for unit in self.program.units if unit.name == OUTPUT)
         head = total(weight.elements() for unit in ends for weight in unit.weights)
-        return head * (ONE - CeilDiv(self._full(head), MANY))
+        return head * (ONE - CeilDiv(self._times_filled(head), MANY))
 
-    def _full(self, elements: sympy.Expr) -> sympy.Expr:
+    def _times_filled(self, elements: sympy.Expr) -> sympy.Expr:
         """How often so many elements fill the buffer."""
         return CeilDiv(elements + 1, self.elements) - 1
 
 
-def _in_layers(point: Point) -> sympy.Expr:
+def _alive_from_layers(point: Point) -> sympy.Expr:
     return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
 
 
 def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[Written]:
     """The trained weights in the order of their gradients, each with what is there when its own has been written."""
-    left = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+    unwritten = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     for step, after in pairwise(alive):
         lasting = {id(tensor) for tensor in after.tensors}
         for gradient in step.tensors:
-            if weight := left.pop(gradient.name, None):
-                there = (tensor for tensor in step.tensors if id(tensor) in lasting or tensor is gradient)
-                yield weight, LiveTensors(step.step, tuple(there))
+            if weight := unwritten.pop(gradient.name, None):
+                present = (tensor for tensor in step.tensors if id(tensor) in lasting or tensor is gradient)
+                yield weight, LiveTensors(step.step, tuple(present))

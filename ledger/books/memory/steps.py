@@ -47,7 +47,7 @@ class FullestLive:
 
     @property
     def step(self) -> str:
-        """What runs at any of them."""
+        """The operation that runs at the first of the steps."""
         return self.steps[0].step
 
 
@@ -62,8 +62,11 @@ class AllocationChoice:
     def by_category(self, value: Value) -> Mapping[str, Amount]:
         """Bytes at that step, by what they are."""
         if value not in self.known:
-            sums = [_summed((held.category, _bytes(held, value)) for held in choice) for choice in self.choices]
-            self.known[value] = _chosen(self.place, sums)
+            sums = [
+                _sum_by_category((allocation.category, _allocation_bytes(allocation, value)) for allocation in choice)
+                for choice in self.choices
+            ]
+            self.known[value] = pick_parts(self.place, sums)
         return self.known[value]
 
 
@@ -80,21 +83,21 @@ class Step:
 
     def bytes(self, value: Value) -> Amount:
         """All bytes that are alive."""
-        return sum(_bytes(each, value) for each in self.held)
+        return sum(_allocation_bytes(allocation, value) for allocation in self.held)
 
     def by_category(self, value: Value) -> Iterator[tuple[str, Amount]]:
         """Bytes that are alive, with what they are."""
-        for each in self.held:
-            if isinstance(each, Allocation):
-                yield each.category, _bytes(each, value)
+        for allocation in self.held:
+            if isinstance(allocation, Allocation):
+                yield allocation.category, _allocation_bytes(allocation, value)
             else:
-                yield from each.by_category(value).items()
+                yield from allocation.by_category(value).items()
 
 
-def _bytes(held: AnyAllocation, value: Value) -> Amount:
-    if isinstance(held, Allocation):
-        return truncate(value(held.amount) * value(held.times))
-    return sum(held.by_category(value).values())
+def _allocation_bytes(allocation: AnyAllocation, value: Value) -> Amount:
+    if isinstance(allocation, Allocation):
+        return truncate(value(allocation.amount) * value(allocation.times))
+    return sum(allocation.by_category(value).values())
 
 
 @dataclass(frozen=True)
@@ -108,21 +111,21 @@ class FullestStep:
     def by_category(self, value: Value) -> Mapping[str, Amount]:
         """Bytes that are alive at the fullest step, by what they are."""
         if isinstance(self.place, int):
-            return _summed(self.steps[self.place].by_category(value))
-        return _chosen(self.place, [_summed(step.by_category(value)) for step in self.steps])
+            return _sum_by_category(self.steps[self.place].by_category(value))
+        return pick_parts(self.place, [_sum_by_category(step.by_category(value)) for step in self.steps])
 
 
-def _chosen(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Of parts by name, those at a place; a part that is not there is 0."""
+def pick_parts(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """The amounts of the parts at a place, by name; a part that is not there is 0."""
     names = dict.fromkeys(name for parts in sums for name in parts)
     return {name: pick(place, [parts.get(name, 0) for parts in sums]) for name in names}
 
 
-def _summed(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
-    found: dict[str, Amount] = {}
+def _sum_by_category(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
+    sums: dict[str, Amount] = {}
     for category, amount in parts:
-        found[category] = found.get(category, 0) + amount
-    return found
+        sums[category] = sums.get(category, 0) + amount
+    return sums
 
 
 def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
@@ -134,7 +137,7 @@ def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     filled = [sum(sizes[id(tensor)] for tensor in alive.tensors) for alive in steps]
     if all(map(is_plain, filled)):
         return steps[largest(filled, lambda amount: amount)]
-    widest = _widest([frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
+    widest = widest_places([frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
     if len(widest) == 1:
         return steps[widest[0]]
     return FullestLive(tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
@@ -145,19 +148,17 @@ def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestSte
     filled = [step.bytes(value) for step in steps]
     if all(map(is_plain, filled)):
         return FullestStep(moment, steps, largest(filled, lambda amount: amount))
-    widest = _widest([frozenset(map(_thing, step.held)) for step in steps])
+    # a thing is told by what caused it, a choice by itself
+    widest = widest_places(
+        [frozenset(item.cause if isinstance(item, Allocation) else id(item) for item in step.held) for step in steps]
+    )
     return FullestStep(moment, tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
-def _thing(held: AnyAllocation) -> object:
-    """What tells apart things that are held at one moment: what caused them, or which choice it is."""
-    return held.cause if isinstance(held, Allocation) else id(held)
-
-
-def _widest(held: Sequence[frozenset[object]]) -> tuple[int, ...]:
+def widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
     """The places of steps of which any may be the fullest: one whose things are all held at another one never is."""
     return tuple(
-        place for place, mine in enumerate(held) if mine not in held[:place] and not any(mine < other for other in held)
+        place for place, step in enumerate(sets) if step not in sets[:place] and not any(step < wider for wider in sets)
     )
 
 
@@ -165,14 +166,14 @@ def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -
     """The tensors of a unit at one of its steps; those that belong to the whole step are posted elsewhere."""
     if isinstance(alive, FullestLive):
         if without not in alive.known:
-            choices = tuple(tuple(_tensors(unit, each, without)) for each in alive.steps)
+            choices = tuple(tuple(_live_allocations(unit, live, without)) for live in alive.steps)
             alive.known[without] = AllocationChoice(choices, alive.place)
         yield alive.known[without]
     else:
-        yield from _tensors(unit, alive, without)
+        yield from _live_allocations(unit, alive, without)
 
 
-def _tensors(unit: Unit, alive: LiveTensors, without: frozenset[str]) -> Iterator[Allocation]:
+def _live_allocations(unit: Unit, alive: LiveTensors, without: frozenset[str]) -> Iterator[Allocation]:
     category, why = categories(unit), f"alive while {alive.step} runs"
     for tensor in alive.tensors:
         if not standing(tensor) and tensor.name not in without:
@@ -191,30 +192,26 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, ste
     """
     yield from steps
     shared = tuple(weight for _, weights in program.sharding.shared(unit.weights) for weight in weights)
-    whole = FsdpUnit(unit.name, ONE, ((ONE, shared),)).trained()
-    if not whole.parts:
+    trained = FsdpUnit(unit.name, ONE, ((ONE, shared),)).trained()
+    if not trained.parts:
         return
     sharding, precision = program.sharding, plan.precision
-    amount = whole.whole(sharding, precision.reduction)
-    source = Allocation(
-        Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, "input of the reduce-scatter"
-    )
-    amount = whole.share(sharding, precision.reduction)
-    result = Allocation(
-        Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter"
-    )
+    amount, why = trained.whole(sharding, precision.reduction), "input of the reduce-scatter"
+    source = Allocation(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, why)
+    amount, why = trained.share(sharding, precision.reduction), "output of the reduce-scatter"
+    result = Allocation(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, why)
     yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
     reduced = frozenset(weight.gradient.name for weight in shared)
     yield Step("gradients are reduced", (*tensors(unit, after, reduced), source, result))
 
 
 def running(unit: Unit, steps: Sequence[Running]) -> Iterator[Step]:
-    """The steps of a unit, as they are."""
+    """Each step of a unit, with the unit's tensors alone."""
     for alive in steps:
         yield Step(alive.step, tuple(tensors(unit, alive)))
 
 
-# --- What exists only while one unit runs ---
+# --- tensors that exist only while one unit runs ---
 
 BATCH = ("embedding/tokens.index", "source_embedding/tokens.index", FRAMES, PIXELS)  # what a step is given
 
@@ -230,14 +227,14 @@ def categories(unit: Unit) -> Callable[[Tensor], str]:
     storage = storages(unit)
     weights = {weight.parameter for weight in unit.weights}
     summed = {storage(weight.gradient) for weight in unit.weights}
-    kept = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
+    lasting = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
 
     def held(tensor: Tensor) -> str:
         if storage(tensor) in summed or (tensor.earlier and tensor.parameter in weights):
             return "gradients"
         if scores(tensor):
             return "logits"
-        return "activations" if tensor.name in kept else "workspace"
+        return "activations" if tensor.name in lasting else "workspace"
 
     return held
 

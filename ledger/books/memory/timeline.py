@@ -83,7 +83,7 @@ class Timeline:
 
     @property
     def whole(self) -> Lifetime:
-        """All of the step."""
+        """All moments of the step."""
         return Lifetime(0, len(self.points) - 1)
 
     @property
@@ -97,14 +97,14 @@ class Timeline:
         def waiting(point: Point) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
-            left = point.left[unit.name]
+            passed, elsewhere = point.left[unit.name], self._in_other_chunks(unit, point)
             if point.phase == FORWARD:
-                return left + self._elsewhere(unit, point)
-            return self.counts[unit.name] - left - (1 if point.unit == unit.name else 0) + self._elsewhere(unit, point)
+                return passed + elsewhere
+            return self.counts[unit.name] - passed - (1 if point.unit == unit.name else 0) + elsewhere
 
         return waiting
 
-    def flying(self, unit: Unit, others: sympy.Expr) -> AliveCount:
+    def flying(self, unit: Unit, in_flight: sympy.Expr) -> AliveCount:
         """Layers that hold other micro-batches in both passes, so many where most are in flight.
 
         Where a step has no more micro-batches than stages, the first chunk runs before all others forward, and after
@@ -115,19 +115,19 @@ class Timeline:
             if point.phase == OPTIMIZER:
                 return ZERO
             if not self.chunked or not self._first_chunk(unit, point):
-                return others
-            return others * (_steady() + (ONE - _steady()) / symbol("chunks"))
+                return in_flight
+            return in_flight * (_is_steady() + (ONE - _is_steady()) / symbol("chunks"))
 
         return alive
 
     def _first_chunk(self, unit: Unit, point: Point) -> bool:
         """Whether layers near the start of the model run, of which few are left behind forward, or wait in backward."""
-        left = point.left[unit.name]
+        layers = point.left[unit.name]
         if point.phase == BACKWARD:
-            left = self.counts[unit.name] - left - (1 if point.unit == unit.name else 0)
-        return bool(left.is_Integer) and unit.name not in (*ENDS, UNIT)
+            layers = self.counts[unit.name] - layers - (1 if point.unit == unit.name else 0)
+        return bool(layers.is_Integer) and unit.name not in (*ENDS, UNIT)
 
-    def _elsewhere(self, unit: Unit, point: Point) -> sympy.Expr:
+    def _in_other_chunks(self, unit: Unit, point: Point) -> sympy.Expr:
         """While the first chunk runs, layers of other chunks in which as many micro-batches wait as ever.
 
         A micro-batch comes to a chunk when the one before it has passed others (Narayanan et al. 2021, figure 4), so
@@ -135,7 +135,7 @@ class Timeline:
         """
         if not self.chunked or not self._first_chunk(unit, point):
             return ZERO
-        return self.counts[unit.name] * (ONE - ONE / symbol("chunks")) * _steady()
+        return self.counts[unit.name] * (ONE - ONE / symbol("chunks")) * _is_steady()
 
     def through(self, unit: str) -> AliveCount:
         """Layers of a unit whose backward pass is over."""
@@ -148,7 +148,7 @@ class Timeline:
         return done
 
 
-def _steady() -> sympy.Expr:
+def _is_steady() -> sympy.Expr:
     """1 where chunks take turns in several rounds, of one micro-batch for each stage; 0 where there is one round."""
     rounds = CeilDiv(symbol("micro_batches"), symbol("pipeline"))
     return CeilDiv(rounds - 1, symbol("micro_batches"))
@@ -182,30 +182,30 @@ def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
             first = index
 
 
-# --- The moments of a step at which memory can be fullest ---
+# --- moments of a step at which memory can be fullest ---
 
 
 def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked: bool | None = None) -> Timeline:
     """Forward through the units, backward through them, then the optimizer; `chunked`, if not as the plan, as there."""
     counts = {unit.name: unit.count for unit in program.units}
     moved = program.sharding.splits("weights") and plan.parallelism.wrap != MODEL
-    alone = ends_apart(plan, program.units) if moved else ()
+    separate_ends = ends_apart(plan, program.units) if moved else ()
     size = plan.parallelism.wrap if moved else 1
     leave = {unit.name for unit in program.units if unit.hosted and plan.stack.overlap.host == "compute"}
     layers = tuple(sequence(program, plan, role.layers, value))
     profiles = ModuleFetches(program, plan, value, layers).profiles if moved and by_module(plan) else {}
-    passing = _Passing(layers, counts, size, moved, alone, frozenset(leave), profiles)
+    layer_pass = _Pass(layers, counts, size, moved, separate_ends, frozenset(leave), profiles)
     ends = [unit.name for unit in program.units if unit.name in ENDS]
     points: list[Point] = []
     if INPUT in ends:
-        points.append(passing.end(FORWARD, INPUT))
-    points.extend(passing.layers(FORWARD))
-    rest = [name for name in (OUTPUT, LOSS) if name in ends]
-    points.extend(passing.end(FORWARD, name) for name in rest)
-    points.extend(passing.end(BACKWARD, name) for name in reversed(rest))
-    points.extend(passing.layers(BACKWARD))
+        points.append(layer_pass.end(FORWARD, INPUT))
+    points.extend(layer_pass.layers(FORWARD))
+    last_ends = [name for name in (OUTPUT, LOSS) if name in ends]
+    points.extend(layer_pass.end(FORWARD, name) for name in last_ends)
+    points.extend(layer_pass.end(BACKWARD, name) for name in reversed(last_ends))
+    points.extend(layer_pass.layers(BACKWARD))
     if INPUT in ends:
-        points.append(passing.end(BACKWARD, INPUT))
+        points.append(layer_pass.end(BACKWARD, INPUT))
     points.append(Point(OPTIMIZER, "optimizer update", OPTIMIZER))
     return Timeline(tuple(points), counts, plan.parallelism.interleave > 1 if chunked is None else chunked)
 
@@ -215,24 +215,24 @@ def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) 
     if plan.model.bare:
         return
     groups = [group.name for group in plan.model.groups]
-    held: dict[str, list[str]] = {group: [] for group in groups}
+    names_by_group: dict[str, list[str]] = {group: [] for group in groups}
     for unit in program.units:
         if unit.name not in (*ENDS, UNIT):
-            held[unit.group] += [unit.name] * int(value(unit.count))
-    waiting = {group: iter(_in_turn(names, plan)) for group, names in held.items()}
-    left = dict(zip(groups, layers, strict=True))
+            names_by_group[unit.group] += [unit.name] * int(value(unit.count))
+    layers_of = {group: iter(_layers_in_order(names, plan)) for group, names in names_by_group.items()}
+    remaining = dict(zip(groups, layers, strict=True))
     bridged = all(unit.name != BRIDGE for unit in program.units)
     for index in order(plan.model):
         if not bridged and not plan.model.groups[index].encodes_source:
             bridged = True
             yield BRIDGE
-        if left[groups[index]]:
-            left[groups[index]] -= 1
-            yield next(waiting[groups[index]])
+        if remaining[groups[index]]:
+            remaining[groups[index]] -= 1
+            yield next(layers_of[groups[index]])
     yield from (unit.name for unit in program.units if unit.name == UNIT for _ in range(int(value(unit.count))))
 
 
-def _in_turn(names: Sequence[str], plan: Plan) -> Sequence[str]:
+def _layers_in_order(names: Sequence[str], plan: Plan) -> Sequence[str]:
     """The layers of a group in order: of every n, the first is rebuilt; of a segment, the last rebuilds it."""
     kinds, policy = tuple(dict.fromkeys(names)), plan.recompute
     counted = policy.policy == "segment" or (policy.policy == "every" and policy.every > 1)
@@ -242,14 +242,14 @@ def _in_turn(names: Sequence[str], plan: Plan) -> Sequence[str]:
         return [kinds[index % policy.every != 0] for index in range(len(names))]
     chunk = len(names) // plan.parallelism.interleave
     length = segment(policy, len(names), plan.parallelism.interleave)
-    found = [kinds[(index % chunk + 1) % length == 0] for index in range(len(names))]
+    layers = [kinds[(index % chunk + 1) % length == 0] for index in range(len(names))]
     for last in range(chunk - 1, len(names), chunk):
-        found[last] = kinds[-1]
-    return found
+        layers[last] = kinds[-1]
+    return layers
 
 
 @dataclass(frozen=True)
-class _Passing:
+class _Pass:
     """A pass over a device's layers, `size` of which move as one where weights are `moved` at all."""
 
     sequence: tuple[str, ...]
@@ -264,12 +264,12 @@ class _Passing:
         """An end of the model runs, before all layers or after them."""
         over = (phase == FORWARD) == (name != INPUT)
         neighbour = self.sequence[0 if name == INPUT else -1] if self.moved and self.sequence else ""
-        beside = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
-        beside = replace(beside, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
-        beside = replace(beside, gathered=self.profiles.get((phase, name, -1)))
+        around = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
+        around = replace(around, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
+        around = replace(around, gathered=self.profiles.get((phase, name, -1)))
         visited = self.visited(phase)
-        left = self.left(phase, name, visited, len(visited) if over else 0)
-        return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, left, beside)
+        passed = self.passed_layers(phase, name, visited, len(visited) if over else 0)
+        return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, passed, around)
 
     def visited(self, phase: str) -> Sequence[str]:
         """The layers in the order of a pass."""
@@ -278,17 +278,17 @@ class _Passing:
     def layers(self, phase: str) -> Iterator[Point]:
         """The layers of a pass that can be the fullest, in order."""
         visited = self.visited(phase)
-        around = {index: self.around(phase, visited, index) for index in range(len(visited))}
+        around = {index: self.surroundings(phase, visited, index) for index in range(len(visited))}
         around = {index: key for index, key in around.items() if key[1].inside in (0, self.size - 1)}
         last = {key: index for index, key in around.items()}
         first = {key: index for index, key in reversed(around.items())} if phase == BACKWARD else {}
         for index in sorted({*first.values(), *last.values()}):
-            unit, beside = around[index]
-            name, title = _called(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
-            yield Point(name, title, phase, unit, self.left(phase, unit, visited, index), beside)
+            unit, near = around[index]
+            name, title = _moment_name(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
+            yield Point(name, title, phase, unit, self.passed_layers(phase, unit, visited, index), near)
 
-    def around(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
-        """A layer, and what it stands beside."""
+    def surroundings(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
+        """A layer, and the sets of weights that it stands between."""
         near = visited[index - 1 : index] if phase == FORWARD else visited[index + 1 : index + 2]
         moving = self.moving(near)
         if not self.moved:
@@ -310,20 +310,20 @@ class _Passing:
         """The neighbour of a layer, if there is one and its activations move meanwhile."""
         return next((name for name in near if name in self.leave), "")
 
-    def left(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:
+    def passed_layers(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:
         """What the pass left behind: layers counted from its start, or from its end where that is nearer."""
         ends = [INPUT, unit, OUTPUT, LOSS] if unit not in ENDS else list(ENDS)
         ends = ends if phase == FORWARD else ends[::-1]
-        behind = ends[: ends.index(unit)]
-        found = {name: count if name in behind else ZERO for name, count in self.counts.items()}
+        passed_ends = ends[: ends.index(unit)]
+        passed = {name: count if name in passed_ends else ZERO for name, count in self.counts.items()}
         gone = Counter(visited[:index])
-        for name, whole in Counter(visited).items():
-            rest = whole - gone[name]
-            found[name] = sympy.Integer(gone[name]) if gone[name] < rest else self.counts[name] - rest
-        return found
+        for name, layers in Counter(visited).items():
+            ahead = layers - gone[name]
+            passed[name] = sympy.Integer(gone[name]) if gone[name] < ahead else self.counts[name] - ahead
+        return passed
 
 
-def _called(phase: str, unit: str, place: int, whole: int) -> tuple[str, str]:
+def _moment_name(phase: str, unit: str, place: int, layers: int) -> tuple[str, str]:
     """The name and the title of the layer that a pass visits in this place among all of its unit.
 
     The layers that are usually fullest have the names of their unit alone: the last of forward, the first of backward.
@@ -331,18 +331,18 @@ def _called(phase: str, unit: str, place: int, whole: int) -> tuple[str, str]:
     name = f"{phase}/{unit}"
     if unit == BRIDGE:
         return name, f"{phase}, {unit}"
-    number = place if phase == FORWARD else whole - place + 1
-    title = f"{phase}, {_nth(number, whole)} layer of {unit}"
-    if place == (whole if phase == FORWARD else 1):
+    number = place if phase == FORWARD else layers - place + 1
+    title = f"{phase}, {_nth(number, layers)} layer of {unit}"
+    if place == (layers if phase == FORWARD else 1):
         return name, title
-    if phase == BACKWARD and place == whole:
+    if phase == BACKWARD and place == layers:
         return f"{name}/end", title
-    return f"{name}/{place if place <= whole - place + 1 else place - whole - 1}", title
+    return f"{name}/{place if place <= layers - place + 1 else place - layers - 1}", title
 
 
-def _nth(number: int, whole: int) -> str:
+def _nth(number: int, layers: int) -> str:
     """The place of a layer in words: counted from the first, or from the last where that is nearer."""
-    back = whole - number + 1
+    back = layers - number + 1
     if back == 1:
         return "last"
     if number == 1:

@@ -62,12 +62,8 @@ class Buffers:
 
     def whole(self, name: str) -> Allocation:
         """Weights of a set, put together."""
-        return Allocation(
-            Cause(name, "weights", state="whole"),
-            CATEGORY,
-            self._amounts[name],
-            "gathered weights of the set that runs",
-        )
+        why = "gathered weights of the set that runs"
+        return Allocation(Cause(name, "weights", state="whole"), CATEGORY, self._amounts[name], why)
 
     @cached_property
     def _amounts(self) -> dict[str, sympy.Expr]:
@@ -75,8 +71,8 @@ class Buffers:
 
     def gathered(self, name: str, which: str = "") -> Allocation:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
-        alone = self.sets[name].experts and self.program.sharding.scattered
-        amount = ZERO if alone else self.whole(name).amount
+        is_unshared = self.sets[name].experts and self.program.sharding.scattered
+        amount = ZERO if is_unshared else self.whole(name).amount
         return Allocation(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
 
     def arriving(self, name: str, which: str = "") -> Iterator[Allocation]:
@@ -94,26 +90,18 @@ class Buffers:
 
     def apart(self, name: str) -> Iterator[Allocation]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
-        amount = self._apart(name).whole(self.program.sharding, sent(self.plan))
+        amount = self._second_dimension_shares(name).whole(self.program.sharding, sent(self.plan))
         if amount != ZERO:
-            yield Allocation(
-                Cause(name, "weights", state="apart"),
-                CATEGORY,
-                amount,
-                "shares of a second dimension, put side by side",
-            )
+            why = "shares of a second dimension, put side by side"
+            yield Allocation(Cause(name, "weights", state="apart"), CATEGORY, amount, why)
 
     def gradients_apart(self, name: str) -> Iterator[Allocation]:
         """The last of their gradients, which the loop that puts each in the order of its shares still holds."""
-        last = [weights[-1:] for _, weights in self._apart(name).parts if weights][-1:]
+        last = [weights[-1:] for _, weights in self._second_dimension_shares(name).parts if weights][-1:]
         for weights in last:
             amount = FsdpUnit(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
-            yield Allocation(
-                Cause(name, "gradient", state="apart"),
-                CATEGORY,
-                amount,
-                "a gradient beside its copy in the order of shares",
-            )
+            why = "a gradient beside its copy in the order of shares"
+            yield Allocation(Cause(name, "gradient", state="apart"), CATEGORY, amount, why)
 
     def last_gradient(self, name: str) -> Iterator[Allocation]:
         """The last whole gradient of a set, which the loop over them holds while the reduced ones are allocated.
@@ -123,12 +111,12 @@ class Buffers:
         if name not in (*ENDS, ROOT) or self.plan.stack.unshard != "copied":
             return
         weights = [weights[-1:] for _, weights in self.sets[name].trained().parts]
-        last = FsdpUnit(name, ONE, tuple((ONE, each) for each in weights[-1:]))
+        last = FsdpUnit(name, ONE, tuple((ONE, group) for group in weights[-1:]))
         dtype = self.plan.precision.reduction if self.accumulates else self.plan.precision.compute
         why = "the last of the gradients that were copied"
         yield Allocation(Cause(name, "gradient", state="last"), CATEGORY, last.unpadded(dtype), why)
 
-    def _apart(self, name: str) -> FsdpUnit:
+    def _second_dimension_shares(self, name: str) -> FsdpUnit:
         cut = self.program.sharding.apart
         parts = ((times, tuple(w for w in weights if cut(w))) for times, weights in self.sets[name].parts)
         return replace(self.sets[name], parts=tuple(parts))
@@ -146,12 +134,8 @@ class Buffers:
         yield Allocation(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
             amount = share(self.program.sharding, precision.gradients)
-            yield Allocation(
-                Cause(name, "gradient", state="cast"),
-                CATEGORY,
-                amount,
-                "the reduced gradient in the dtype it is kept in",
-            )
+            why = "the reduced gradient in the dtype it is kept in"
+            yield Allocation(Cause(name, "gradient", state="cast"), CATEGORY, amount, why)
 
     def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Allocation:
         """Whole gradients of one layer of a set as autograd leaves them."""
@@ -163,12 +147,8 @@ class Buffers:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
             amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
-            yield Allocation(
-                Cause(name, "gradient", state="accumulated"),
-                CATEGORY,
-                amount,
-                "whole gradients of earlier micro-batches",
-            )
+            why = "whole gradients of earlier micro-batches"
+            yield Allocation(Cause(name, "gradient", state="accumulated"), CATEGORY, amount, why)
 
 
 @dataclass(frozen=True)
@@ -183,7 +163,7 @@ class Root:
 
     @property
     def there(self) -> bool:
-        """Whether this device has any."""
+        """Whether this device has weights of either end."""
         return ROOT in self.buffers.sets
 
     def beside(self, point: Point) -> Iterator[Allocation]:
@@ -210,7 +190,7 @@ class Root:
                 yield Allocation(Cause(unit.name, "gradient", state="whole"), CATEGORY, amount, why, done)
 
 
-# --- what stays from set to set -----------------------------------------------------------------
+# --- what stays from set to set ---
 
 
 def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
@@ -220,22 +200,24 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     `_all_reduce_state`); it becomes the gradient itself where that has its dtype and there is none yet.
     """
     precision, sharding = buffers.plan.precision, buffers.program.sharding
-    for name, each in buffers.sets.items():
+    for name, fsdp_unit in buffers.sets.items():
         if name == ROOT:
             continue
-        size, unit = each.parts[0][0], each.name
+        size, unit = fsdp_unit.parts[0][0], fsdp_unit.name
         if not buffers.again(name):
-            held, why = buffers.whole(name), "not freed after forward"
+            buffer, why = buffers.whole(name), "not freed after forward"
             yield from posted(
-                line, Cause(name, "weights", state="kept"), CATEGORY, held.amount, waiting(line, unit, size), why
+                line, Cause(name, "weights", state="kept"), CATEGORY, buffer.amount, waiting(line, unit, size), why
             )
-        for held in buffers.accumulated(name):
-            there = waiting(line, unit, size, since=OPTIMIZER)
-            yield from posted(line, Cause(name, "gradient", state="waiting"), CATEGORY, held.amount, there, held.why)
+        for buffer in buffers.accumulated(name):
+            alive = waiting(line, unit, size, since=OPTIMIZER)
+            yield from posted(
+                line, Cause(name, "gradient", state="waiting"), CATEGORY, buffer.amount, alive, buffer.why
+            )
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
-            amount = each.gradients().share(sharding, precision.reduction)
+            amount = fsdp_unit.gradients().share(sharding, precision.reduction)
             done = over(unit, size)
             yield from posted(
                 line, Cause(name, "gradient", state="summed"), CATEGORY, amount, done, "input of an all-reduce"
@@ -249,17 +231,17 @@ def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -
         if point.phase == OPTIMIZER:
             return ZERO
         if point.phase == FORWARD:
-            return (line.counts[name] if since == OPTIMIZER else _left(point, name)) / size
-        return (line.counts[name] - _left(point, name)) / size - (1 if point.unit == name else 0)
+            return (line.counts[name] if since == OPTIMIZER else _passed_layers(point, name)) / size
+        return (line.counts[name] - _passed_layers(point, name)) / size - (1 if point.unit == name else 0)
 
     return count
 
 
 def over(name: str, size: sympy.Expr) -> AliveCount:
     """Sets whose backward is over, until it ends."""
-    return lambda point: _left(point, name) / size if point.phase == BACKWARD else ZERO
+    return lambda point: _passed_layers(point, name) / size if point.phase == BACKWARD else ZERO
 
 
-def _left(point: Point, name: str) -> sympy.Expr:
+def _passed_layers(point: Point, name: str) -> sympy.Expr:
     """Layers of the sets that a pass left behind, whole sets only."""
     return point.left[name] - (point.beside.inside if point.unit == name else 0)

@@ -1,1 +1,4 @@
-"""The books of a plan that serves: passes priced, sequences in flight, memory, totals."""
+"""A compiled plan that serves: passes priced, sequences in flight, memory, totals.
+
+Takes a plan with `serve`, gives a `Compiled` with a `Service`. Read `passes.py` first, then `steady.py`, `memory.py`.
+"""

@@ -39,30 +39,30 @@ class StaticBatch:
 
 def static_batch(service: Service, sequences: int) -> StaticBatch:
     """A batch of so many sequences over all replicas: prompts of all of them first, then their tokens in step."""
-    each = Fraction(sequences, service.replicas)
-    first = prompts_seconds(service, each)
-    gap = service.decoding(float(each)).through / service.serve.speculative
+    per_replica = Fraction(sequences, service.replicas)
+    first = prompts_seconds(service, per_replica)
+    gap = service.decoding(float(per_replica)).through / service.serve.speculative
     latency = first + float(lengths.decoded(service.serve)) * gap
-    made = sequences * float(service.serve.output.mean)
-    return StaticBatch(float(sequences), first, gap, latency, made / latency)
+    output_tokens = sequences * float(service.serve.output.mean)
+    return StaticBatch(float(sequences), first, gap, latency, output_tokens / latency)
 
 
-def prompts_seconds(service: Service, each: Fraction) -> float:
+def prompts_seconds(service: Service, per_replica: Fraction) -> float:
     """Seconds to read the prompts of a batch, in passes over a chunk of every sequence.
 
     Stages of a pipeline work on different chunks where sends hide behind compute, and wait for each other elsewhere.
     """
     longest = service.serve.prompt.longest
     shape = prompt_shape(service.serve, longest)
-    batch = replace(shape, sequences=each, sampled=shape.sampled * each)
+    batch = replace(shape, sequences=per_replica, sampled=shape.sampled * per_replica)
     passes = lengths.chunks(service.serve, longest).count
-    taken = pass_time(service.roles, lambda one: one.rows(one.prefill, batch)).after(
-        host_seconds(service.plan, float(each))
+    batch_time = pass_time(service.roles, lambda served: served.rows(served.prefill, batch)).after(
+        host_seconds(service.plan, float(per_replica))
     )
-    further = taken.slowest if service.plan.stack.overlap.pipeline == "compute" else taken.through
+    further = batch_time.slowest if service.plan.stack.overlap.pipeline == "compute" else batch_time.through
     drained = service.plan.stack.engine.drained
     batches = ceil(longest / drained) if drained else 1
-    return batches * taken.through + float(passes - batches) * further
+    return batches * batch_time.through + float(passes - batches) * further
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,21 @@ def saturated(service: Service, sequences: float) -> Saturated:
     A step takes no more tokens of prompts than its engine allows; where more would have to be taken, sequences wait.
     """
     serve, stack = service.serve, service.plan.stack
-    each = sequences / service.replicas
+    per_replica = sequences / service.replicas
     answer = max(float(lengths.decoded(serve)) / serve.speculative, 1.0)
     passes = float(lengths.mean_chunks(serve).count)
     new = float(serve.prompt.mean) - serve.prefix
-    prompts = each / (answer + passes) * passes  # chunks of prompts that a step takes
+    prompts = per_replica / (answer + passes) * passes  # chunks of prompts that a step takes
     limit = (stack.engine.tokens or new * prompts) / (new / passes)
     prompts = min(prompts, max(limit, 1.0))
     decoding = prompts / passes * answer
     rows = replace(mean_prompt_shape(serve), sequences=Fraction(prompts), sampled=Fraction(prompts / passes))
     shape = decode_shape(serve, Fraction(decoding))
-    step = pass_time(service.roles, lambda one: one.mixed_rows(rows, shape)).after(host_seconds(service.plan, each))
+    host = host_seconds(service.plan, per_replica)
+    step = pass_time(service.roles, lambda role: role.mixed_rows(rows, shape)).after(host)
     cycle = step.cycle(float(service.plan.parallelism.pipeline))
-    made = prompts / passes * float(serve.output.mean) * service.replicas
-    return Saturated(sequences, cycle, cycle / serve.speculative, made / cycle)
+    output_tokens = prompts / passes * float(serve.output.mean) * service.replicas
+    return Saturated(sequences, cycle, cycle / serve.speculative, output_tokens / cycle)
 
 
 # --- A service at the data sheet ---
@@ -109,7 +110,7 @@ class FlooredRole(ServedRole):
         return tuple(floored(super().rows(phase, shape)))
 
     def mixed_rows(self, prompt: Shape, decoding: Shape) -> tuple[KernelTime, ...]:
-        """The same of a pass over a prompt's chunk and the next tokens of others."""
+        """The kernels of a pass over a prompt's chunk and the next tokens of others, at their floors."""
         return tuple(floored(super().mixed_rows(prompt, decoding)))
 
 
@@ -119,7 +120,7 @@ def floored(rows: Sequence[KernelTime]) -> list[KernelTime]:
 
 
 def at_data_sheet(service: Service) -> Service:
-    """The same service at the limits of its device's data sheet."""
+    """The service at the limits of its device's data sheet."""
     stack = replace(service.plan.stack, launch=0.0, engine=Engine())
-    roles = tuple(FlooredRole(replace(one.plan, stack=stack), one.role) for one in service.roles)
+    roles = tuple(FlooredRole(replace(served.plan, stack=stack), served.role) for served in service.roles)
     return Service(replace(service.plan, stack=stack), roles)

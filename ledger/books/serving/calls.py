@@ -36,7 +36,6 @@ from ledger.spec.kernel_classes import (
     STORED_FORMATS,
     KernelClass,
 )
-from ledger.spec.kernel_classes import ATTENTION as FAMILY
 from ledger.spec.plan import Attention, Plan
 from ledger.spec.precision import STORED_ONLY
 
@@ -70,19 +69,19 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
 
 def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
     """The calls with those of these names in one unit as one product, as wide as all of them together."""
-    found: list[KernelCall] = []
+    products: list[KernelCall] = []
     first: dict[str, int] = {}
     for call in calls:
         unit = call.cause.unit
         if call.cause.name not in names or call.work is None:
-            found.append(call)
+            products.append(call)
         elif unit in first:
-            before = found[first[unit]]
-            found[first[unit]] = replace(before, work=side_by_side(before.work or call.work, call.work))
+            before = products[first[unit]]
+            products[first[unit]] = replace(before, work=side_by_side(before.work or call.work, call.work))
         else:
-            first[unit] = len(found)
-            found.append(call)
-    return found
+            first[unit] = len(products)
+            products.append(call)
+    return products
 
 
 def side_by_side(left: Work, right: Work) -> Work:
@@ -145,14 +144,14 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
     What kernels between the products move of each score is the engine's (`score_bytes`).
     """
     fused = not {plan.stack.kernels.attention, plan.kernels.attention} <= {*WRITES_SCORES}
-    if fused or call.when == DECODE or call.work is None or call.work.kind.family != FAMILY:
+    if fused or call.when == DECODE or call.work is None or call.work.kind.family != ATTENTION:
         yield call
         return
     group = plan.model.group_of(call.cause.unit)
     suffix = group.name if len(plan.model.groups) > 1 else ""
     seen = value(symbol("read", suffix)) / value(symbol("attended", suffix))
     flops = call.work.flops * float(seen)
-    kind = KernelClass(FAMILY, "math", FORWARD)
+    kind = KernelClass(ATTENTION, "math", FORWARD)
     yield replace(call, kind=kind, work=replace(call.work, kind=kind, flops=flops))
     scores = flops / (4 * group.attention.head_dim)
     moved = Work(SOFTMAX, flops=5 * scores, bytes=plan.stack.engine.score_bytes * scores)
@@ -187,10 +186,10 @@ def of_few_rows(kind: KernelClass, call: KernelCall, plan: Plan) -> KernelClass:
     if kind.family != MATMUL or call.work is None:
         return kind
     stored = plan.precision.weights.base
-    own = replace(kind, variant=ROW_FORMATS.get(kind.variant, kind.variant)) if rows_of(call.work) <= 1 else kind
+    specific = replace(kind, variant=ROW_FORMATS.get(kind.variant, kind.variant)) if rows_of(call.work) <= 1 else kind
     if stored in STORED_ONLY and call.cause.unit not in ENDS:
-        own = replace(kind, variant=STORED_FORMATS[dtypes.size(stored) < 1])
-    return own if own in plan.accelerator.curves else kind
+        specific = replace(kind, variant=STORED_FORMATS[dtypes.size(stored) < 1])
+    return specific if specific in plan.accelerator.curves else kind
 
 
 def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
@@ -200,7 +199,7 @@ def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
         yield call
     elif call.when == DECODE:
         yield from grown(call, work, plan) if is_cached_attention(call.kind) else (call,)
-    elif work.kind.family in (MATMUL, FAMILY):
+    elif work.kind.family in (MATMUL, ATTENTION):
         faster = plan.accelerator.fp16_sums / plan.accelerator.peak[HALF] if engine.fp16_sums else 0.0
         rate = max(1.0, faster) if work.dtype == HALF else 1.0
         yield replace(call, work=replace(work, flops=work.flops / rate))
@@ -228,10 +227,10 @@ def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
 
 def is_cached_attention(kind: object) -> bool:
     """Whether a kernel is attention of new tokens over what waits."""
-    return isinstance(kind, KernelClass) and kind.family == FAMILY and kind.pass_ == DECODE
+    return isinstance(kind, KernelClass) and kind.family == ATTENTION and kind.pass_ == DECODE
 
 
-# --- Kernels that the arithmetic of their units limits, where prices of their class know bytes alone ---
+# --- kernels limited by arithmetic, where prices of their class know bytes alone ---
 
 
 def limited(row: KernelTime, call: KernelCall, plan: Plan) -> KernelTime:

@@ -1,4 +1,4 @@
-"""From a plan that serves to closed books."""
+"""From a plan that serves to its compiled form."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.bindings import described
 from ledger.books.compiled import Compiled
-from ledger.books.entries import Entry
-from ledger.books.evaluate import Exact, Value
+from ledger.books.entries import account_of
 from ledger.books.notation import text
 from ledger.books.resources import stock
-from ledger.books.results import Account, KernelTime, Number, RoleResult, Symbol, WaterfallPart
-from ledger.books.serving.memory import Held, Stock, held
-from ledger.books.serving.passes import DECODE, Phase, ServedRole, Shape, mean_prompt_shape, served_roles
+from ledger.books.results import Account, KernelTime, RoleResult, Symbol, WaterfallPart
+from ledger.books.serving.memory import Held, held
+from ledger.books.serving.passes import DECODE, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
 from ledger.books.serving.verdict import request_time, verdict
-from ledger.model.causes import Cause
 from ledger.model.dims import BY_NAME, symbol
 from ledger.spec.plan import Plan
 
@@ -33,19 +31,19 @@ LIMITS = {
 def compile_serving(plan: Plan) -> Compiled:
     """Passes, sequences in flight, memory, totals, verdict."""
     service = Service(plan, served_roles(plan))
-    found = totals(service)
+    amounts = totals(service)
     devices = held(service.roles, service.stated.concurrency)
     shape = steady_shape(service)
-    results = tuple(_result(one, service, shape) for one in devices)
-    slowest = max(results, key=lambda result: _seconds(result.kernels))
+    results = tuple(_role_result(device, service, shape) for device in devices)
+    slowest = max(results, key=lambda result: _decode_seconds(result.kernels))
     spent = request_time(service, service.roles[results.index(slowest)])
     return Compiled(
         plan=plan,
-        totals=found,
-        accounts=tuple(account for one in devices for account in _accounts(one, service, shape)),
+        totals=amounts,
+        accounts=tuple(account for device in devices for account in _accounts(device, service, shape)),
         roles=results,
         waterfall=tuple(_waterfall(slowest.kernels)),
-        verdict=verdict(plan, found, devices, slowest.kernels, spent),
+        verdict=verdict(plan, amounts, devices, slowest.kernels, spent),
         symbols=_symbols(service, shape),
         service=service,
     )
@@ -58,19 +56,21 @@ def compile_serving_totals(plan: Plan) -> dict[str, object]:
 
 def phase_rows(compiled: Compiled, name: str) -> tuple[KernelTime, ...]:
     """The kernels and transfers of one kind of pass, on the kind of device whose decoding takes longest."""
-    slowest = max((role.kernels for role in compiled.roles), key=_seconds)
+    slowest = max((role.kernels for role in compiled.roles), key=_decode_seconds)
     return tuple(row for row in slowest if row.when == name)
 
 
-def _seconds(rows: Sequence[KernelTime]) -> float:
+def _decode_seconds(rows: Sequence[KernelTime]) -> float:
     return sum(float(row.seconds) * row.times for row in rows if row.when == DECODE)
 
 
-def _result(one: Held, service: Service, shape: Shape) -> RoleResult:
-    role, served = one.served.role, one.served
+def _role_result(device: Held, service: Service, shape: Shape) -> RoleResult:
+    role, served = device.served.role, device.served
     prompt = mean_prompt_shape(service.serve)
     rows = (*served.rows(served.decode, shape), *served.rows(served.prefill, prompt))
-    return RoleResult(role.name, role.stages, role.devices, one.moments, one.peak, one.reserved, rows, one.outside)
+    return RoleResult(
+        role.name, role.stages, role.devices, device.moments, device.peak, device.reserved, rows, device.outside
+    )
 
 
 def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
@@ -80,42 +80,19 @@ def _waterfall(rows: Sequence[KernelTime]) -> Iterator[WaterfallPart]:
             yield WaterfallPart(limit, title, seconds, transfer=limit == "network")
 
 
-def _accounts(one: Held, service: Service, shape: Shape) -> Iterator[Account]:
+def _accounts(device: Held, service: Service, shape: Shape) -> Iterator[Account]:
     """Every entry of both passes with its value, and what the device holds."""
-    served = one.served
-    phases: tuple[tuple[Phase, Shape], ...] = (
-        (served.prefill, mean_prompt_shape(service.serve)),
-        (served.decode, shape),
-    )
-    for phase, sizes in phases:
+    served = device.served
+    for phase, sizes in ((served.prefill, mean_prompt_shape(service.serve)), (served.decode, shape)):
         values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
         for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
-            yield from (_account(entry, served, value) for entry in ledger.entries)
-    for category, stocks, basis in (
-        ("weights", one.weights, HELD_WEIGHTS),
-        ("cache", one.full_cache, HELD_CACHE),
-    ):
+            for entry in ledger.entries:
+                yield account_of(entry, served.role.name, str(entry.when), value)
+    held_stocks = ("weights", device.weights, HELD_WEIGHTS), ("cache", device.full_cache, HELD_CACHE)
+    for category, stocks, basis in held_stocks:
         for cause, held_stock in stocks.items():
-            yield _stock(cause, category, held_stock, basis, served)
-
-
-def _account(entry: Entry, served: ServedRole, value: Value) -> Account:
-    return Account(
-        cause=entry.cause,
-        role=served.role.name,
-        resource=entry.resource,
-        when=str(entry.when),
-        amount=value(entry.amount),
-        times=int(value(entry.times)),
-        formula=text(entry.amount),
-        basis=entry.basis,
-        expression=entry.amount,
-    )
-
-
-def _stock(cause: Cause, category: str, held: Stock, basis: str, served: ServedRole) -> Account:
-    formula, name = held.formula, served.role.name
-    return Account(cause, name, stock(category), "serving", held.bytes, 1, text(formula), basis, formula)
+            amount, formula, role = held_stock.bytes, held_stock.formula, served.role.name
+            yield Account(cause, role, stock(category), "serving", amount, 1, text(formula), basis, formula)
 
 
 # Sizes of a pass, which a plan does not state as it is: what they are of one that decodes, and where they are from.
@@ -133,16 +110,13 @@ def _symbols(service: Service, shape: Shape) -> Mapping[str, Symbol]:
     """Every symbol of the formulas as a pass that decodes has it; the first role's."""
     served = service.roles[0]
     sizes = served.sizes(shape)
-    found = dict(described(served.plan, served.role))
+    symbols = dict(described(served.plan, served.role))
     groups = service.plan.model.groups
     for suffix in {group.name for group in groups} if len(groups) > 1 else {""}:
         for name, (meaning, path) in OF_A_PASS.items():
             sign = symbol(name, suffix)
             if sign in sizes:
-                found[sign.name] = Symbol(sign.name, meaning, _plain(sizes[sign]), path)
-    return found
-
-
-def _plain(value: Exact) -> Number:
-    """A whole number as it is, any other as the nearest that floating point has."""
-    return int(value) if value == int(value) else float(value)
+                size = sizes[sign]
+                number = int(size) if size == int(size) else float(size)
+                symbols[sign.name] = Symbol(sign.name, meaning, number, path)
+    return symbols

@@ -45,10 +45,10 @@ def weights_read(plan: Plan) -> Amount:
         sizes[symbol("layers", suffix)] = group.repeat
         if group.mlp.experts:
             sizes[symbol("hit", suffix)] = experts_hit(group, sequences)
-    return exact(sizes)(_weights(model, plan.precision, plan.kernels, plan.stack))
+    return exact(sizes)(_weights_read_bytes(model, plan.precision, plan.kernels, plan.stack))
 
 
 @lru_cache(maxsize=32)
-def _weights(model: Model, precision: Precision, kernels: Kernels, stack: Stack) -> sympy.Expr:
+def _weights_read_bytes(model: Model, precision: Precision, kernels: Kernels, stack: Stack) -> sympy.Expr:
     units = units_of(served_builder(model, precision, kernels, stack), whole_role(model), decodes=True)
     return total(unit.count * weight_bytes(operation) for unit in units for operation in unit.forward)

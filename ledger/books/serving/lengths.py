@@ -23,8 +23,8 @@ class Chunks:
 def seen_by(attention: Attention, tokens: Tokens) -> Tokens:
     """Keys that the queries at positions 1 to `tokens` attend to under their causal mask, all together."""
     if attention.chunk:
-        whole, rest = divmod(tokens, attention.chunk)
-        return whole * _triangle(attention.chunk) + _triangle(rest)
+        full, further = divmod(tokens, attention.chunk)
+        return full * _triangle(attention.chunk) + _triangle(further)
     limit = min(tokens, attention.window or tokens)
     return _triangle(limit) + (tokens - limit) * limit
 
@@ -85,10 +85,10 @@ def floors(count: int, divisor: int, step: int, first: int) -> int:
     """The sum of (first + i step) // divisor over i from 0 to `count` - 1, in as many turns as Euclid's algorithm."""
     total = 0
     while True:
-        whole, step = divmod(step, divisor)
-        total += whole * (count * (count - 1) // 2)
-        whole, first = divmod(first, divisor)
-        total += whole * count
+        quotient, step = divmod(step, divisor)
+        total += quotient * (count * (count - 1) // 2)
+        quotient, first = divmod(first, divisor)
+        total += quotient * count
         last = step * count + first
         if last < divisor:
             return total
@@ -97,13 +97,13 @@ def floors(count: int, divisor: int, step: int, first: int) -> int:
 
 
 def attended_in_prompts(serve: Serve, attention: Attention) -> Fraction:
-    """The same over the tokens of all prompts."""
+    """Keys that a new token attends to, on average over the tokens of all prompts."""
     new = serve.prompt.mean - serve.prefix
     return Fraction(serve.prompt.average(lambda p: attended_in_prompt(serve, attention, p) * (p - serve.prefix)) / new)
 
 
 def read_in_prompts(serve: Serve, attention: Attention) -> Fraction:
-    """The same over the chunks of all prompts."""
+    """Tokens whose keys a pass over a chunk reads, on average over the chunks of all prompts."""
     count = mean_chunks(serve).count
     return Fraction(
         serve.prompt.average(lambda p: read_in_prompt(serve, attention, p) * chunks(serve, p).count) / count

@@ -58,33 +58,33 @@ class Held:
     @cached_property
     def weights(self) -> Mapping[Cause, Stock]:
         """Weights by what they are of, each storage once; a layer's as often as the device has the layer."""
-        value, found = self.served.value(_one(self.plan)), dict[Cause, Stock]()
+        value, stocks = self.served.value(_one_token_shape(self.plan)), dict[Cause, Stock]()
         for unit in self.served.decode.units:
             for weight in unit.weights:
                 cause = Cause("" if unit.name in ENDS else unit.name, weight.name)
                 amount = unit.count * stored_bytes(self.plan.precision, weight, WHOLE)
-                found.setdefault(cause, Stock(ceil(value(amount)), amount))
-        return found
+                stocks.setdefault(cause, Stock(ceil(value(amount)), amount))
+        return stocks
 
     def cache(self, grown: Fraction) -> dict[Cause, Stock]:
         """The cache of each group of layers, sequences having this share of their outputs; a shared prefix is once."""
-        served, found = serve_of(self.plan), dict[Cause, Stock]()
-        value = self.served.value(_one(self.plan))
-        for unit, each, attention in cached_layers(self.served):
+        served, stocks = serve_of(self.plan), dict[Cause, Stock]()
+        value = self.served.value(_one_token_shape(self.plan))
+        for unit, token_bytes, attention in cached_layers(self.served):
             prefix = lengths.kept_tokens(attention, served.prefix)
 
             mean = lengths.mean_kept(served, attention, grown, served.prefix)
             tokens = self.sequences * mean + prefix
-            formula = product(sympy.Rational(tokens.numerator, tokens.denominator), each)
-            found[Cause(unit.name, CACHE)] = Stock(ceil(value(formula)), formula)
-        for unit, name, each in kept_states(self.served):
-            formula = product(self.sequences + bool(served.prefix), each)  # that of the prefix is begun from
-            found[Cause(unit.name, name)] = Stock(ceil(value(formula)), formula)
-        return found
+            formula = product(sympy.Rational(tokens.numerator, tokens.denominator), token_bytes)
+            stocks[Cause(unit.name, CACHE)] = Stock(ceil(value(formula)), formula)
+        for unit, name, state_bytes in kept_states(self.served):
+            formula = product(self.sequences + bool(served.prefix), state_bytes)  # that of the prefix is begun from
+            stocks[Cause(unit.name, name)] = Stock(ceil(value(formula)), formula)
+        return stocks
 
     @cached_property
     def full_cache(self) -> Mapping[Cause, Stock]:
-        """The cache once all outputs are whole."""
+        """The cache once all outputs are complete."""
         return self.cache(Fraction(1))
 
     @cached_property
@@ -95,14 +95,14 @@ class Held:
         both = Shape(Fraction(1), tokens, Fraction(1), prompt.attended, prompt.read)
         value = self.served.value(both)
         units = [unit for unit in self.served.prefill.units if unit.name != OUTPUT]
-        return max((ceil(_largest(unit, value)) for unit in units), default=0)
+        return max((ceil(_largest_traffic(unit, value)) for unit in units), default=0)
 
     @cached_property
     def logits(self) -> int:
         """What scoring the next token of all sequences of a pass reads and writes."""
         shape = decode_shape(serve_of(self.plan), Fraction(self.sequences, self.plan.parallelism.pipeline))
         value = self.served.value(shape)
-        return max((ceil(_largest(u, value)) for u in self.served.decode.units if u.name == OUTPUT), default=0)
+        return max((ceil(_largest_traffic(u, value)) for u in self.served.decode.units if u.name == OUTPUT), default=0)
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
@@ -120,7 +120,7 @@ class Held:
     def _moment(self, name: str, title: str, cache: Mapping[Cause, Stock], activations: int, logits: int) -> Moment:
         amounts = (held_bytes(self.weights), held_bytes(cache), activations, logits)
         named = [(cause.account, stock.bytes) for cause, stock in (*self.weights.items(), *cache.items())]
-        details = sorted(named, key=lambda held: (-held[1], held[0]))[:LARGEST]
+        details = sorted(named, key=lambda holding: (-holding[1], holding[0]))[:LARGEST]
         return Moment(name, title, dict(zip(CATEGORIES, amounts, strict=True)), tuple(details))
 
     @cached_property
@@ -132,14 +132,14 @@ class Held:
     def outside(self) -> tuple[Outside, ...]:
         """What lies beside the tensors: a workspace of the matmul library, the allocator's pool, the driver's own."""
         library, stack = self.plan.accelerator.matmul_workspace, self.plan.stack
-        found = (
+        parts = (
             Outside("workspace of the matmul library", library, LIBRARY),
             Outside(
                 "pool of the allocator", pool(self.peak.total + library, stack), stated_at(self.plan, FRAGMENTATION)
             ),
             Outside("context, libraries and communicators", stack.context, stated_at(self.plan, CONTEXT)),
         )
-        return tuple(part for part in found if part.bytes)
+        return tuple(part for part in parts if part.bytes)
 
     @property
     def reserved(self) -> int:
@@ -148,12 +148,12 @@ class Held:
 
 
 def held_bytes(stocks: Mapping[Cause, Stock]) -> int:
-    """What stocks take together."""
+    """Bytes of all stocks together."""
     return sum(stock.bytes for stock in stocks.values())
 
 
 def serve_of(plan: Plan) -> Serve:
-    """What a plan serves."""
+    """The lengths and the load that a plan serves; ValueError of a plan that trains."""
     if plan.serve is None:
         raise ValueError("a plan that trains serves nothing")
     return plan.serve
@@ -162,7 +162,7 @@ def serve_of(plan: Plan) -> Serve:
 def held(roles: Sequence[ServedRole], concurrency: float) -> tuple[Held, ...]:
     """What devices of each role hold with so many sequences in flight over all replicas, the fullest replica's."""
     replicas = roles[0].plan.parallelism.data
-    return tuple(Held(one, max(1, ceil(concurrency / replicas))) for one in roles)
+    return tuple(Held(served, max(1, ceil(concurrency / replicas))) for served in roles)
 
 
 def cached_layers(served: ServedRole, size: Size = Tensor.bytes) -> Iterator[tuple[Unit, sympy.Expr, Attention]]:
@@ -179,30 +179,30 @@ def kept_states(served: ServedRole, size: Size = Tensor.bytes) -> Iterator[tuple
     """Of each group of layers on a device: what states, and windows, of a sequence take, however long it is."""
     for unit in served.decode.units:
         for operation in unit.forward:
-            for kept in (tensor for tensor in operation.outputs if tensor.name in (STATE, WINDOW)):
-                yield unit, kept.name, unit.count * size(kept) / symbol("batch")
+            for state in (tensor for tensor in operation.outputs if tensor.name in (STATE, WINDOW)):
+                yield unit, state.name, unit.count * size(state) / symbol("batch")
 
 
-def _one(plan: Plan) -> Shape:
+def _one_token_shape(plan: Plan) -> Shape:
     return decode_shape(serve_of(plan), Fraction(1))
 
 
-def _largest(unit: Unit, value: Value) -> Fraction:
+def _largest_traffic(unit: Unit, value: Value) -> Fraction:
     """Bytes of what the largest operation reads and writes beside weights and cache, and of the stream beside it."""
     stream = unit.forward[-1].outputs[0] if unit.name not in ENDS else None
-    sizes = (sum(value(tensor.bytes()) for tensor in _distinct(operation)) for operation in unit.forward)
+    sizes = (sum(value(tensor.bytes()) for tensor in _distinct_tensors(operation)) for operation in unit.forward)
     return Fraction(max(sizes, default=0)) + Fraction(value(stream.bytes()) if stream else 0)
 
 
-def _distinct(operation: Operation) -> Iterator[Tensor]:
-    known: set[str] = set()
+def _distinct_tensors(operation: Operation) -> Iterator[Tensor]:
+    seen: set[str] = set()
     for tensor in (*operation.inputs, *operation.outputs):
-        if tensor.role not in ("weight", BUFFER) and tensor.storage not in known:
-            known.add(tensor.storage)
+        if tensor.role not in ("weight", BUFFER) and tensor.storage not in seen:
+            seen.add(tensor.storage)
             yield tensor
 
 
-# --- How many sequences an engine takes at once ---
+# --- sequences that an engine takes at once ---
 
 
 def room(service: Service) -> int:
@@ -220,22 +220,22 @@ def room(service: Service) -> int:
     return (min(few, engine.sequences) if engine.sequences else few) * service.replicas
 
 
-def _fits(service: Service, each: int) -> bool:
+def _fits(service: Service, per_replica: int) -> bool:
     engine, capacity = service.plan.stack.engine, service.plan.accelerator.memory
     for role in service.roles:
-        held = Held(role, each)
-        if held.reserved > capacity:
+        device = Held(role, per_replica)
+        if device.reserved > capacity:
             return False
-        cache = sum(stock.bytes for stock in held.full_cache.values())
-        others = held.reserved - cache + held.activations * (_largest_step(service, each) - 1)
-        if engine.memory_of == "left" and cache > engine.memory * (capacity - others):
+        cache = held_bytes(device.full_cache)
+        all_but_cache = device.reserved - cache + device.activations * (_largest_step(service, per_replica) - 1)
+        if engine.memory_of == "left" and cache > engine.memory * (capacity - all_but_cache):
             return False
-        if engine.memory_of == "device" and cache + others > engine.memory * capacity:
+        if engine.memory_of == "device" and cache + all_but_cache > engine.memory * capacity:
             return False
     return True
 
 
-def _largest_step(service: Service, each: int) -> float:
+def _largest_step(service: Service, per_replica: int) -> float:
     """Tokens of the largest step that buffers are laid out for, over those of one prompt and all sequences."""
-    tokens = float(mean_prompt_shape(service.serve).tokens) + each / service.plan.parallelism.pipeline
+    tokens = float(mean_prompt_shape(service.serve).tokens) + per_replica / service.plan.parallelism.pipeline
     return max(1.0, service.plan.stack.engine.tokens / tokens)

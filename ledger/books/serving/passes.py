@@ -58,7 +58,7 @@ def prompt_shape(serve: Serve, prompt: int) -> Shape:
 
 
 def mean_prompt_shape(serve: Serve) -> Shape:
-    """The same on average over all prompts."""
+    """A pass over a chunk of a prompt, on average over all prompts."""
     passes = lengths.mean_chunks(serve)
     return Shape(
         Fraction(1),
@@ -90,7 +90,7 @@ class Phase:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All of its entries."""
+        """The entries of all three ledgers."""
         return self.joint.entries + self.apart.entries + self.head.entries
 
 
@@ -104,12 +104,12 @@ class ServedRole:
     @cached_property
     def prefill(self) -> Phase:
         """Passes over prompts: as many new tokens of a sequence as a chunk has, after those that wait in the cache."""
-        return _phase(self.plan, self.role, PREFILL)
+        return _post_phase(self.plan, self.role, PREFILL)
 
     @cached_property
     def decode(self) -> Phase:
         """Passes that give each sequence its next token."""
-        return _phase(self.plan, self.role, DECODE)
+        return _post_phase(self.plan, self.role, DECODE)
 
     def value(self, shape: Shape) -> Value:
         """Formulas of this role under the sizes of a pass."""
@@ -117,15 +117,15 @@ class ServedRole:
 
     def sizes(self, shape: Shape) -> dict[sympy.Symbol, Exact]:
         """Every symbol that a formula of a pass may use."""
-        own = {symbol("batch"): shape.sequences, symbol("seq"): shape.tokens, symbol("micro_batches"): 1}
+        of_pass = {symbol("batch"): shape.sequences, symbol("seq"): shape.tokens, symbol("micro_batches"): 1}
         for group in self.plan.model.groups:
             suffix = group.name if len(self.plan.model.groups) > 1 else ""
-            own[symbol("attended", suffix)] = shape.attended(group.attention)
-            own[symbol("read", suffix)] = shape.read(group.attention)
+            of_pass[symbol("attended", suffix)] = shape.attended(group.attention)
+            of_pass[symbol("read", suffix)] = shape.read(group.attention)
             if group.mlp.experts:
                 shared = shape.sequences * shape.tokens * self.plan.parallelism.expert
-                own[symbol("hit", suffix)] = Fraction(experts_hit(group, float(shared)))
-        return {**self.bound, **own}
+                of_pass[symbol("hit", suffix)] = Fraction(experts_hit(group, float(shared)))
+        return {**self.bound, **of_pass}
 
     @cached_property
     def bound(self) -> dict[sympy.Symbol, Exact]:
@@ -140,7 +140,7 @@ class ServedRole:
         """Every kernel and transfer of a pass of one kind, with its price."""
         value, scored = self.value(shape), self.value(self.scored(shape))
         parts = ((phase.joint, value), (phase.apart, value), (phase.head, scored))
-        return tuple(row for ledger, own in parts for row in priced(ledger, self.plan, own))
+        return tuple(row for ledger, at_sizes in parts for row in priced(ledger, self.plan, at_sizes))
 
     def mixed_rows(self, prompt: Shape, decoding: Shape) -> tuple[KernelTime, ...]:
         """A pass over a chunk of a prompt and the next token of sequences: products run over the tokens of both."""
@@ -152,27 +152,27 @@ class ServedRole:
             (self.decode.apart, self.value(decoding)),
             (self.prefill.head, self.value(self.scored(both))),
         )
-        return tuple(row for ledger, own in parts for row in priced(ledger, self.plan, own))
+        return tuple(row for ledger, at_sizes in parts for row in priced(ledger, self.plan, at_sizes))
 
 
 def served_roles(plan: Plan) -> tuple[ServedRole, ...]:
     """The roles of a plan's devices, from the first stage to the last."""
-    held = with_copied_heads(plan)
-    return tuple(ServedRole(held, role) for role in roles(plan))
+    copied = with_copied_heads(plan)
+    return tuple(ServedRole(copied, role) for role in roles(plan))
 
 
 def with_copied_heads(plan: Plan) -> Plan:
     """The plan as its devices have it: where key-value heads are fewer than tensor parallelism, one on each device."""
     tensor = plan.parallelism.tensor
 
-    def held(group: Group) -> Group:
+    def with_heads(group: Group) -> Group:
         heads = group.attention.heads_over(tensor, copies=True).get("kv_heads", group.attention.kv_heads)
         return replace(group, attention=replace(group.attention, kv_heads=heads))
 
-    return replace(plan, model=replace(plan.model, groups=tuple(map(held, plan.model.groups))))
+    return replace(plan, model=replace(plan.model, groups=tuple(map(with_heads, plan.model.groups))))
 
 
-def _phase(plan: Plan, role: Role, name: str) -> Phase:
+def _post_phase(plan: Plan, role: Role, name: str) -> Phase:
     units = served_units(plan, role, decodes=name == DECODE)
     posted: list[tuple[Unit, object, Entry]] = []
     for unit in units:
@@ -184,23 +184,23 @@ def _phase(plan: Plan, role: Role, name: str) -> Phase:
         for entry in of_sends([(count, name, moved)])
     )
 
-    def chosen(wanted: Callable[[Unit, object], bool]) -> tuple[Entry, ...]:
-        return nonzero(entry for unit, operation, entry in posted if wanted(unit, operation))
+    def chosen(is_chosen: Callable[[Unit, object], bool]) -> tuple[Entry, ...]:
+        return nonzero(entry for unit, operation, entry in posted if is_chosen(unit, operation))
 
     return Phase(
         name,
         units,
-        Ledger(role.name, chosen(lambda unit, op: unit.name != OUTPUT and not _apart(op)) + between),
-        Ledger(role.name, chosen(lambda unit, op: unit.name != OUTPUT and _apart(op))),
+        Ledger(role.name, chosen(lambda unit, op: unit.name != OUTPUT and not _is_per_sequence(op)) + between),
+        Ledger(role.name, chosen(lambda unit, op: unit.name != OUTPUT and _is_per_sequence(op))),
         Ledger(role.name, chosen(lambda unit, _: unit.name == OUTPUT)),
     )
 
 
-def _apart(operation: object) -> bool:
+def _is_per_sequence(operation: object) -> bool:
     return isinstance(operation, Operation) and per_sequence(operation)
 
 
-# --- seconds --------------------------------------------------------------------------------------
+# --- seconds ---
 
 RowsOf = Callable[[ServedRole], Sequence[KernelTime]]
 
@@ -213,7 +213,7 @@ class PassTime:
     slowest: float
 
     def after(self, host: float) -> PassTime:
-        """The same where each pass waits for its host."""
+        """The times where each pass waits for its host so long."""
         return PassTime(self.through + host, self.slowest + host)
 
     def cycle(self, at_once: float) -> float:
@@ -223,7 +223,7 @@ class PassTime:
 
 def pass_time(served: Sequence[ServedRole], rows_of: RowsOf) -> PassTime:
     """A pass of all roles: kernels and transfers one after the other, and what its host takes longer than they do."""
-    stages = [(len(one.role.stages), stage_seconds(one.plan, rows_of(one))) for one in served]
+    stages = [(len(role.role.stages), stage_seconds(role.plan, rows_of(role))) for role in served]
     return PassTime(sum(count * seconds for count, seconds in stages), max(seconds for _, seconds in stages))
 
 
@@ -245,7 +245,7 @@ def host_seconds(plan: Plan, sequences: float) -> float:
 
 def sums(rows: Sequence[KernelTime], of: Callable[[KernelTime], float]) -> Mapping[str, float]:
     """Seconds, bytes or FLOPs of a pass by what limits each kernel."""
-    found: dict[str, float] = {}
+    by_bound: dict[str, float] = {}
     for row in rows:
-        found[row.bound] = found.get(row.bound, 0.0) + of(row) * row.times
-    return found
+        by_bound[row.bound] = by_bound.get(row.bound, 0.0) + of(row) * row.times
+    return by_bound

@@ -81,41 +81,42 @@ class Service:
     def _ttft(self, prompt: int) -> Fraction:
         shape = prompt_shape(self.serve, prompt)
         passes = lengths.chunks(self.serve, prompt).count
-        alone = pass_time(self.roles, lambda one: one.rows(one.prefill, shape)).after(host_seconds(self.plan, 1))
-        return passes * Fraction(alone.through)
+        chunk = pass_time(self.roles, lambda role: role.rows(role.prefill, shape)).after(host_seconds(self.plan, 1))
+        return passes * Fraction(chunk.through)
 
     def decoding(self, sequences: float) -> PassTime:
         """A pass that gives each of so many sequences of an engine its next token."""
         shape = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda one: one.rows(one.decode, shape)).after(host_seconds(self.plan, sequences))
+        host = host_seconds(self.plan, sequences)
+        return pass_time(self.roles, lambda role: role.rows(role.decode, shape)).after(host)
 
     def mixed(self, sequences: float) -> PassTime:
-        """The same with a chunk of a prompt beside them."""
+        """A pass that takes a chunk of a prompt, beside the next tokens of so many sequences of an engine."""
         prompt = mean_prompt_shape(self.serve)
         host = host_seconds(self.plan, sequences + 1)
         if sequences <= 0:
-            return pass_time(self.roles, lambda one: one.rows(one.prefill, prompt)).after(host)
+            return pass_time(self.roles, lambda role: role.rows(role.prefill, prompt)).after(host)
         decoding = decode_shape(self.serve, Fraction(sequences))
-        return pass_time(self.roles, lambda one: one.mixed_rows(prompt, decoding)).after(host)
+        return pass_time(self.roles, lambda role: role.mixed_rows(prompt, decoding)).after(host)
 
     def at(self, concurrency: float) -> Steady:
         """The steady state with so many sequences in flight over all replicas."""
         engines = self.replicas * self.plan.parallelism.pipeline
         busy = min(float(engines), max(concurrency, 1.0))
         at_once = max(1.0, min(float(self.plan.parallelism.pipeline), concurrency / self.replicas))
-        each = max(1.0, concurrency / busy)
+        per_engine = max(1.0, concurrency / busy)
         prompt = float(lengths.mean_chunks(self.serve).count)
         answer = max(float(lengths.decoded(self.serve)) / self.serve.speculative, 0.0)
         # Sequences in each of the steps of another's life; an engine takes one chunk in a step, and others wait for it.
-        others = min((each - 1) / (prompt + answer), 1 / prompt)
-        beside, mixed = others * answer, others * prompt
-        alone = self.decoding(1 + beside).cycle(at_once)
-        together = self.mixed(1 + beside).cycle(at_once) if mixed else alone
-        gap = mixed * together + (1 - mixed) * alone
-        taken = self.mixed(beside).cycle(at_once)  # a step in which its own prompt is taken
-        residence = max(prompt * taken + answer * gap, each * prompt * taken)
-        rate = min(concurrency, busy * each) / residence * float(self.serve.output.mean)
-        return Steady(concurrency, gap / self.serve.speculative, rate, residence, beside, mixed, busy, taken, alone)
+        per_step = min((per_engine - 1) / (prompt + answer), 1 / prompt)
+        peers, mixed = per_step * answer, per_step * prompt
+        unmixed = self.decoding(1 + peers).cycle(at_once)
+        together = self.mixed(1 + peers).cycle(at_once) if mixed else unmixed
+        gap = mixed * together + (1 - mixed) * unmixed
+        chunked = self.mixed(peers).cycle(at_once)  # a step in which its own prompt is taken
+        residence = max(prompt * chunked + answer * gap, per_engine * prompt * chunked)
+        rate = min(concurrency, busy * per_engine) / residence * float(self.serve.output.mean)
+        return Steady(concurrency, gap / self.serve.speculative, rate, residence, peers, mixed, busy, chunked, unmixed)
 
     @cached_property
     def stated(self) -> Steady:
@@ -144,10 +145,10 @@ class Service:
         Where the service does not keep up, those with which more would only wait.
         """
         few, many, answered = 0.0, 1.0, 0.0
-        while (found := self.at(many).requests_per_second) < rate:
-            if found < GAIN * answered:
+        while (answering := self.at(many).requests_per_second) < rate:
+            if answering < GAIN * answered:
                 return few
-            few, many, answered = many, 2 * many, found
+            few, many, answered = many, 2 * many, answering
         while many - few > NEAR * many:
             middle = (few + many) / 2
             few, many = (middle, many) if self.at(middle).requests_per_second < rate else (few, middle)

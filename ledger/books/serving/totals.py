@@ -33,15 +33,15 @@ RATE = "serve.tokens_per_second"
 def totals(service: Service) -> dict[str, Number]:
     """Every key that a plan which serves has numbers for."""
     plan = service.plan
-    found: dict[str, Number] = {}
-    found.update((key, amount) for key, amount in of_model(whole(plan)) if key != "parameters.trainable")
-    found.update(parameters_held(service))
-    found.update(flops(service))
-    found.update(memory(held(service.roles, service.stated.concurrency), plan))
-    found.update(cache(service))
-    found.update(read(service))
-    found.update(answering(service, room(service)))
-    return found
+    amounts: dict[str, Number] = {}
+    amounts.update((key, amount) for key, amount in of_model(whole(plan)) if key != "parameters.trainable")
+    amounts.update(parameters_held(service))
+    amounts.update(flops(service))
+    amounts.update(memory(held(service.roles, service.stated.concurrency), plan))
+    amounts.update(cache(service))
+    amounts.update(read(service))
+    amounts.update(answering(service, room(service)))
+    return amounts
 
 
 def answering(service: Service, most: int) -> Totals:
@@ -55,10 +55,10 @@ def answering(service: Service, most: int) -> Totals:
 
 def parameters_held(service: Service) -> Totals:
     """Parameters that one device holds, at most over roles."""
-    yield "parameters.per_device", max(_held(one) for one in service.roles)
+    yield "parameters.per_device", max(_held_parameters(served) for served in service.roles)
 
 
-def _held(served: ServedRole) -> int:
+def _held_parameters(served: ServedRole) -> int:
     value = served.value(decode_shape(serve_of(served.plan), Fraction(1)))
     named = {
         (unit.group if unit.suffix else "", weight.name): unit.count * weight.elements()
@@ -75,24 +75,24 @@ def flops(service: Service) -> Totals:
     """
     prompt = mean_prompt_shape(service.serve)
     passes = lengths.mean_chunks(service.serve).count
-    one = decode_shape(service.serve, Fraction(1))
+    token_shape = decode_shape(service.serve, Fraction(1))
     whole_model = one_device(service.plan)
-    yield "flops.prefill", ceil(passes * _useful(whole_model, prompt, whole_model.prefill.units))
-    yield "flops.decode", ceil(_useful(whole_model, one, whole_model.decode.units))
+    yield "flops.prefill", ceil(passes * _useful_flops(whole_model, prompt, whole_model.prefill.units))
+    yield "flops.decode", ceil(_useful_flops(whole_model, token_shape, whole_model.decode.units))
 
 
-def _useful(served: ServedRole, shape: Shape, units: Sequence[Unit]) -> Fraction:
+def _useful_flops(served: ServedRole, shape: Shape, units: Sequence[Unit]) -> Fraction:
     """FLOPs of a pass of one sequence."""
-    found = Fraction(0)
+    useful = Fraction(0)
     for unit in units:
         value = served.value(served.scored(shape) if unit.name == OUTPUT else shape)
-        found += Fraction(value(unit.count * total(each.useful() * each.times for each in unit.forward)))
-    return found
+        useful += Fraction(value(unit.count * total(run.useful() * run.times for run in unit.forward)))
+    return useful
 
 
 def memory(devices: Sequence[Held], plan: Plan) -> Totals:
     """What is alive at the fullest moment of the fullest device, and what the driver reports."""
-    worst = max(devices, key=lambda one: one.reserved)
+    worst = max(devices, key=lambda device: device.reserved)
     yield "memory.static.weights", held_bytes(worst.weights)
     for category in CATEGORIES:
         yield f"memory.{category}", worst.peak.parts[category]
@@ -105,32 +105,32 @@ def cache(service: Service) -> Totals:
     """What sequences keep: one of them in all layers, and all of a replica on one device."""
     yield "serve.cache.bytes_per_sequence", bytes_per_sequence(service.plan)
     devices = held(service.roles, service.stated.concurrency)
-    yield "serve.cache.per_device", max(held_bytes(one.full_cache) for one in devices)
+    yield "serve.cache.per_device", max(held_bytes(device.full_cache) for device in devices)
 
 
 def bytes_per_sequence(plan: Plan) -> int:
     """Bytes in which the whole model keeps one sequence at the end of its output, on average; no copy counts."""
-    one, served = one_device(plan), serve_of(plan)
-    value = one.value(decode_shape(served, Fraction(1)))
-    kept = (Fraction(value(each)) * lengths.mean_kept(served, kind) for _, each, kind in cached_layers(one))
-    constant = (Fraction(value(each)) for _, _, each in kept_states(one))
-    return ceil(sum(kept, Fraction(0)) + sum(constant, Fraction(0)))
+    model, served = one_device(plan), serve_of(plan)
+    value = model.value(decode_shape(served, Fraction(1)))
+    growing = (Fraction(value(amount)) * lengths.mean_kept(served, kind) for _, amount, kind in cached_layers(model))
+    constant = (Fraction(value(amount)) for _, _, amount in kept_states(model))
+    return ceil(sum(growing, Fraction(0)) + sum(constant, Fraction(0)))
 
 
 def one_device(plan: Plan) -> ServedRole:
-    """The plan as one device would run all of it."""
-    alone = replace(plan, parallelism=Parallelism(), cluster=replace(plan.cluster, devices=1))
-    return ServedRole(alone, whole_role(plan.model))
+    """The plan as one device would run it whole."""
+    undivided = replace(plan, parallelism=Parallelism(), cluster=replace(plan.cluster, devices=1))
+    return ServedRole(undivided, whole_role(plan.model))
 
 
 def read(service: Service) -> Totals:
     """Bytes that decoding reads on the device that reads most: weights, and what waits; and their time at full rate."""
     shape, pipeline = steady_shape(service), service.plan.parallelism.pipeline
-    each = [(len(one.role.stages), *reads(one, shape)) for one in service.roles]
-    yield "serve.weights_read", max(ceil(weights) for _, weights, _ in each)
-    yield "serve.cache.read", max(ceil(waiting) for _, _, waiting in each)
-    through = sum(stages * (weights + waiting) for stages, weights, waiting in each)
-    slowest = max(weights + waiting for _, weights, waiting in each)
+    stage_reads = [(len(served.role.stages), *reads(served, shape)) for served in service.roles]
+    yield "serve.weights_read", max(ceil(weights) for _, weights, _ in stage_reads)
+    yield "serve.cache.read", max(ceil(waiting) for _, _, waiting in stage_reads)
+    through = sum(stages * (weights + waiting) for stages, weights, waiting in stage_reads)
+    slowest = max(weights + waiting for _, weights, waiting in stage_reads)
     at_once = min(pipeline, service.stated.concurrency / service.replicas)
     seconds = max(float(through), at_once * float(slowest)) / service.plan.accelerator.bandwidth
     yield "serve.time_per_token.floor", seconds / service.serve.speculative
@@ -147,7 +147,7 @@ def reads(served: ServedRole, shape: Shape) -> tuple[Exact, Exact]:
 
 
 def rates(service: Service, state: Steady) -> Totals:
-    """The first token, those that follow, and what all sequences together get."""
+    """Seconds to the first token and between those that follow; tokens and requests a second of all sequences."""
     yield "serve.concurrency", state.concurrency
     yield "serve.ttft", service.ttft
     yield "serve.time_per_token", state.time_per_token
@@ -191,15 +191,15 @@ class CurvePoint:
 
 def curve(service: Service) -> tuple[CurvePoint, ...]:
     """Doubling numbers of sequences, and the plan's own, up to where prompts fill every step or memory is long full."""
-    most, own = room(service), service.stated.concurrency
-    found, count, before = list[CurvePoint](), 1, 0.0
+    most, asked = room(service), service.stated.concurrency
+    points, count, before = list[CurvePoint](), 1, 0.0
     while count <= MOST:
         state = service.at(count)
-        found.append(CurvePoint(state, count <= most))
+        points.append(CurvePoint(state, count <= most))
         if state.tokens_per_second < before * GAIN or count > 2 * most:
             break
         count, before = 2 * count, state.tokens_per_second
-    kept = [point for point in found if point.state.concurrency != own]
+    doubled = [point for point in points if point.state.concurrency != asked]
     return tuple(
-        sorted([*kept, CurvePoint(service.stated, own <= most, True)], key=lambda point: point.state.concurrency)
+        sorted([*doubled, CurvePoint(service.stated, asked <= most, True)], key=lambda point: point.state.concurrency)
     )

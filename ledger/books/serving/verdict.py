@@ -11,10 +11,9 @@ from ledger.books.serving import lengths
 from ledger.books.serving.memory import Held
 from ledger.books.serving.passes import ServedRole, decode_shape, host_seconds, mean_prompt_shape, stage_seconds, sums
 from ledger.books.serving.steady import Service, steady_shape
-from ledger.books.verdict import MOSTLY, expectations, headroom, standing
+from ledger.books.verdict import MOSTLY, expectations, reserved_check, standing
 from ledger.model import dtypes
 from ledger.numbers import said
-from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
 
 HOST = "host"  # what limits a device that waits for its host
@@ -41,23 +40,23 @@ def request_time(service: Service, served: ServedRole) -> RequestTime:
     """
     state, prompt = service.stated, mean_prompt_shape(service.serve)
     chunks = float(lengths.mean_chunks(service.serve).count)
-    beside = decode_shape(service.serve, Fraction(state.beside))
-    taken = served.mixed_rows(prompt, beside) if state.beside else served.rows(served.prefill, prompt)
-    others = _limited(served, served.rows(served.decode, beside), state.beside) if state.beside else {}
+    decoding = decode_shape(service.serve, Fraction(state.beside))
+    chunk_rows = served.mixed_rows(prompt, decoding) if state.beside else served.rows(served.prefill, prompt)
+    meanwhile = _seconds_by_limit(served, served.rows(served.decode, decoding), state.beside) if state.beside else {}
     steps = max(0.0, state.engines / state.requests_per_second - chunks * state.taken) / state.alone
-    with_chunk = _limited(served, taken, state.beside + 1)
-    without = _limited(served, served.rows(served.decode, steady_shape(service)), state.beside + 1)
+    with_chunk = _seconds_by_limit(served, chunk_rows, state.beside + 1)
+    without = _seconds_by_limit(served, served.rows(served.decode, steady_shape(service)), state.beside + 1)
     limits = dict.fromkeys((*with_chunk, *without))
     by_limit = {name: chunks * with_chunk.get(name, 0.0) + steps * without.get(name, 0.0) for name in limits}
-    own = chunks * max(0.0, sum(with_chunk.values()) - sum(others.values()))
-    return RequestTime(by_limit, own / sum(by_limit.values()))
+    prompt_seconds = chunks * max(0.0, sum(with_chunk.values()) - sum(meanwhile.values()))
+    return RequestTime(by_limit, prompt_seconds / sum(by_limit.values()))
 
 
-def _limited(served: ServedRole, rows: Sequence[KernelTime], sequences: float) -> dict[str, float]:
+def _seconds_by_limit(served: ServedRole, rows: Sequence[KernelTime], sequences: float) -> dict[str, float]:
     """Seconds of a step by what limits its kernels and transfers, and those in which its device waits for the host."""
-    found = dict(sums(rows, lambda row: float(row.seconds)))
-    waits = stage_seconds(served.plan, rows) - sum(found.values()) + host_seconds(served.plan, sequences)
-    return {**found, HOST: max(0.0, waits)}
+    seconds = dict(sums(rows, lambda row: float(row.seconds)))
+    waits = stage_seconds(served.plan, rows) - sum(seconds.values()) + host_seconds(served.plan, sequences)
+    return {**seconds, HOST: max(0.0, waits)}
 
 
 WORDS = {
@@ -82,9 +81,9 @@ def verdict(
     decoding = [row for row in rows if row.when == "decode"]
     sheets = by_data_sheet(decoding)
     checks = (
-        *_memory(plan, totals, devices),
-        *_keeps_up(plan, totals),
-        *_work(plan, totals, decoding, sheets),
+        *_memory_checks(plan, totals, devices),
+        *_arrival_checks(plan, totals),
+        *_work_checks(plan, totals, decoding, sheets),
         *expectations(plan, totals),
     )
     judged = Verdict(fits, bottleneck(spent), standing(sheets), "", checks, sheets)
@@ -105,27 +104,27 @@ def bottleneck(spent: RequestTime) -> str:
 
 def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
-    found = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
+    parts = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
     if not keeps_up(totals):
-        found.append("does not keep up with its requests")
+        parts.append("does not keep up with its requests")
     elif beyond_engine(totals):
-        found.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
+        parts.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
     elif judged.fits:
-        each = said(totals["serve.time_per_token"], "s")
-        found.append(f"first token after {first_token(totals)}, then one every {each}")
-        found.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
-    found.append(f"limited by {judged.bottleneck}")
-    return "; ".join(found) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
+        gap = said(totals["serve.time_per_token"], "s")
+        parts.append(f"first token after {first_token(totals)}, then one every {gap}")
+        parts.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
+    parts.append(f"limited by {judged.bottleneck}")
+    return "; ".join(parts) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
 
 
 def first_token(totals: Mapping[str, Number]) -> str:
     """Seconds to the first token under the plan's load, and those of a prompt alone where these are others."""
-    alone = totals["serve.ttft"]
+    unloaded = totals["serve.ttft"]
     if UNDER_LOAD not in totals:  # at the edge of what is answered
-        return f"an ever longer wait under this load ({said(alone, 's')} alone)"
-    if totals[UNDER_LOAD] <= NEARLY * alone:
-        return said(alone, "s")
-    return f"{said(totals[UNDER_LOAD], 's')} under this load ({said(alone, 's')} alone)"
+        return f"an ever longer wait under this load ({said(unloaded, 's')} alone)"
+    if totals[UNDER_LOAD] <= NEARLY * unloaded:
+        return said(unloaded, "s")
+    return f"{said(totals[UNDER_LOAD], 's')} under this load ({said(unloaded, 's')} alone)"
 
 
 def cost(totals: Mapping[str, Number]) -> str:
@@ -143,16 +142,9 @@ def keeps_up(totals: Mapping[str, Number]) -> bool:
     return UNANSWERED not in totals or (totals[UNANSWERED] <= MISSED and not beyond_engine(totals))
 
 
-def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
-    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
-    free, wanted = capacity - reserved, headroom(plan)
-    worst = max(devices, key=lambda one: one.reserved)
-    status = "fail" if free < 0 else "warn" if free < wanted else "pass"
-    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
-    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(wanted, 'B')}"
-    figure = f"{said(reserved, 'B')} of {said(capacity, 'B')}"
-    yield Check("fits", "Memory reserved per device", status, figure, f"peak at {worst.peak.title}; {room}, {words}")
-    weights = float(totals["memory.weights"])
+def _memory_checks(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:
+    yield reserved_check(plan, totals, max(devices, key=lambda device: device.reserved).peak.title)
+    weights, capacity = float(totals["memory.weights"]), float(totals["memory.capacity"])
     status = "pass" if weights <= capacity else "fail"
     yield Check("state", "Weights per device", status, said(weights, "B"))
     most, asked = int(totals["serve.concurrency.max"]), float(totals["serve.concurrency"])
@@ -161,7 +153,7 @@ def _memory(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -
     yield Check("concurrency", "Sequences in flight", status, said(asked, "1"), detail)
 
 
-def _keeps_up(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+def _arrival_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """Whether requests are answered as fast as they arrive, where a plan says how fast that is."""
     if plan.serve is not None and plan.serve.arrival_rate is not None:
         status = "pass" if keeps_up(totals) else "fail"
@@ -170,13 +162,15 @@ def _keeps_up(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         yield Check("arrivals", "Requests that arrive", status, figure, detail)
 
 
-def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime], sheets: float) -> Iterator[Check]:
+def _work_checks(
+    plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime], sheets: float
+) -> Iterator[Check]:
     yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
     moved = sum(row.bytes * row.times for row in rows)
     intensity = sum(row.flops * row.times for row in rows) / moved if moved else 0.0
     ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
     detail = f"the device needs {said(ridge, 'FLOP/B')} to compute at its peak"
     yield Check("intensity", "Arithmetic intensity of decoding", "pass", said(intensity, "FLOP/B"), detail)
-    told = f"measurements and published figures price {said(1 - sheets, '%')} of the seconds of a token"
+    evidence = f"measurements and published figures price {said(1 - sheets, '%')} of the seconds of a token"
     status = "pass" if sheets <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), told)
+    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), evidence)

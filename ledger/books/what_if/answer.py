@@ -36,7 +36,7 @@ class Question:
     @property
     def keys(self) -> tuple[str, ...]:
         """The totals that are asked for, each once."""
-        limits = [key for one in self.conditions for key in (one.key, one.against)]
+        limits = [key for condition in self.conditions for key in (condition.key, condition.against)]
         return tuple(dict.fromkeys(key for key in (*limits, self.objective.key if self.objective else "") if key))
 
     def bounds(self, here: Totals | None, beyond: Totals | None, *, met: bool) -> tuple[Bound, ...]:
@@ -44,15 +44,15 @@ class Question:
         decides = beyond if met else here
         return tuple(
             Bound(
-                one.text,
-                one.key,
-                one.bound(here or self.given),
-                self.given.get(one.key),
-                None if here is None else here.get(one.key),
-                None if beyond is None else beyond.get(one.key),
-                binds=not met if decides is None or one.key not in decides else not one.holds(decides),
+                condition.text,
+                condition.key,
+                condition.bound(here or self.given),
+                self.given.get(condition.key),
+                None if here is None else here.get(condition.key),
+                None if beyond is None else beyond.get(condition.key),
+                binds=not met if decides is None or condition.key not in decides else not condition.holds(decides),
             )
-            for one in self.conditions
+            for condition in self.conditions
         )
 
 
@@ -114,47 +114,47 @@ class Solution:
     next_name: str = ""  # what `beyond` is, where it is neither one step further nor the runner-up
 
 
-def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:
+def told(question: Question, trial: Trial, place: Place, form: str) -> Solution:
     """The solution for an input whose values are in order, or the nearest miss."""
-    sought, rank = trial.sought, found.rank
+    sought, rank = trial.sought, place.rank
     here = sought.value(rank)
-    notes = (*question.notes, *_asides(trial, found))
-    blank = Solution(sought.path, sought.unit, sought.given, found.goal, sought.why, form, notes, nearest=here)
+    notes = (*question.notes, *_side_notes(trial, place))
+    answer = Solution(sought.path, sought.unit, sought.given, place.goal, sought.why, form, notes, nearest=here)
     plan = trial.draft(rank).plan
-    warned = tuple(one.message for one in cluster_warnings(plan.warnings if plan else ()))
-    blank = replace(blank, paths=(sought.path,), warnings=warned)
-    if not found.met:
+    warned = tuple(warning.message for warning in cluster_warnings(plan.warnings if plan else ()))
+    answer = replace(answer, paths=(sought.path,), warnings=warned)
+    if not place.met:
         refused = tuple(problem.message for problem in trial.draft(rank).problems)
-        return replace(blank, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
-    blank = replace(blank, value=here, values={sought.path: here}, changes=trial.settings(rank))
-    after = rank + (NEXT_REAL if sought.real else 1) * (-1 if found.goal == SMALLEST else 1)
+        return replace(answer, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
+    answer = replace(answer, value=here, values={sought.path: here}, changes=trial.settings(rank))
+    after = rank + (NEXT_REAL if sought.real else 1) * (-1 if place.goal == SMALLEST else 1)
     if not 0 <= after <= sought.last:
-        return replace(blank, bounds=tuple(replace(one, binds=False) for one in _bounds(question, trial, rank, None)))
+        return replace(answer, bounds=tuple(replace(row, binds=False) for row in _bounds(question, trial, rank, None)))
     refused = tuple(problem.message for problem in trial.draft(after).problems)
     bounds = _bounds(question, trial, rank, after)
     if refused:
-        bounds = tuple(replace(one, binds=False) for one in bounds)
+        bounds = tuple(replace(row, binds=False) for row in bounds)
     notes = (*notes, *(f"one step beyond: {message}" for message in refused))
-    return replace(blank, beyond=sought.value(after), bounds=bounds, notes=notes)
+    return replace(answer, beyond=sought.value(after), bounds=bounds, notes=notes)
 
 
 def _bounds(question: Question, trial: Trial, rank: int, after: int | None) -> tuple[Bound, ...]:
     return question.bounds(trial(rank), None if after is None else trial(after), met=True)
 
 
-def _asides(trial: Trial, found: Place) -> Iterator[str]:
+def _side_notes(trial: Trial, place: Place) -> Iterator[str]:
     """What else the value changes in the plan, and why no larger one is tried."""
     sought = trial.sought
     before = trial.plan.run.micro_batch
-    after = trial.settings(found.rank).get("run.micro_batch", before) if sought.path == "cluster.devices" else before
+    after = trial.settings(place.rank).get("run.micro_batch", before) if sought.path == "cluster.devices" else before
     if after != before:
         yield f"micro_batch is lowered from {before} to {after} for this many devices, global_batch is kept"
-    there, here = trial.draft(found.rank).plan, trial(found.rank)
-    if found.met and there is not None and here is not None:
-        yield from unasked(there, here, (sought.path,))
-    ended = found.goal == SMALLEST if not found.met else found.goal != SMALLEST and found.rank == sought.last
+    plan, here = trial.draft(place.rank).plan, trial(place.rank)
+    if place.met and plan is not None and here is not None:
+        yield from unasked(plan, here, (sought.path,))
+    ended = place.goal == SMALLEST if not place.met else place.goal != SMALLEST and place.rank == sought.last
     if sought.cap and ended:
-        yield f"the bound of the spec binds: {sought.cap}" if found.met else sought.cap
+        yield f"the bound of the spec binds: {sought.cap}" if place.met else sought.cap
 
 
 OF_LENGTH = {"run.seq_len", "serve.prompt", "serve.output"}
@@ -162,14 +162,14 @@ OF_LENGTH = {"run.seq_len", "serve.prompt", "serve.output"}
 
 def unasked(plan: Plan, here: Totals, paths: tuple[str, ...]) -> Iterator[str]:
     """What was no condition and yet bounds the value: memory to keep free, and the length the model was made for."""
-    wanted = headroom(plan)
+    asked = headroom(plan)
     free = float(plan.accelerator.memory) - float(Fraction(here.get("memory.reserved", 0)))
     if free < 0 and "memory.reserved" in here:
-        needed, there = said(here["memory.reserved"], "B"), said(plan.accelerator.memory, "B")
-        yield f"it does not fit: {needed} of {there} are needed; `--subject-to fits` asks that it does"
-    elif free < wanted and "memory.reserved" in here:
+        needed, capacity = said(here["memory.reserved"], "B"), said(plan.accelerator.memory, "B")
+        yield f"it does not fit: {needed} of {capacity} are needed; `--subject-to fits` asks that it does"
+    elif free < asked and "memory.reserved" in here:
         words = headroom_words(plan.assumptions.headroom)
-        yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {words} headroom"
+        yield f"{said(free, 'B')} stay free of the {said(asked, 'B')} of {words} headroom"
     longest = plan.run.seq_len if plan.serve is None else plan.serve.prompt.longest + plan.serve.output.longest
     if OF_LENGTH & {*paths} and 0 < plan.model.max_seq_len < longest:
         yield f"the model was made for {plan.model.max_seq_len} tokens"

@@ -46,7 +46,7 @@ class Condition:
     if_any: bool = False
 
     def bound(self, totals: Mapping[str, Number]) -> Fraction:
-        """The limit under these totals."""
+        """The limit of the condition under these totals."""
         return Fraction(totals[self.against]) if self.against else self.limit
 
     def holds(self, totals: Mapping[str, Number]) -> bool:
@@ -107,18 +107,18 @@ def served_conditions(plan: Plan) -> tuple[Condition, ...]:
 
 def check_consistent(conditions: Sequence[Condition]) -> None:
     """Raises SpecError where two conditions on one total cannot both hold, whatever the plan."""
-    for index, one in enumerate(conditions):
-        for other in conditions[:index]:
-            if one.key == other.key and not one.against and not other.against and _exclude(one, other):
+    for index, later in enumerate(conditions):
+        for earlier in conditions[:index]:
+            if later.key == earlier.key and not later.against and not earlier.against and _exclude(later, earlier):
                 help_text = "leave one of them out"
-                raise fault(one.text, 1, f"`{one.text}` contradicts `{other.text}`: no value is both", help_text)
+                raise fault(later.text, 1, f"`{later.text}` contradicts `{earlier.text}`: no value is both", help_text)
 
 
-def _exclude(one: Condition, other: Condition) -> bool:
+def _exclude(first: Condition, second: Condition) -> bool:
     """Whether no amount meets both limits: of those that could, one is at a limit or beside it."""
-    limits = {one.limit, other.limit}
-    between = {(one.limit + other.limit) / 2, min(limits) - 1, max(limits) + 1}
-    pairs = [(RELATIONS[condition.relation], condition.limit) for condition in (one, other)]
+    limits = {first.limit, second.limit}
+    between = {(first.limit + second.limit) / 2, min(limits) - 1, max(limits) + 1}
+    pairs = [(RELATIONS[condition.relation], condition.limit) for condition in (first, second)]
     return not any(all(relation(amount, limit) for relation, limit in pairs) for amount in limits | between)
 
 

@@ -37,7 +37,7 @@ class ClosedForm:
         return f"{text(self.polynomial.as_expr())} ({self.moment})"
 
     def at(self, size: Number) -> sympy.Expr:
-        """Bytes at this size."""
+        """Bytes alive at this size."""
         return self.polynomial.eval(sympy.Rational(size))
 
     def root(self, limit: sympy.Expr) -> float:
@@ -53,39 +53,39 @@ def closed_forms(plan: Plan, sign: sympy.Symbol) -> tuple[ClosedForm, ...]:
     """Memory at every candidate for the peak of every role; none where it is no polynomial in the size.
 
     Rounding up to equal shards is left out, and which tensors are alive is taken as in `plan`: both are exact again
-    once the books of the solution are closed.
+    once the plan is compiled with the solution.
     """
     try:
-        return tuple(form for book in compile_roles(plan, roles(plan)) for form in _of(book, sign))
+        return tuple(form for book in compile_roles(plan, roles(plan)) for form in _forms_of_role(book, sign))
     except sympy.PolynomialError:
         return ()
 
 
 def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedForm, float] | None:
     """The form that reaches the limit at the smallest size, with that size."""
-    found = [(form.root(limit), index) for index, form in enumerate(forms)]
-    if not found:
+    roots = [(form.root(limit), index) for index, form in enumerate(forms)]
+    if not roots:
         return None
-    root, index = min(found)
+    root, index = min(roots)
     return forms[index], root
 
 
-def _of(book: CompiledRole, sign: sympy.Symbol) -> Iterator[ClosedForm]:
+def _forms_of_role(book: CompiledRole, sign: sympy.Symbol) -> Iterator[ClosedForm]:
     line = book.line
     stocks = [entry for entry in book.entries if entry.resource.stock]
-    amounts = [(entry.when, _bound(entry.amount * entry.times, sign, book)) for entry in stocks]
+    amounts = [(entry.when, _with_other_sizes(entry.amount * entry.times, sign, book)) for entry in stocks]
     for index, name in enumerate(line.names):
         alive = [amount for when, amount in amounts if isinstance(when, Lifetime) and when.covers(index)]
         yield ClosedForm(book.role.name, line.titles[name], sympy.Poly(sympy.Add(*alive), sign))
 
 
-def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: CompiledRole) -> sympy.Expr:
+def _with_other_sizes(amount: sympy.Expr, sign: sympy.Symbol, book: CompiledRole) -> sympy.Expr:
     """The amount with every other size in numbers."""
     if not amount.has(sign):
         return sympy.Rational(book.value(amount))
     smooth = amount.replace(CeilDiv, lambda rows, shards: rows / shards)
-    others = {one: sympy.Rational(book.value(one)) for one in smooth.free_symbols if one != sign}
-    return smooth.xreplace(others)
+    sizes = {letter: sympy.Rational(book.value(letter)) for letter in smooth.free_symbols if letter != sign}
+    return smooth.xreplace(sizes)
 
 
 def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> int | None:
@@ -95,8 +95,8 @@ def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> in
         return None
     if plan.model.bare:
         return sought.rank(float(limit / _bare_rate(plan, sought))) if sought.path == "model.parameters" else None
-    found = first_limit(closed_forms(plan, sought.sign), sympy.Rational(limit))
-    return None if found is None or found[1] == inf else sought.rank(found[1])
+    first = first_limit(closed_forms(plan, sought.sign), sympy.Rational(limit))
+    return None if first is None or first[1] == inf else sought.rank(first[1])
 
 
 def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence[Condition]) -> str:
@@ -111,7 +111,7 @@ def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence
         rate = _bare_rate(plan, replace(sought, given=value))
         return f"memory.static = {rate}*{sought.sign}" if sought.path == "model.parameters" else ""
     forms = closed_forms(plan, sought.sign)
-    form = max(forms, key=lambda one: Fraction(str(one.at(value))), default=None)
+    form = max(forms, key=lambda candidate: Fraction(str(candidate.at(value))), default=None)
     peak = float(totals(plan)["memory.peak"])
     if form is None or form.polynomial.degree() < 1 or abs(float(form.at(value)) - peak) > NEAR * peak:
         return ""
@@ -127,13 +127,13 @@ def _bare_rate(plan: Plan, sought: Unknown) -> Fraction:
 
 def _least_limit(plan: Plan, conditions: Sequence[Condition]) -> Fraction | None:
     """The most bytes alive that all conditions on memory allow."""
-    limits = (_peak_limit(plan, one) for one in conditions if one.key in MEMORY and one.relation in {"<", "<="})
+    limits = (_peak_limit(plan, bound) for bound in conditions if bound.key in MEMORY and bound.relation in {"<", "<="})
     return min(limits, default=None)
 
 
-def _peak_limit(plan: Plan, one: Condition) -> Fraction:
+def _peak_limit(plan: Plan, condition: Condition) -> Fraction:
     """The most bytes alive that a condition on memory allows."""
-    limit = Fraction(plan.accelerator.memory) if one.against else one.limit
-    if one.key == "memory.peak" or plan.model.bare:
+    limit = Fraction(plan.accelerator.memory) if condition.against else condition.limit
+    if condition.key == "memory.peak" or plan.model.bare:
         return limit
     return (limit - plan.stack.context) / Fraction(plan.stack.fragmentation)

@@ -24,7 +24,7 @@ class Objective:
     sign: int
 
     def __str__(self) -> str:
-        """As the command line has it."""
+        """The objective as the command line has it."""
         return f"{'maximize' if self.sign == 1 else 'minimize'} {self.key}"
 
     def worth(self, total: Fraction | float) -> Fraction:
@@ -44,17 +44,18 @@ class Place:
 def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | None, guess: int | None) -> Place:
     """The largest or smallest value that meets the conditions, or the best of those that do."""
     sought = trial.sought
-    ranges = [span(trial, one, guess) for one in conditions]
-    low, high = max(one.low for one in ranges), min(one.high for one in ranges)
-    goal = LARGEST if any(one.upper for one in ranges) else SMALLEST
+    ranges = [span(trial, condition, guess) for condition in conditions]
+    low, high = max(interval.low for interval in ranges), min(interval.high for interval in ranges)
+    goal = LARGEST if any(interval.upper for interval in ranges) else SMALLEST
     if low > high and sought.some:
-        low, high = _searched(trial, conditions, max(high, 0))
+        holding = [rank for rank in range(sought.last + 1) if _all_hold(trial, conditions, rank)]
+        low, high = (holding[0], holding[-1]) if holding else _no_value(trial, conditions, max(high, 0))
     elif low > high:
-        low, high = _sampled(trial, conditions, max(high, 0))
+        low, high = _range_by_samples(trial, conditions, max(high, 0))
     if low > high:
         return Place(max(high, 0), met=False, goal=goal)
     if objective is not None:
-        return Place(_best(trial, conditions, (low, high), objective), met=True, goal=str(objective))
+        return Place(_best_rank(trial, conditions, (low, high), objective), met=True, goal=str(objective))
     rank = low if goal == SMALLEST else high
     if rank == sought.last and not sought.some and sought.greatest == inf:
         help_text = "add a condition that grows with it, for example `fits`"
@@ -65,11 +66,11 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
 def check_matters(trial: Trial, keys: Sequence[str]) -> None:
     """Raises SpecError where other values of the input leave all that is asked for as it is."""
     for pair in compared(trial.sought):
-        found = [totals for totals in map(trial, {*pair, *(() if trial.sought.real else (0,))}) if totals is not None]
-        if len(found) > 1:
+        amounts = [totals for totals in map(trial, {*pair, *(() if trial.sought.real else (0,))}) if totals is not None]
+        if len(amounts) > 1:
             break
-    if len(found) > 1 and all(totals.get(key) == found[0].get(key) for totals in found for key in keys):
-        moved = {key for key in found[0] if any(totals.get(key) != found[0][key] for totals in found)}
+    if len(amounts) > 1 and all(totals.get(key) == amounts[0].get(key) for totals in amounts for key in keys):
+        moved = {key for key in amounts[0] if any(totals.get(key) != amounts[0][key] for totals in amounts)}
         raise without_effect(trial.sought.path, keys, moved)
 
 
@@ -81,13 +82,7 @@ def without_effect(path: str, keys: Sequence[str], moved: Collection[str] = ()) 
     return fault(path, 1, f"nothing that is asked for depends on `{path}`", asked)
 
 
-def _searched(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
-    """The first and the last value that meets the conditions, of few that all are tried; none before `nearest`."""
-    held = [rank for rank in range(trial.sought.last + 1) if _holds(trial, conditions, rank)]
-    return (held[0], held[-1]) if held else _none(trial, conditions, nearest)
-
-
-def _sampled(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
+def _range_by_samples(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
     """The values around one that meets the conditions though the ends do not; none before `nearest`.
 
     What is asked for may rise on both sides of a value, or a rule may refuse those beyond it.
@@ -96,16 +91,16 @@ def _sampled(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tup
     powers = sorted(range(-SAMPLED, SAMPLED + 1), key=abs) if sought.given else ()
     for power in powers:
         rank = min(sought.rank(float(sought.given) * 2.0**power), sought.last)
-        if _holds(trial, conditions, rank):
-            return around(lambda other: _holds(trial, conditions, other), rank, sought.last)
-    return _none(trial, conditions, nearest)
+        if _all_hold(trial, conditions, rank):
+            return around(lambda candidate: _all_hold(trial, conditions, candidate), rank, sought.last)
+    return _no_value(trial, conditions, nearest)
 
 
-def _holds(trial: Trial, conditions: Sequence[Condition], rank: int) -> bool:
-    return all(trial.holds(one, rank) for one in conditions)
+def _all_hold(trial: Trial, conditions: Sequence[Condition], rank: int) -> bool:
+    return all(trial.holds(condition, rank) for condition in conditions)
 
 
-def _none(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
+def _no_value(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
     """No value: of one condition, the nearest of all that were tried is the one with the least missing."""
     if len(conditions) == 1:
         slacks = {rank: slack for rank in trial.tried if (slack := trial.slack(conditions[0], rank)) is not None}
@@ -113,7 +108,7 @@ def _none(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[
     return nearest + 1, nearest
 
 
-def _best(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], objective: Objective) -> int:
+def _best_rank(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], objective: Objective) -> int:
     """The rank with the most or least of a total: of all, or of ever finer samples around the best.
 
     Of seconds and rates that are equal but for rounding, it is the largest.
@@ -121,10 +116,10 @@ def _best(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], 
     low, high = ends
 
     def worth(rank: int) -> tuple[Fraction, int]:
-        found = trial(rank)
-        if found is None or objective.key not in found or not all(trial.holds(one, rank) for one in conditions):
+        amounts = trial(rank)
+        if amounts is None or objective.key not in amounts or not _all_hold(trial, conditions, rank):
             return Fraction(-(10**40)), rank
-        return objective.worth(found[objective.key]), rank
+        return objective.worth(amounts[objective.key]), rank
 
     while True:
         step = max(1, -(-(high - low) // TRIED))
@@ -134,7 +129,7 @@ def _best(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], 
         low, high = max(low, best - step), min(high, best + step)
 
 
-# --- Where a condition holds: the ranks of values from the first to the last that meet it ---
+# --- the ranks of values that meet a condition ---
 
 GROWTH = 8
 
@@ -148,27 +143,27 @@ class Range:
     upper: bool
 
 
-def span(trial: Trial, one: Condition, guess: int | None) -> Range:
+def span(trial: Trial, bound: Condition, guess: int | None) -> Range:
     """Where the condition holds, taken to be monotone in the value; which way is seen from two values."""
     sought = trial.sought
-    if not _upper(trial, one):
-        if not trial.holds(one, sought.last) and sought.some:
+    if not _breaks_upwards(trial, bound):
+        if not trial.holds(bound, sought.last) and sought.some:
             return Range(sought.last + 1, sought.last, upper=False)
-        broken = _last(lambda rank: not trial.holds(one, rank), lambda rank: _negative(trial, one, rank), sought, None)
+
+        def excess(rank: int) -> float | None:
+            slack = trial.slack(bound, rank)
+            return None if slack is None else -slack
+
+        broken = _last_rank(lambda rank: not trial.holds(bound, rank), excess, sought, None)
         return Range(broken + 1, sought.last, upper=False)
-    high = _last(lambda rank: trial.holds(one, rank), lambda rank: trial.slack(one, rank), sought, guess)
+    high = _last_rank(lambda rank: trial.holds(bound, rank), lambda rank: trial.slack(bound, rank), sought, guess)
     return Range(0, high, upper=True)
 
 
-def _negative(trial: Trial, one: Condition, rank: int) -> float | None:
-    slack = trial.slack(one, rank)
-    return None if slack is None else -slack
-
-
-def _upper(trial: Trial, one: Condition) -> bool:
+def _breaks_upwards(trial: Trial, condition: Condition) -> bool:
     """Whether larger values bring the condition closer to breaking: by the first pair of which both are legal."""
     for pair in compared(trial.sought):
-        before, after = (trial.slack(one, rank) for rank in pair)
+        before, after = (trial.slack(condition, rank) for rank in pair)
         if before is not None and after is not None:
             return after <= before
     return True
@@ -179,12 +174,12 @@ def compared(sought: Unknown) -> Iterator[tuple[int, int]]:
 
     Of zero, the smallest and another small one.
     """
-    given = 0.0 if sought.some else float(sought.given)
-    if not given:
+    current = 0.0 if sought.some else float(sought.given)
+    if not current:
         yield 0, sought.last if sought.some else min(GROWTH, sought.last)
         return
     for smaller, larger in ((1, 2), (0.5, 1), (0.99, 1), (1, 1.01)):
-        below, above = (min(sought.rank(times * given), sought.last) for times in (smaller, larger))
+        below, above = (min(sought.rank(times * current), sought.last) for times in (smaller, larger))
         if below < above:
             yield below, above
 
@@ -205,10 +200,10 @@ def _reach(holds: Callable[[int], bool], most: int) -> int:
         reached, step = further, step * GROWTH
     else:
         return reached
-    return _between(reached, min(reached + step, most), holds, lambda _: None)
+    return _last_between(reached, min(reached + step, most), holds, lambda _: None)
 
 
-def _last(
+def _last_rank(
     holds: Callable[[int], bool], slack: Callable[[int], float | None], sought: Unknown, guess: int | None
 ) -> int:
     """The last rank that holds, where all before it hold and none after; -1 where none does."""
@@ -222,10 +217,10 @@ def _last(
         low, reach = reach, min((reach + 1) * GROWTH if not sought.real else reach + NEXT_REAL * GROWTH**2, high)
     if holds(reach):
         return reach
-    return _between(low, reach, holds, slack)
+    return _last_between(low, reach, holds, slack)
 
 
-def _between(low: int, high: int, holds: Callable[[int], bool], slack: Callable[[int], float | None]) -> int:
+def _last_between(low: int, high: int, holds: Callable[[int], bool], slack: Callable[[int], float | None]) -> int:
     """Between a rank that holds and one that does not: the secant's guess and its neighbour, then the middle."""
     while high - low > 1:
         for probe in (*_secant(low, high, slack), (low + high) // 2):

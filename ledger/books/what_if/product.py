@@ -72,15 +72,15 @@ class Space:
         """
         start = Draft(self.question.plan, (), {})
         met: list[Candidate] = []
-        for count, (found, draft, rest) in enumerate(self._combined(self.paths, Combination({}, {}), start)):
+        for count, (chosen, draft, endless) in enumerate(self._combinations(self.paths, Combination({}, {}), start)):
             if count >= MOST:
                 message = f"more than {MOST} combinations of {' and '.join(f'`{path}`' for path in self.paths)}"
                 raise key_fault(self.paths[-1], message, "name fewer keys, and state the others with `--set`")
-            one = self._judged(found, draft) if rest is None else self._last_value(found, draft, rest, met)
-            met += [one] if isinstance(one, Candidate) and one.met else []
-            yield one
+            judged = self._judge(chosen, draft) if endless is None else self._last_value(chosen, draft, endless, met)
+            met += [judged] if isinstance(judged, Candidate) and judged.met else []
+            yield judged
 
-    def _combined(
+    def _combinations(
         self, paths: Sequence[str], outer: Combination, draft: Draft
     ) -> Iterator[tuple[Combination, Draft, Unknown | None]]:
         """Combinations with the plans that they make, and the input that is left, where its values have no end."""
@@ -92,7 +92,7 @@ class Space:
             settings = {**outer.settings, **sought.settings(value)}
             inner = with_settings(self.question.plan, settings) if settings else draft
             further = Combination({**outer.values, sought.path: value}, settings)
-            yield from self._combined(paths[1:], further, inner)
+            yield from self._combinations(paths[1:], further, inner)
 
     def _unknown(self, plan: Plan, path: str) -> Unknown | None:
         """The input in a plan with values of others; None where it has no values there."""
@@ -101,15 +101,15 @@ class Space:
         except SpecError:
             return None
 
-    def _judged(self, found: Combination, draft: Draft) -> Candidate | Refused:
+    def _judge(self, combination: Combination, draft: Draft) -> Candidate | Refused:
         if draft.problems or draft.plan is None:
-            return Refused(found.values, found.settings, reasons(draft.problems))
-        known = totals(draft.plan)
-        lacking = [key for key in self.question.keys if key not in known]
+            return Refused(combination.values, combination.settings, reasons(draft.problems))
+        amounts = totals(draft.plan)
+        lacking = [key for key in self.question.keys if key not in amounts]
         if lacking:
-            return Refused(found.values, found.settings, missing(draft.plan, lacking))
-        met = all(one.holds(known) for one in self.question.conditions)
-        return Candidate(found.values, found.settings, known, met, warnings=draft.plan.warnings)
+            return Refused(combination.values, combination.settings, missing(draft.plan, lacking))
+        met = all(condition.holds(amounts) for condition in self.question.conditions)
+        return Candidate(combination.values, combination.settings, amounts, met, warnings=draft.plan.warnings)
 
     def _last_value(
         self, outer: Combination, draft: Draft, sought: Unknown, met: Sequence[Candidate]
@@ -117,37 +117,34 @@ class Space:
         """The best of the values without an end, from the closed form on; or one that fails, if it would be third."""
         trial, conditions = Trial(self.question.plan, sought, outer.settings), self.question.conditions
         further = None if self.question.objective else self._beyond_second(sought, met)
-        if further is not None and not all(trial.holds(one, further) for one in conditions):
-            return self._at(trial, outer, Place(further, met=False, goal=self._goal(met)))
+        if further is not None and not all(trial.holds(condition, further) for condition in conditions):
+            return self._judged_at(trial, outer, Place(further, met=False, goal=LARGEST if met[0].upper else SMALLEST))
         legal = None if draft.problems else draft.plan
         guess = None if legal is None else inverted(legal, sought, conditions)
-        return self._at(trial, outer, place(trial, conditions, self.question.objective, guess))
+        return self._judged_at(trial, outer, place(trial, conditions, self.question.objective, guess))
 
     def _beyond_second(self, sought: Unknown, met: Sequence[Candidate]) -> int | None:
         """The rank that a value must reach to be better than the second of those that meet the conditions."""
         if len(met) < 2:
             return None
         upper = met[0].upper
-        second = sorted((one.values[sought.path] for one in met), reverse=upper)[1]
+        second = sorted((candidate.values[sought.path] for candidate in met), reverse=upper)[1]
         rank = sought.rank(second) + (1 if upper else -1)
         return rank if 0 <= rank <= sought.last else None
 
-    def _goal(self, met: Sequence[Candidate]) -> str:
-        return LARGEST if met[0].upper else SMALLEST
-
-    def _at(self, trial: Trial, outer: Combination, found: Place) -> Candidate | Refused:
-        values = {**outer.values, trial.sought.path: trial.sought.value(found.rank)}
-        here, settings = trial(found.rank), trial.settings(found.rank)
+    def _judged_at(self, trial: Trial, outer: Combination, reached: Place) -> Candidate | Refused:
+        values = {**outer.values, trial.sought.path: trial.sought.value(reached.rank)}
+        here, settings = trial(reached.rank), trial.settings(reached.rank)
         if here is None or any(key not in here for key in self.question.keys):
-            return Refused(values, settings, reasons(trial.draft(found.rank).problems))
-        plan = trial.draft(found.rank).plan
-        upper, warnings = found.goal != SMALLEST, plan.warnings if plan else ()
-        return Candidate(values, settings, here, found.met, upper, warnings)
+            return Refused(values, settings, reasons(trial.draft(reached.rank).problems))
+        plan = trial.draft(reached.rank).plan
+        upper, warnings = reached.goal != SMALLEST, plan.warnings if plan else ()
+        return Candidate(values, settings, here, reached.met, upper, warnings)
 
 
 def missing(plan: Plan, keys: Sequence[str]) -> str:
     """That a plan has not the totals that are asked for, and which input it lacks for them."""
-    needed = {found.needed: None for key in keys if (found := absent(plan, key))}
+    needed = {lacking.needed: None for key in keys if (lacking := absent(plan, key))}
     why = f": state {' and '.join(f'`{path}`' for path in needed)}" if needed else ""
     return f"the plan then has no {' and no '.join(keys)}{why}"
 
@@ -165,10 +162,10 @@ ANSWER, RUNNER_UP, WORSE, FAILS = "answer", "runner-up", "worse", "fails"
 REFUSED, SKIPPED = "refused", "skipped"
 
 
-def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], note: Note) -> Solution:
+def best_of(question: Question, paths: Sequence[str], proportions: Mapping[str, str], note: Note) -> Solution:
     """The best of all combinations of values of inputs, each after those that its values depend on."""
-    unknowns = {path: unknown(question.plan, path, kept.get(path, "")) for path in paths}
-    endless = [path for path, one in unknowns.items() if not one.some]
+    unknowns = {path: unknown(question.plan, path, proportions.get(path, "")) for path in paths}
+    endless = [path for path, sought in unknowns.items() if not sought.some]
     if len(endless) > 1:
         message = f"{' and '.join(f'`{path}`' for path in endless)} have values without an end"
         help_text = f"state all but one of them, as in `--set {endless[0]}={unknowns[endless[0]].given}`"
@@ -176,15 +173,15 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], n
     by_default = question.objective is None
     question = with_time(question) if by_default and not endless else question
     in_order = [*(path for path in paths if path not in endless), *endless]
-    count = prod(len(one.some) or 1 for one in unknowns.values())
+    count = prod(len(sought.some) or 1 for sought in unknowns.values())
     tried: list[Candidate | Refused] = []
     note(0, count)
-    for one in Space(question, in_order, kept).tried():
-        tried.append(one)
+    for judged in Space(question, in_order, proportions).tried():
+        tried.append(judged)
         note(len(tried), max(count, len(tried)))
-    found = Ranking(question, unknowns, endless, tuple(tried))
-    found.check_variety()
-    return found.solution(by_default=by_default)
+    ranking = Ranking(question, unknowns, endless, tuple(tried))
+    ranking.check_variety()
+    return ranking.solution(by_default=by_default)
 
 
 def with_time(question: Question) -> Question:
@@ -206,43 +203,43 @@ class Ranking:
 
     @property
     def legal(self) -> list[Candidate]:
-        """Those that the rules of the spec allow."""
-        return [one for one in self.tried if isinstance(one, Candidate)]
+        """Combinations that the rules of the spec allow."""
+        return [combination for combination in self.tried if isinstance(combination, Candidate)]
 
     @property
     def refused(self) -> list[Refused]:
-        """Those that they refuse."""
-        return [one for one in self.tried if isinstance(one, Refused)]
+        """Combinations that the rules of the spec refuse."""
+        return [combination for combination in self.tried if isinstance(combination, Refused)]
 
     @property
     def met(self) -> list[Candidate]:
-        """Those that meet the conditions, the best first."""
-        return sorted((one for one in self.legal if one.met), key=self.preference)
+        """Combinations that meet the conditions, the best first."""
+        return sorted((candidate for candidate in self.legal if candidate.met), key=self.preference)
 
     @property
     def misses(self) -> list[Candidate]:
-        """Those that do not, the nearest first."""
-        return sorted((one for one in self.legal if not one.met), key=self.distance)
+        """Combinations that do not meet the conditions, the nearest first."""
+        return sorted((candidate for candidate in self.legal if not candidate.met), key=self.distance)
 
     @property
     def preference(self) -> Callable[[Candidate], tuple[Fraction, Fraction, bool]]:
         """Sorts the best first: by the objective or the endless value, then by memory, then as the plan has it."""
-        given = {path: one.given for path, one in self.unknowns.items()}
+        stated = {path: sought.given for path, sought in self.unknowns.items()}
         objective = self.question.objective
 
-        def place(one: Candidate) -> tuple[Fraction, Fraction, bool]:
+        def place(candidate: Candidate) -> tuple[Fraction, Fraction, bool]:
             if objective is not None:
-                worth = objective.worth(one.totals[objective.key])
+                worth = objective.worth(candidate.totals[objective.key])
             else:
-                worth = Fraction(one.values[self.endless[0]]) * (1 if one.upper else -1)
-            return -worth, Fraction(one.totals.get("memory.reserved", 0)), dict(one.values) != given
+                worth = Fraction(candidate.values[self.endless[0]]) * (1 if candidate.upper else -1)
+            return -worth, Fraction(candidate.totals.get("memory.reserved", 0)), dict(candidate.values) != stated
 
         return place
 
-    def distance(self, one: Candidate) -> float:
+    def distance(self, miss: Candidate) -> float:
         """How far from meeting the conditions: the largest relative excess over a limit."""
         limits = (
-            (float(limit.slack(one.totals)), float(limit.bound(one.totals))) for limit in self.question.conditions
+            (float(limit.slack(miss.totals)), float(limit.bound(miss.totals))) for limit in self.question.conditions
         )
         return max(-slack / abs(bound or 1) for slack, bound in limits)
 
@@ -250,57 +247,54 @@ class Ranking:
         """Raises SpecError where rules leave no second value, or where all values of one input give the same."""
         path = next(iter(self.unknowns))
         if len(self.legal) < min(2, len(self.tried)):
-            what = " and ".join(f"`{one}`" for one in self.unknowns)
-            raise key_fault(path, f"{what} cannot vary in this plan", self.why_refused())
-        same = (one.totals[key] == self.legal[0].totals[key] for one in self.legal for key in self.question.keys)
-        if len(self.unknowns) == 1 and all(same):
+            named = " and ".join(f"`{name}`" for name in self.unknowns)
+            raise key_fault(path, f"{named} cannot vary in this plan", self.why_refused())
+        equal = (legal.totals[key] == self.legal[0].totals[key] for legal in self.legal for key in self.question.keys)
+        if len(self.unknowns) == 1 and all(equal):
             raise without_effect(path, self.question.keys)
 
     def why_refused(self) -> str:
-        """What rules say of those that they refuse, the first few."""
-        found = [*dict.fromkeys(one.why for one in self.refused)]
-        more = [f"and {len(found) - REASONS} more"] if len(found) > REASONS else []
+        """The first few of the reasons for which rules refuse combinations."""
+        texts = [*dict.fromkeys(combination.why for combination in self.refused)]
+        more = [f"and {len(texts) - REASONS} more"] if len(texts) > REASONS else []
         batch = "run.micro_batch"
-        wider = any("data x micro_batch" in why for why in found) and batch not in self.unknowns
+        wider = any("data x micro_batch" in why for why in texts) and batch not in self.unknowns
         return "; ".join(
-            [*found[:REASONS], *more, *([f"other batches are tried with `--for {batch}` beside it"] * wider)]
+            [*texts[:REASONS], *more, *([f"other batches are tried with `--for {batch}` beside it"] * wider)]
         )
 
     def solution(self, *, by_default: bool) -> Solution:
         """The best with its runner-up, or the nearest miss, and all that was tried."""
         met, misses, unknowns = self.met, self.misses, self.unknowns
-        first, *others = [*met, *misses] if met else misses
-        second = others[0] if met and others else None
+        first, *further = [*met, *misses] if met else misses
+        second = further[0] if met and further else None
         objective = self.question.objective
         goal = str(objective) if objective else LARGEST if first.upper else SMALLEST
         best = f"the least {objective.key}" if objective else f"the {goal} {self.endless[0]}"
         default = (f"no objective is named: {best} of all that meet the conditions",) if by_default and met else ()
-        asides = (*self.question.notes, *default, *(self._asides(first) if met else self._exclusive()))
+        asides = (*self.question.notes, *default, *(self._side_notes(first) if met else self._exclusion_note()))
+        warned = (problem.message for candidate in self.legal for problem in cluster_warnings(candidate.warnings))
         return Solution(
             ", ".join(unknowns),
             next(iter(unknowns.values())).unit if len(unknowns) == 1 else "1",
-            _alone({path: one.given for path, one in unknowns.items()}),
+            _one_or_all({path: sought.given for path, sought in unknowns.items()}),
             goal,
-            "; ".join(dict.fromkeys(one.why for one in unknowns.values() if one.why and (one.choice or not one.some))),
+            "; ".join(dict.fromkeys(row.why for row in unknowns.values() if row.why and (row.choice or not row.some))),
             "",
             asides,
-            value=_alone(first.values) if met else None,
-            nearest=_alone(first.values),
-            beyond=_alone(second.values) if second else None,
+            value=_one_or_all(first.values) if met else None,
+            nearest=_one_or_all(first.values),
+            beyond=_one_or_all(second.values) if second else None,
             bounds=self.question.bounds(first.totals, second.totals if second else None, met=bool(met)),
             values=first.values if met else None,
             changes=first.settings if met else {},
-            tried=tuple(self._rows(met, misses)),
+            tried=tuple(self._tried_rows(met, misses)),
             counts={"combinations": len(self.tried), "legal": len(self.legal), "meeting": len(met)},
             paths=tuple(unknowns),
-            warnings=tuple(dict.fromkeys(self._warnings())),
+            warnings=tuple(dict.fromkeys(warned)),
         )
 
-    def _warnings(self) -> Iterator[str]:
-        """That a combination runs on another device than its cluster describes."""
-        return (problem.message for one in self.legal for problem in cluster_warnings(one.warnings))
-
-    def _asides(self, best: Candidate) -> Iterator[str]:
+    def _side_notes(self, best: Candidate) -> Iterator[str]:
         """What follows from the answer, and what was no condition and yet bounds it."""
         follows = {path: value for path, value in best.settings.items() if path not in self.unknowns}
         if follows:
@@ -309,40 +303,41 @@ class Ranking:
         if plan is not None:
             yield from unasked(plan, best.totals, tuple(self.unknowns))
 
-    def _exclusive(self) -> Iterator[str]:
+    def _exclusion_note(self) -> Iterator[str]:
         """That each condition can be met, and no combination meets all."""
         conditions = self.question.conditions
-        alone = all(any(limit.holds(one.totals) for one in self.legal) for limit in conditions)
-        if len(conditions) > 1 and alone:
+        each_met = all(any(limit.holds(candidate.totals) for candidate in self.legal) for limit in conditions)
+        if len(conditions) > 1 and each_met:
             yield "the conditions exclude each other: each is met by some of what was tried, and all by none"
 
-    def _rows(self, met: Sequence[Candidate], misses: Sequence[Candidate]) -> Iterator[Tried]:
+    def _tried_rows(self, met: Sequence[Candidate], misses: Sequence[Candidate]) -> Iterator[Tried]:
         """What meets the conditions, the best first, then the misses, the nearest first, then what rules refuse."""
-        for rank, one in enumerate(met):
+        for rank, candidate in enumerate(met):
             verdict = (ANSWER, RUNNER_UP)[rank] if rank < 2 else WORSE
-            yield self._row(one, verdict, self._behind(one, met[0]) if rank else "")
-        for one in misses:
-            failed = [limit.text for limit in self.question.conditions if not limit.holds(one.totals)]
-            yield self._row(one, FAILS, " and ".join(failed))
+            yield self._tried_row(candidate, verdict, self._worse_by(candidate, met[0]) if rank else "")
+        for candidate in misses:
+            failed = [limit.text for limit in self.question.conditions if not limit.holds(candidate.totals)]
+            yield self._tried_row(candidate, FAILS, " and ".join(failed))
         for refused in self.refused:
             verdict = SKIPPED if refused.skipped else REFUSED
             yield Tried(refused.values, refused.settings, None, verdict, refused.why, refused.details)
 
-    def _row(self, one: Candidate, verdict: str, why: str) -> Tried:
-        keys = (*self.question.keys, *(key for key in self.question.shown if key in one.totals))
-        return Tried(one.values, one.settings, {key: one.totals[key] for key in keys}, verdict, why, one.details)
+    def _tried_row(self, tried: Candidate, verdict: str, why: str) -> Tried:
+        keys = (*self.question.keys, *(key for key in self.question.shown if key in tried.totals))
+        totals = {key: tried.totals[key] for key in keys}
+        return Tried(tried.values, tried.settings, totals, verdict, why, tried.details)
 
-    def _behind(self, one: Candidate, best: Candidate) -> str:
+    def _worse_by(self, candidate: Candidate, best: Candidate) -> str:
         """By how much the objective is worse than the best."""
         if self.question.objective is None:
             return ""
         key = self.question.objective.key
-        here, most = float(one.totals[key]), float(best.totals[key])
+        here, most = float(candidate.totals[key]), float(best.totals[key])
         if here == most or not most:
             return f"the same {key}" if here == most else ""
         return f"{100 * (here / most - 1):+.3g} % {key}"
 
 
-def _alone(values: Mapping[str, Value]) -> Value:
+def _one_or_all(values: Mapping[str, Value]) -> Value:
     """The value of one input, the mapping of several."""
     return next(iter(values.values())) if len(values) == 1 else dict(values)

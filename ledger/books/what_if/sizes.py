@@ -22,40 +22,25 @@ from ledger.spec.values import Integer, Size
 DOUBLED = 7  # times that the step between lengths is doubled until a rule allows it
 
 
-def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
-    return Unknown(
-        path,
-        value_at(plan, path),
-        stated(path),
-        multiples(step),
-        step=step,
-        greatest=most,
-        cap=cap,
-        sign=sign(plan, path),
-    )
-
-
-def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
+def _bounded(plan: Plan, field: str, other_field: str, step: int) -> Unknown:
     """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
-    path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
+    path, factor, current = f"run.{field}", getattr(plan.run, other_field), getattr(plan.run, field)
     most = greatest(path)
     cap = f"a spec states at most {field} = {most:.0f}"
     in_all = with_token_count(plan).run.token_count or 0
-    whole = in_all // max(other, 1)
-    if given <= whole < most:
-        most, cap = whole, f"run.tokens / {beside} = {in_all} / {other} allows at most {field} = {whole}"
-    return _in_multiples(plan, path, step, most, cap)
+    allowed = in_all // max(factor, 1)
+    if current <= allowed < most:
+        most, cap = allowed, f"run.tokens / {other_field} = {in_all} / {factor} allows at most {field} = {allowed}"
+    why, letter = multiples(step), sign(plan, path)
+    return Unknown(path, value_at(plan, path), stated(path), why, step=step, greatest=most, cap=cap, sign=letter)
 
 
 def micro_batch(plan: Plan) -> Unknown:
-    """The sequences that a replica works on at once divide those of its step."""
+    """The sequences that a replica works on at once, which divide those of its step."""
     path = "run.micro_batch"
     if plan.model.bare:
-        raise key_fault(
-            path,
-            f"no total of a bare model depends on `{path}`",
-            "a bare count has no activations: name a model made of layers",
-        )
+        message = f"no total of a bare model depends on `{path}`"
+        raise key_fault(path, message, "a bare count has no activations: name a model made of layers")
     share = max(1, plan.run.global_batch // plan.parallelism.data)
     why = f"divisors of global_batch / data = {share}"
     return Unknown(path, plan.run.micro_batch, stated(path), why, divisors(share), sign=sign(plan, path))
@@ -82,7 +67,7 @@ def global_batch(plan: Plan) -> Unknown:
 
 
 def tokens(plan: Plan) -> Unknown:
-    """Tokens of the run, to a token; of a run that is stated in images these."""
+    """Tokens of the run, to a token; raises SpecError where the plan states images."""
     if plan.run.images:
         raise key_fault("run.tokens", "the plan states its length in images", "`--for run.images`")
     return Unknown("run.tokens", with_token_count(plan).run.token_count or 1, stated("run.tokens"), step=1)
@@ -114,36 +99,36 @@ def devices(plan: Plan) -> Unknown:
     """
     if plan.serve:
         return service_devices(plan)
-    path, mesh, whole = "cluster.devices", plan.parallelism, plan.run.global_batch
-    micro_batches, rest = whole // plan.run.micro_batch, mesh.replica
+    path, mesh, batch = "cluster.devices", plan.parallelism, plan.run.global_batch
+    micro_batches, replica_devices = batch // plan.run.micro_batch, mesh.replica
 
     def settings(value: Any) -> Settings:
-        spread = value // rest
-        found: dict[str, object] = {path: value, "parallelism.data": spread}
+        spread = value // replica_devices
+        changes: dict[str, object] = {path: value, "parallelism.data": spread}
         if plan.model.bare:
-            return found | {"run.global_batch": spread * plan.run.micro_batch}
-        return found | ({"run.micro_batch": max(1, whole // spread)} if spread > micro_batches else {})
+            return changes | {"run.global_batch": spread * plan.run.micro_batch}
+        return changes | ({"run.micro_batch": max(1, batch // spread)} if spread > micro_batches else {})
 
     if plan.model.bare:
         nodes = plan.cluster.devices_per_node
-        step = rest * nodes // gcd(rest, nodes)
+        step = replica_devices * nodes // gcd(replica_devices, nodes)
         return Unknown(path, plan.cluster.devices, settings, multiples(step), step=step)
-    split = [data * rest for data in divisors(whole) if micro_batches % data == 0 or data > micro_batches]
-    some = legal(plan, split, settings) or tuple(split)
-    why = f"{rest} x data, where data divides the {micro_batches} micro-batches of a step"
+    split = [data * replica_devices for data in divisors(batch) if micro_batches % data == 0 or data > micro_batches]
+    counts = legal(plan, split, settings) or tuple(split)
+    why = f"{replica_devices} x data, where data divides the {micro_batches} micro-batches of a step"
     if plan.run.micro_batch > 1:
-        why += f", or more and global_batch = {whole} with a smaller micro_batch"
-    cap = _cap_of_devices(plan, some[-1], settings(some[-1]))
-    return Unknown(path, plan.cluster.devices, settings, why, some, greatest=some[-1], cap=cap)
+        why += f", or more and global_batch = {batch} with a smaller micro_batch"
+    cap = _cap_of_devices(plan, counts[-1], settings(counts[-1]))
+    return Unknown(path, plan.cluster.devices, settings, why, counts, greatest=counts[-1], cap=cap)
 
 
 def _cap_of_devices(plan: Plan, most: int, largest: Settings) -> str:
-    whole, micro_batch = plan.run.global_batch, largest.get("run.micro_batch", plan.run.micro_batch)
+    batch, micro_batch = plan.run.global_batch, largest.get("run.micro_batch", plan.run.micro_batch)
     smaller = "" if micro_batch == 1 else "`--set run.micro_batch=1` or "
     return (
-        f"no more than {most} devices: data x micro_batch must divide global_batch = {whole}, and is"
+        f"no more than {most} devices: data x micro_batch must divide global_batch = {batch}, and is"
         f" {largest['parallelism.data']} x {micro_batch} there; try {smaller}a larger batch, as in"
-        f" `--set run.global_batch={2 * whole}`"
+        f" `--set run.global_batch={2 * batch}`"
     )
 
 
@@ -166,33 +151,33 @@ OWN: Mapping[str, Callable[[Plan], Unknown]] = {
 }
 
 
-# --- Inputs of a plan that serves whose values are in order ---
+# --- inputs of a plan that serves ---
 
 
-def length(_: Plan, path: str, given: Lengths) -> Unknown:
+def length(_: Plan, path: str, lengths: Lengths) -> Unknown:
     """Tokens of every prompt, or of every output; of a distribution nothing says which of its lengths is meant."""
-    if len(given.parts) > 1:
-        help_text = f"state one length for all, as in `--set '{path}={given.longest} tokens'`"
+    if len(lengths.parts) > 1:
+        help_text = f"state one length for all, as in `--set '{path}={lengths.longest} tokens'`"
         raise key_fault(path, f"`{path}` is a distribution of lengths", help_text)
 
     def settings(value: Any) -> Settings:
         return {path: f"{value} tokens"}
 
-    return Unknown(path, given.longest, settings, step=1)
+    return Unknown(path, lengths.longest, settings, step=1)
 
 
 def service_devices(plan: Plan) -> Unknown:
     """More devices are more replicas, which share the sequences in flight."""
-    rest = plan.parallelism.replica
+    replica = plan.parallelism.replica
 
     def settings(value: Any) -> Settings:
-        return {"cluster.devices": value, "parallelism.data": value // rest}
+        return {"cluster.devices": value, "parallelism.data": value // replica}
 
     most = greatest("cluster.devices")
-    return Unknown("cluster.devices", plan.cluster.devices, settings, multiples(rest), step=rest, greatest=most)
+    return Unknown("cluster.devices", plan.cluster.devices, settings, multiples(replica), step=replica, greatest=most)
 
 
-# --- A model that grows in proportion: one of its sizes is looked for, and others follow it ---
+# --- sizes of a model that grow in proportion ---
 
 WIDTHS, SHAPE = "widths", "shape"
 KEPT: Mapping[str, str] = {
@@ -207,17 +192,17 @@ def proportional_sizes(plan: Plan, keep: str) -> Mapping[str, int]:
     Key and value heads grow where there are as many as query heads, and stay where queries share them (as from Llama 3
     8B to 405B: Grattafiori et al. 2024, arXiv 2407.21783, table 3).
     """
-    found = {"model.d_model": plan.model.d_model}
+    sizes = {"model.d_model": plan.model.d_model}
     for group in plan.model.groups:
         at, attention, shared = f"model.layers.{group.name}", group.attention, group.mlp.shared
-        found[f"{at}.attention.heads"] = attention.heads
+        sizes[f"{at}.attention.heads"] = attention.heads
         shared_heads = f"{at}.attention.kv_heads"
         if shared_heads in plan.origins and attention.kv_heads == attention.heads:
-            found[shared_heads] = attention.kv_heads
-        found |= {f"{at}.mlp.d_ff": group.mlp.d_ff} if group.mlp.d_ff else {}
-        found |= {f"{at}.mlp.shared.d_ff": shared.d_ff} if shared else {}
-        found |= {f"{at}.repeat": group.repeat} if keep == SHAPE else {}
-    return found
+            sizes[shared_heads] = attention.kv_heads
+        sizes |= {f"{at}.mlp.d_ff": group.mlp.d_ff} if group.mlp.d_ff else {}
+        sizes |= {f"{at}.mlp.shared.d_ff": shared.d_ff} if shared else {}
+        sizes |= {f"{at}.repeat": group.repeat} if keep == SHAPE else {}
+    return sizes
 
 
 def proportional(plan: Plan, path: str, keep: str) -> Unknown:
@@ -229,11 +214,11 @@ def proportional(plan: Plan, path: str, keep: str) -> Unknown:
     unit = sizes[path] // parts  # of the size at `path` in the smallest model of this shape
 
     def settings(value: Any) -> Settings:
-        return {one: given * value // sizes[path] for one, given in sizes.items()}
+        return {name: unscaled * value // sizes[path] for name, unscaled in sizes.items()}
 
     fine = (step for step in divisors(parts) if not with_settings(plan, settings((parts + step) * unit)).problems)
     step = next(fine, parts) * unit
-    most = min(greatest(one) * sizes[path] / given for one, given in sizes.items())
+    most = min(greatest(name) * sizes[path] / unscaled for name, unscaled in sizes.items())
     cap = f"a spec states no larger sizes of this shape than with {key_of(path)} = {most:.0f}"
     return Unknown(path, sizes[path], settings, f"multiples of {step}: {KEPT[keep]}", step=step, greatest=most, cap=cap)
 
@@ -244,8 +229,8 @@ FINEST = 4096  # the largest step between legal sizes that is looked for
 
 def divisors(number: int) -> tuple[int, ...]:
     """What divides a number, from 1."""
-    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
-    return tuple(sorted({*small, *(number // one for one in small)}))
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return tuple(sorted({*small, *(number // divisor for divisor in small)}))
 
 
 def stated(path: str) -> Callable[[Any], Settings]:
@@ -268,70 +253,62 @@ def sign(plan: Plan, path: str) -> sympy.Symbol | None:
     return None
 
 
-def layer_count(plan: Plan, path: str, given: int) -> Unknown:
+def layer_count(plan: Plan, path: str, current: int) -> Unknown:
     """Layers of which something is said: from one to all, as far as the spec's rules allow."""
     counts = range(1, depth(plan.model) + 1)
-    for settings in (
-        stated(path),
-        lambda value: {parent_of(path): {key_of(path): value}},
-    ):  # beside what the part says, or instead of it
-        if some := legal(plan, counts, settings):
-            return Unknown(path, given, settings, f"{some[0]} to {some[-1]} layers", some)
+    # beside what the part says, or instead of it
+    for settings in (stated(path), lambda value: {parent_of(path): {key_of(path): value}}):
+        if legal_counts := legal(plan, counts, settings):
+            return Unknown(path, current, settings, f"{legal_counts[0]} to {legal_counts[-1]} layers", legal_counts)
     raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
 
 
-def size(plan: Plan, path: str, given: int) -> Unknown:
+def size(plan: Plan, path: str, now: int) -> Unknown:
     """A whole number in the finest steps from the given one that the spec's rules allow."""
     kind, put = size_type(path), stated(path)
-    step = finest(plan, given, put, _steps(plan, given)) if isinstance(kind, Size) else 1
-    least = given % step or step
-    if not given and (refused := with_settings(plan, put(least)).problems):
+    step = 1
+    if isinstance(kind, Size):  # in steps that a rule may ask for
+        due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
+        step = finest(plan, now, put, sorted({*due, *divisors(now or 1), *divisors(plan.cluster.devices)}))
+    least = now % step or step
+    if not now and (refused := with_settings(plan, put(least)).problems):
         raise cannot_vary(path, refused)
     if isinstance(kind, Integer) and kind.least is not None and least < kind.least:
         least += -(-(kind.least - least) // step) * step
     most = greatest(path)
     cap = f"a spec states at most {most:.0f}"
-    if given:
-        least = _outermost(plan, put, given, least, step)
-        bound = _outermost(plan, put, given, int(min(most, REACH)) // step * step + given % step, step)
-        most, cap = min(most, bound), cap if bound > most - step else _said_beyond(plan, put(bound + step))
+    if now:
+        least = _outermost(plan, put, now, least, step)
+        bound = _outermost(plan, put, now, int(min(most, REACH)) // step * step + now % step, step)
+        if bound <= most - step:
+            cap = "; ".join(problem.message for problem in with_settings(plan, put(bound + step)).problems)
+        most = min(most, bound)
     why = multiples(step) if not least % step else f"{least}, {least + step}, ..., in steps of {step}"
     given_steps = why if step > 1 else ""
-    return Unknown(path, given, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
+    return Unknown(path, now, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
 
 
-def _outermost(plan: Plan, settings: Callable[[Any], Settings], given: int, end: int, step: int) -> int:
+def _outermost(plan: Plan, settings: Callable[[Any], Settings], current: int, end: int, step: int) -> int:
     """The legal value nearest to an end, where all from the given one up to it are legal."""
     if not _refused(plan, settings(end)):
         return end
-    inner, outer = 0, (end - given) // step
+    inner, outer = 0, (end - current) // step
     while abs(outer - inner) > 1:
         middle = (inner + outer) // 2
-        inner, outer = (inner, middle) if _refused(plan, settings(given + middle * step)) else (middle, outer)
-    return given + inner * step
+        inner, outer = (inner, middle) if _refused(plan, settings(current + middle * step)) else (middle, outer)
+    return current + inner * step
 
 
-def _said_beyond(plan: Plan, settings: Settings) -> str:
-    """Why there is no larger value."""
-    return "; ".join(problem.message for problem in with_settings(plan, settings).problems)
-
-
-def _steps(plan: Plan, given: int) -> list[int]:
-    """Steps between sizes that a rule may ask for."""
-    due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
-    return sorted({*due, *divisors(given or 1), *divisors(plan.cluster.devices)})
-
-
-def finest(plan: Plan, given: int, settings: Callable[[Any], Settings], steps: Sequence[int]) -> int:
+def finest(plan: Plan, current: int, settings: Callable[[Any], Settings], steps: Sequence[int]) -> int:
     """The first of the steps up from the given value that no rule refuses; the first where all are refused."""
-    legal_steps = (step for step in steps if 0 < step <= FINEST and not _refused(plan, settings(given + step)))
+    legal_steps = (step for step in steps if 0 < step <= FINEST and not _refused(plan, settings(current + step)))
     return next(legal_steps, steps[0])
 
 
-def real(path: str, given: float) -> Unknown:
+def real(path: str, current: float) -> Unknown:
     """A real number above zero."""
     least, most = bounds(path)
-    return Unknown(path, given, stated(path), smallest=least, greatest=most)
+    return Unknown(path, current, stated(path), smallest=least, greatest=most)
 
 
 def legal(plan: Plan, values: Iterable[int], settings: Callable[[Any], Settings]) -> tuple[int, ...]:

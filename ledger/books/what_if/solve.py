@@ -1,7 +1,7 @@
 """A plan solved for its inputs: the largest, smallest or best values under which every condition holds.
 
-Where memory limits a size, the closed form is solved for it. The answer is always verified by the exact books of the
-values themselves and of the next ones.
+Where memory limits a size, the closed form is solved for it. The answer is always verified by compiling the plan with
+the values themselves and with the next ones.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     if not asked:
         raise fault("--for", 1, "no input to solve for", "name one or several, as `run.micro_batch`")
     question = asked_of(plan, subject_to, maximize, minimize)
-    kept = _kept(plan, asked, keep)
-    first = unknown(plan, asked[0], kept.get(asked[0], ""))
+    proportions = _kept_proportions(plan, asked, keep)
+    first = unknown(plan, asked[0], proportions.get(asked[0], ""))
     if len(asked) == 1 and not first.choice:
-        return _ordered(question, first)
+        return _solution_in_order(question, first)
     for again in asked[1:]:
-        unknown(plan, again, kept.get(again, ""))
+        unknown(plan, again, proportions.get(again, ""))
         if asked.count(again) > 1:
             raise key_fault(again, f"`{again}` is asked for twice", "name each key once")
-    return best_of(question, in_order(plan, asked), kept, note)
+    return best_of(question, in_order(plan, asked), proportions, note)
 
 
 def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str) -> Question:
@@ -57,20 +57,20 @@ def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str
     if maximize and minimize:
         both = f"--maximize {maximize} --minimize {minimize}"
         raise fault(both, 1, "`--maximize` and `--minimize` exclude each other", "leave one of them out")
-    known = totals(plan)
+    amounts = totals(plan)
     texts = subject_to or [FITS]
-    conditions = tuple(condition(text, known, plan) for text in texts)
+    conditions = tuple(condition(text, amounts, plan) for text in texts)
     if FITS in map(str.strip, texts):
         conditions += host_conditions(plan) + served_conditions(plan)
     check_consistent(conditions)
     for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
-        if key and key not in known:
-            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, known))
+        if key and key not in amounts:
+            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, amounts))
     objective = Objective(maximize, 1) if maximize else Objective(minimize, -1) if minimize else None
-    return Question(plan, known, conditions, objective, (BARE,) if plan.model.bare else ())
+    return Question(plan, amounts, conditions, objective, (BARE,) if plan.model.bare else ())
 
 
-def _kept(plan: Plan, asked: Sequence[str], keep: str) -> dict[str, str]:
+def _kept_proportions(plan: Plan, asked: Sequence[str], keep: str) -> dict[str, str]:
     """What stays in proportion to the one key that is a size of the model; of one key alone, it must be that."""
     if not keep:
         return {}
@@ -82,12 +82,12 @@ def _kept(plan: Plan, asked: Sequence[str], keep: str) -> dict[str, str]:
     return {scaled[0]: keep}
 
 
-def _ordered(question: Question, sought: Unknown) -> Solution:
+def _solution_in_order(question: Question, sought: Unknown) -> Solution:
     """The answer for one input whose values are in order."""
     trial = Trial(question.plan, sought)
     check_matters(trial, question.keys)
     guess = inverted(question.plan, sought, question.conditions)
-    found = place(trial, question.conditions, question.objective, guess)
-    there = trial.draft(found.rank).plan
-    form = closed_form(there, sought, sought.value(found.rank), question.conditions) if there is not None else ""
-    return told(question, trial, found, form)
+    reached = place(trial, question.conditions, question.objective, guess)
+    plan = trial.draft(reached.rank).plan
+    form = closed_form(plan, sought, sought.value(reached.rank), question.conditions) if plan is not None else ""
+    return told(question, trial, reached, form)

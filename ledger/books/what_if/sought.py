@@ -87,7 +87,7 @@ class Unknown:
         if self.real:
             return max(int(log(value / self._lowest) / FINE), 0)
         if self.some:
-            return max(len([one for one in self.some if one <= value]) - 1, 0)
+            return max(len([choice for choice in self.some if choice <= value]) - 1, 0)
         below: int = (int(min(value, REACH)) - self.first) // self.step
         return max(below, 0)
 
@@ -140,15 +140,15 @@ class Trial:
 
     def holds(self, condition: Condition, rank: int) -> bool:
         """Whether the value is legal and the condition holds of it."""
-        found = self(rank)
-        return found is not None and (condition.if_any or condition.key in found) and condition.holds(found)
+        amounts = self(rank)
+        return amounts is not None and (condition.if_any or condition.key in amounts) and condition.holds(amounts)
 
     def slack(self, condition: Condition, rank: int) -> float | None:
         """How far the condition is from breaking; None for an illegal value, or one without the total."""
-        found = self(rank)
-        return (
-            None if found is None or not (condition.if_any or condition.key in found) else float(condition.slack(found))
-        )
+        amounts = self(rank)
+        if amounts is None or not (condition.if_any or condition.key in amounts):
+            return None
+        return float(condition.slack(amounts))
 
 
 def with_settings(plan: Plan, settings: Settings) -> Draft:
@@ -158,13 +158,13 @@ def with_settings(plan: Plan, settings: Settings) -> Draft:
 
 def totals(plan: Plan) -> Mapping[str, Number]:
     """The totals of a plan, with the state as a whole; a bare model's memory and time are what is known of them."""
-    found = compile_plan(plan).totals
+    amounts = compile_plan(plan).totals
     if plan.serve:
-        return found
-    state = sum(found[f"memory.static.{part}"] for part in STATE)
+        return amounts
+    state = sum(amounts[f"memory.static.{part}"] for part in STATE)
     if not plan.model.bare:
-        return {**found, "memory.static": state}
-    known = {"memory.static": state, "memory.peak": state, "memory.reserved": state}
-    if "napkin.time.run" in found:
-        known["time.run"] = found["napkin.time.run"]
-    return {**found, **known}
+        return {**amounts, "memory.static": state}
+    of_state = {"memory.static": state, "memory.peak": state, "memory.reserved": state}
+    if "napkin.time.run" in amounts:
+        of_state["time.run"] = amounts["napkin.time.run"]
+    return {**amounts, **of_state}

@@ -8,8 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.books.what_if import sizes
-from ledger.books.what_if import sizes as run_sizes
-from ledger.books.what_if import sizes as served_sizes
 from ledger.books.what_if.sizes import divisors, proportional
 from ledger.books.what_if.sought import Settings, Unknown, Value, key_fault
 from ledger.spec.expand import CHANGED
@@ -37,30 +35,30 @@ LOADED: Mapping[str, Callable[[str, Library], Any]] = {  # parts that a plan may
 
 def option(plan: Plan, path: str) -> Unknown:
     """A choice of the field table; what a plan may leave out may be left out, where no option says the same."""
-    found, now = options_of(type_of(path), depth(plan.model)), value_at(plan, path)
+    options, now = options_of(type_of(path), depth(plan.model)), value_at(plan, path)
     default = getattr(row(path), "default", None)
-    if default is not None and all(default != meant for _, meant in found):
-        found.append((None, default))
-    if all(now != meant for _, meant in found):
-        found.append((spec_text(now, path) if now else None, now))
-    given = next(stated for stated, meant in found if meant == now)
-    return _choice(path, given, [stated for stated, _ in found], lambda value: {} if value == given else {path: value})
+    if default is not None and all(default != meant for _, meant in options):
+        options.append((None, default))
+    if all(now != meant for _, meant in options):
+        options.append((spec_text(now, path) if now else None, now))
+    text = next(stated for stated, meant in options if meant == now)
+    return _choice(path, text, [stated for stated, _ in options], lambda value: {} if value == text else {path: value})
 
 
 def library_part(plan: Plan, path: str) -> Unknown:
     """A part of the library by its name; a cluster keeps the number of its devices."""
     library = plan.reading.library if plan.reading else default_library()
-    names, given = library.names(path), _own_name(plan, path, library)
+    names, current = library.names(path), _library_name(plan, path, library)
 
     def settings(value: Any) -> Settings:
-        if value == given:
+        if value == current:
             return {}
         return {path: {"base": value, "devices": plan.cluster.devices}} if path == "cluster" else {path: value}
 
-    return _choice(path, given, [*names, *({given} - {*names})], settings)
+    return _choice(path, current, [*names, *({current} - {*names})], settings)
 
 
-def _own_name(plan: Plan, path: str, library: Library) -> str:
+def _library_name(plan: Plan, path: str, library: Library) -> str:
     """What the plan's own part goes by: by no name of the library where it has other values than that one."""
     part = getattr(plan, path)
     name: str = part.name or "inline"
@@ -76,21 +74,21 @@ def degree(plan: Plan, path: str) -> Unknown:
     if name == FOLLOWS:
         help_text = "solve for `cluster.devices`, or for another degree, which leaves `data` fewer devices"
         raise key_fault(path, f"`{path}` follows from the number of devices and the other degrees", help_text)
-    rest = mesh.replica // getattr(mesh, name) if name in MULTIPLIED else 0
+    fixed = mesh.replica // getattr(mesh, name) if name in MULTIPLIED else 0
 
     def settings(value: Any) -> Settings:
-        follows = {f"parallelism.{FOLLOWS}": max(1, plan.cluster.devices // (rest * value))} if rest else {}
+        follows = {f"parallelism.{FOLLOWS}": max(1, plan.cluster.devices // (fixed * value))} if fixed else {}
         return {} if value == getattr(mesh, name) else {path: value, **follows}
 
-    some = divisors(plan.cluster.devices)
+    degrees = divisors(plan.cluster.devices)
     if name == "interleave":
-        some = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
-    why = f"data = {plan.cluster.devices} devices / the other degrees" if rest else ""
-    return _choice(path, getattr(mesh, name), [*some, *({getattr(mesh, name)} - {*some})], settings, why)
+        degrees = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
+    why = f"data = {plan.cluster.devices} devices / the other degrees" if fixed else ""
+    return _choice(path, getattr(mesh, name), [*degrees, *({getattr(mesh, name)} - {*degrees})], settings, why)
 
 
-def _choice(path: str, given: Value, values: list[Value], settings: Any, why: str = "") -> Unknown:
-    return Unknown(path, given, settings, why, tuple(values), choice=True)
+def _choice(path: str, current: Value, values: list[Value], settings: Any, why: str = "") -> Unknown:
+    return Unknown(path, current, settings, why, tuple(values), choice=True)
 
 
 LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
@@ -107,8 +105,8 @@ class Kind:
 
 
 KINDS = (  # the first that holds
-    Kind(lambda _, value: isinstance(value, Lengths), served_sizes.length),
-    Kind(lambda path, _: path in run_sizes.OWN, lambda plan, path, _: run_sizes.OWN[path](plan)),
+    Kind(lambda _, value: isinstance(value, Lengths), sizes.length),
+    Kind(lambda path, _: path in sizes.OWN, lambda plan, path, _: sizes.OWN[path](plan)),
     Kind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
     Kind(
         lambda path, _: parent_of(path) == "parallelism" and isinstance(type_of(path), Size),
@@ -132,16 +130,16 @@ def unknown(plan: Plan, path: str, keep: str = "") -> Unknown:
     """
     if keep:
         return proportional(plan, path, keep)
-    known = inputs(plan)
-    if path in known:
+    values = inputs(plan)
+    if path in values:
         for kind in KINDS:
-            if kind.holds(path, known[path]):
-                return kind.unknown(plan, path, known[path])
+            if kind.holds(path, values[path]):
+                return kind.unknown(plan, path, values[path])
         if len(listed_values(type_of(path), 1)) == 1:
             raise key_fault(path, f"`{path}` has no other value", "an input that may be another")
         help_text = f"state one to begin from, as in `--set {path}=...`, or solve for a part of it"
         raise key_fault(path, f"`{path}` has no value in this plan to begin from", help_text)
-    solvable = [one for one, value in known.items() if any(kind.holds(one, value) for kind in KINDS)]
+    solvable = [key for key, value in values.items() if any(kind.holds(key, value) for kind in KINDS)]
     message = "is nothing to solve for" if type_of(path) is None else "is nothing that this plan states"
     named, _ = target(key_of(path))
     help_text = f"did you mean `{named}`?" if named in solvable else nearest(path, solvable)
@@ -158,26 +156,26 @@ def inputs(plan: Plan) -> Mapping[str, Any]:
     """Every input of a plan by its path as specs write it, with its value; layer groups go by their names."""
     left_out = {*UNREAD, *(OF_TRAINING if plan.serve else ())}
     parts = (field.name for field in fields(plan) if field.name not in left_out)
-    found: dict[str, Any] = {}
-    for path, value in (pair for part in parts for pair in _inputs(part, getattr(plan, part))):
-        found.setdefault(path, value)
-    return found
+    values: dict[str, Any] = {}
+    for path, value in (pair for part in parts for pair in _inputs_below(part, getattr(plan, part))):
+        values.setdefault(path, value)
+    return values
 
 
-def _inputs(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _inputs_below(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     yield spec_path(path), value
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _inputs(f"{path}.{key}", one)
-    elif isinstance(value, tuple) and all(isinstance(one, Group) for one in value):
+        for key, item in value.items():
+            yield from _inputs_below(f"{path}.{key}", item)
+    elif isinstance(value, tuple) and all(isinstance(item, Group) for item in value):
         for group in value:
-            yield from _inputs(f"{path}.{group.name}", group)
+            yield from _inputs_below(f"{path}.{group.name}", group)
     elif is_dataclass(value) and not isinstance(value, TokensPerParameter | Lengths):
         for field in fields(value):
-            one = getattr(value, field.name)
-            follows = field.name == FOLLOWING and isinstance(one, bool)
+            item = getattr(value, field.name)
+            follows = field.name == FOLLOWING and isinstance(item, bool)
             if field.name not in {*LABELS, FITTED} and not follows:
-                yield from _inputs(f"{path}.{field.name}", one)
+                yield from _inputs_below(f"{path}.{field.name}", item)
 
 
 def _is_whole(value: Any) -> bool:
