@@ -21,8 +21,8 @@ from statistics import median
 import yaml
 
 from ledger.books import compile_plan
+from ledger.lab.bench import step_plans as plans
 from ledger.lab.bench import steps
-from ledger.lab.bench import steps as plans
 from ledger.lab.bench.cases import BenchCase, MeasuredDevice
 from ledger.lab.bench.machine import ProcessorLoad, find_device
 from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence

@@ -7,6 +7,7 @@ a lock, and the next process that writes the same file takes it away and says so
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -256,3 +257,6 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a disk says that takes no more

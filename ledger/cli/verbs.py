@@ -21,7 +21,7 @@ from ledger import __version__
 from ledger.cli.plain_streams import guard_output
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
-from ledger.spec.sources import NO_ROOM
+from ledger.whole_files import NO_ROOM
 
 BAD_INPUT = 2
 SHOWN = 40  # characters of a text on both sides of one that no file can have

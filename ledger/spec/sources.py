@@ -119,7 +119,6 @@ def _near_files(path: Path) -> str:
 
 YAML = (".yaml", ".yml")  # how files of specs are called
 PIPED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what a shell hands over: `ledger check <(make-plan)`
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a disk says that takes no more
 NO_FILE = "a device or a pipe, not a file; `-` reads what is piped in"
 
 

@@ -18,8 +18,7 @@ from ledger.spec.load import plan_of
 from ledger.spec.overrides import read_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.sources import NO_ROOM
-from ledger.whole_files import scratch_folder
+from ledger.whole_files import NO_ROOM, scratch_folder
 
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
