@@ -21,7 +21,7 @@ import numpy as np
 
 from ledger.books.compiler import compile_plan
 from ledger.search import structures
-from ledger.search.pricing import Piece, pieces, price
+from ledger.search.pricing import SpacePiece, pieces, price_piece
 from ledger.search.space import space_of
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
@@ -59,7 +59,7 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
 }
 
 
-def timed(piece: Piece, keys: Sequence[str]) -> tuple[int, float, float, float]:
+def timed(piece: SpacePiece, keys: Sequence[str]) -> tuple[int, float, float, float]:
     """Layouts of a piece, seconds in all and of facts, and the most memory that the process has had, in bytes."""
     spent, asked = 0.0, cast(Any, structures)
     evaluated = asked.evaluated
@@ -73,13 +73,13 @@ def timed(piece: Piece, keys: Sequence[str]) -> tuple[int, float, float, float]:
 
     asked.evaluated = watched
     begin = time.perf_counter()
-    legal = sum(len(block) for block in price(piece, keys))
+    legal = sum(len(block) for block in price_piece(piece, keys))
     seconds = time.perf_counter() - begin
     asked.evaluated = evaluated
     return legal, seconds, spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
-def run(found: Sequence[Piece], keys: Sequence[str], workers: int) -> Iterator[tuple[int, float, float, float]]:
+def run(found: Sequence[SpacePiece], keys: Sequence[str], workers: int) -> Iterator[tuple[int, float, float, float]]:
     """Pieces of a plan's space, timed."""
     if workers == 1:
         yield from (timed(piece, keys) for piece in found)
@@ -88,7 +88,7 @@ def run(found: Sequence[Piece], keys: Sequence[str], workers: int) -> Iterator[t
         yield from pool.imap_unordered(partial(timed, keys=keys), found)
 
 
-def told(found: Sequence[Piece], keys: Sequence[str], workers: int) -> str:
+def told(found: Sequence[SpacePiece], keys: Sequence[str], workers: int) -> str:
     """How fast pieces are priced: layouts, seconds, the rate, the share of facts, the rate without them, memory."""
     begin = time.perf_counter()
     table = np.array(list(run(found, keys, workers)))

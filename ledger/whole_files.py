@@ -90,11 +90,11 @@ class UnfinishedFile:
     """
 
     def __init__(self, path: Path, draft: Path | None = None, *, patience: float = PATIENCE) -> None:
-        with naming(path):
+        with name_errors(path):
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         self.path, self.draft = path, draft or draft_of(path)
-        with naming(path):
+        with name_errors(path):
             self.draft.parent.mkdir(parents=True, exist_ok=True)
             self.handle, self.left_over = _claim(self.draft, patience)
 
@@ -108,12 +108,12 @@ class UnfinishedFile:
 
     def write(self, content: bytes) -> None:
         """Writes more of it."""
-        with naming(self.path), os.fdopen(self.handle, "ab", closefd=False) as file:
+        with name_errors(self.path), os.fdopen(self.handle, "ab", closefd=False) as file:
             file.write(content)
 
     def put_in_place(self, *, durable: bool = True) -> None:
         """Puts it where it belongs, on disk as well where it is `durable`; a file that was there gives it its mode."""
-        with naming(self.path):
+        with name_errors(self.path):
             with suppress(OSError):  # of a new file, the mode is what the umask leaves
                 os.fchmod(self.handle, stat.S_IMODE(self.path.stat().st_mode))
             if durable:
@@ -138,7 +138,7 @@ class UnfinishedFile:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_errors(path: Path) -> Iterator[None]:
     """An OSError names this file: the one that was asked for."""
     try:
         yield

@@ -46,7 +46,7 @@ READ: dict[str, str] = {
     "books/notation.py: _order": "sympy's symbols, which keep nothing but a name",
     "books/what_if/ordered.py: without_effect": "keys of totals as users type them, whole or the beginning of others",
     "books/meanings.py: re": "keys of totals as users type them, held against the table of meanings",
-    "books/meanings.py: known": "paths of a plan, as the table of meanings and `--set` write them",
+    "books/meanings.py: value_of_input": "paths of a plan, as the table of meanings and `--set` write them",
     "books/plan_quantities.py: re": "totals of transfers as authors of questions write them",
     "books/plan_quantities.py: __call__": "inputs of plans and devices as authors of questions write them",
     "books/what_if/conditions.py: re": "conditions as users type them",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.books.prices import FALLBACK, Work, kernel, sustained_share
+from ledger.books.prices import FALLBACK, KernelWork, kernel, sustained_share
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.page import FORMS, form_lines
@@ -131,7 +131,7 @@ def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     device = load_accelerator(spec)
     (price,) = device.curves[KernelClass("sort")]
     assert dict(price.parameters) == pytest.approx(truth, rel=1e-3)
-    work = Work(KernelClass("sort"), points[-1]["flops"], points[-1]["bytes"])
+    work = KernelWork(KernelClass("sort"), points[-1]["flops"], points[-1]["bytes"])
     burst = seconds("sorting", price.parameters, points[-1], sheet)
     assert kernel(device, work).seconds == pytest.approx(burst / sustained_share(device))
 

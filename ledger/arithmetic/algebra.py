@@ -54,7 +54,7 @@ def constant(number: Number) -> Sum:
     return (((), number),) if number else ZERO
 
 
-def collected(terms: Iterable[tuple[Product, Number]]) -> Sum:
+def sum_of_terms(terms: Iterable[tuple[Product, Number]]) -> Sum:
     """A sum of these terms, like ones together."""
     numbers: dict[Product, Number] = {}
     for product, number in terms:
@@ -67,7 +67,7 @@ def negative(terms: Sum) -> Sum:
     return tuple((product, -number) for product, number in terms)
 
 
-def multiplied(left: Product, right: Product) -> Product:
+def multiply(left: Product, right: Product) -> Product:
     """The product of two products: powers of a factor add up."""
     powers = dict(left)
     for factor, power in right:
@@ -75,7 +75,7 @@ def multiplied(left: Product, right: Product) -> Product:
     return tuple(sorted((factor, power) for factor, power in powers.items() if power))
 
 
-def inverted(product: Product) -> Product:
+def invert(product: Product) -> Product:
     """One over a product."""
     return tuple((factor, -power) for factor, power in product)
 
@@ -159,7 +159,7 @@ class Algebra:
         for product, number in terms:
             missing = -number
             for place in letters if missing > 0 else ():
-                larger = multiplied(product, ((place, 1),))
+                larger = multiply(product, ((place, 1),))
                 if available := room.get(larger, 0):
                     used = min(missing, available)
                     room[larger] = available - used
@@ -276,18 +276,18 @@ class Algebra:
         return self.factor(Factor(NUMBER, number=number, value=number))
 
     def _add(self, left: Sum, right: Sum) -> Sum:
-        return self._join_picks(collected((*left, *right)))
+        return self._join_picks(sum_of_terms((*left, *right)))
 
     def _subtract(self, left: Sum, right: Sum) -> Sum:
-        return collected((*left, *negative(right)))
+        return sum_of_terms((*left, *negative(right)))
 
     def _multiply(self, left: Sum, right: Sum) -> Sum:
         if len(left) > 1 and len(right) > 1:
             exact = self.is_exact(left) and self.is_exact(right)
             if not exact or len(left) * len(right) > EXPANDED:
                 left, right = self.together(left), self.together(right)
-        return collected(
-            (multiplied(first, second), number * times) for first, number in left for second, times in right
+        return sum_of_terms(
+            (multiply(first, second), number * times) for first, number in left for second, times in right
         )
 
     def product_of(self, *sums: Sum) -> Sum:
@@ -310,8 +310,8 @@ class Algebra:
             below, over = self.fraction(below)
             above = self._multiply(above, over)
         ((product, number),) = self.together(below)
-        return collected(
-            (multiplied(dividend, inverted(product)), Fraction(times) / Fraction(number)) for dividend, times in above
+        return sum_of_terms(
+            (multiply(dividend, invert(product)), Fraction(times) / Fraction(number)) for dividend, times in above
         )
 
     _true_divide = _divide
@@ -339,8 +339,8 @@ class Algebra:
                 if power < 0:
                     powers[place] = max(powers.get(place, 0), -power)
         denominator = tuple(sorted(powers.items()))
-        above = collected(
-            (multiplied(product, denominator), whole(Fraction(number) * below)) for product, number in terms
+        above = sum_of_terms(
+            (multiply(product, denominator), whole(Fraction(number) * below)) for product, number in terms
         )
         return above, ((denominator, below),)
 
@@ -364,8 +364,8 @@ class Algebra:
         number = gcd(first[1], second[1])
 
         def reduced(terms: Sum) -> Sum:
-            return collected(
-                (multiplied(product, inverted(shared)), whole(Fraction(times, number))) for product, times in terms
+            return sum_of_terms(
+                (multiply(product, invert(shared)), whole(Fraction(times, number))) for product, times in terms
             )
 
         return reduced(upper), reduced(lower)
@@ -451,7 +451,7 @@ class Algebra:
             return False
         if sign < 0:
             left, right = right, left
-        if self.never_negative(collected((*left, *negative(right)))):
+        if self.never_negative(sum_of_terms((*left, *negative(right)))):
             return True
         if self.is_exact(left):
             return False
@@ -459,7 +459,8 @@ class Algebra:
             return all(self._exceeds(left, part, 1) for part in largest.of)
         smaller = self.in_numbers(right)
         return any(
-            all(number >= 0 for _, number in collected((*larger, *negative(smaller)))) for larger in self._choices(left)
+            all(number >= 0 for _, number in sum_of_terms((*larger, *negative(smaller))))
+            for larger in self._choices(left)
         )
 
     def _choices(self, terms: Sum) -> Iterator[Sum]:
@@ -470,7 +471,7 @@ class Algebra:
                 if factor.kind == "maximum":
                     further = tuple(term for term in terms if term != (product, number))
                     for part in factor.of:
-                        yield from self._choices(collected((*further, *part)))
+                        yield from self._choices(sum_of_terms((*further, *part)))
                     return
         yield self.in_numbers(terms)
 
@@ -485,11 +486,11 @@ class Algebra:
                     parts = tuple((part, times * factor.value**power) for part, times in parts)
                 elif factor.kind == SUM and power == 1:
                     inner = self.in_numbers(factor.of[0])
-                    parts = tuple((multiplied(part, inner_part), a * b) for part, a in parts for inner_part, b in inner)
+                    parts = tuple((multiply(part, inner_part), a * b) for part, a in parts for inner_part, b in inner)
                 else:
-                    parts = tuple((multiplied(part, ((place, power),)), times) for part, times in parts)
+                    parts = tuple((multiply(part, ((place, power),)), times) for part, times in parts)
             expanded += parts
-        return collected(expanded)
+        return sum_of_terms(expanded)
 
     def only_factor(self, terms: Sum) -> Factor | None:
         """The factor that a sum is, if it is one and no more."""
@@ -559,8 +560,8 @@ class Algebra:
         left, right = parts
         if left == right:
             return bool(name != "less")
-        more, less = collected((*right, *negative(left))), collected((*left, *negative(right)))
-        above, below = (self.never_negative(collected((*difference, ((), -1)))) for difference in (more, less))
+        more, less = sum_of_terms((*right, *negative(left))), sum_of_terms((*left, *negative(right)))
+        above, below = (self.never_negative(sum_of_terms((*difference, ((), -1)))) for difference in (more, less))
         if name == "equal":
             return False if above or below else None
         if above or (name == "less_equal" and self.never_negative(more)):
@@ -573,7 +574,7 @@ class Algebra:
         if name in ("not", "both"):
             return (name, *map(self.simplified, parts))
         left, right = parts
-        _, below = self.fraction(collected((*left, *(((product, number) for product, number in right)))))
+        _, below = self.fraction(sum_of_terms((*left, *(((product, number) for product, number in right)))))
         if (below[0][0] and not self.never_negative(below)) or not (left or right):
             return condition
         left, right = self._multiply(left, below), self._multiply(right, below)
@@ -583,7 +584,7 @@ class Algebra:
         if not self.never_negative(((shared, 1),)):
             shared = ()
         left, right = (
-            collected((multiplied(product, inverted(shared)), times // number) for product, times in terms)
+            sum_of_terms((multiply(product, invert(shared)), times // number) for product, times in terms)
             for terms in (left, right)
         )
         if all(times <= 0 for _, times in (*left, *right)):
@@ -731,9 +732,9 @@ class Algebra:
                         for p, _ in product
                         if self.factors[p].kind == PICK and self.factors[p].of[: len(keys)] == keys
                     )
-                    value = collected((*value, *self._multiply(picked.of[len(keys) + at], ((cofactors, number),))))
+                    value = sum_of_terms((*value, *self._multiply(picked.of[len(keys) + at], ((cofactors, number),))))
                 values.append(value)
-            further = collected(term for term in terms if term not in members)
+            further = sum_of_terms(term for term in terms if term not in members)
             return self._add(further, self.pick(keys, values))
         return terms
 

@@ -19,10 +19,10 @@ from ledger.arithmetic.algebra import (
     Factor,
     Product,
     Sum,
-    collected,
-    inverted,
-    multiplied,
+    invert,
+    multiply,
     negative,
+    sum_of_terms,
 )
 from ledger.arithmetic.operations import whole
 
@@ -97,12 +97,12 @@ class FormulaText:
         groups: dict[Product, list[tuple[Product, Any]]] = {}
         for product, number in terms:
             groups.setdefault(tuple(factor for factor in product if factor[1] < 0), []).append((product, number))
-        return joined([*texts, *(self.factored(collected(members)) for members in groups.values())])
+        return joined([*texts, *(self.factored(sum_of_terms(members)) for members in groups.values())])
 
     def lessened(self, terms: Sum, product: Product, number: Any) -> tuple[Product, Text] | None:
         """The text of an amount less a part of itself: `x*(n - 1)/n` of `x - x/n`."""
         for larger, times in terms:
-            ratio = multiplied(larger, inverted(product))
+            ratio = multiply(larger, invert(product))
             if times == -number and len(ratio) == 1 and ratio[0][1] == 1:
                 difference = joined([self.powered(ratio[0][0], 1), ("-1", ADDED)])
                 return larger, self.product(product, times, (difference,))
@@ -117,7 +117,7 @@ class FormulaText:
             groups.setdefault((below, parts), []).append((product, number))
         quotients: list[tuple[Sum, Sum]] = []
         for (below, parts), members in groups.items():
-            above = collected((multiplied(product, below), whole(number * parts)) for product, number in members)
+            above = sum_of_terms((multiply(product, below), whole(number * parts)) for product, number in members)
             quotients.append((above, ((below, parts),)))
         if all(self.algebra.value(above) % self.algebra.value(below) == 0 for above, below in quotients):
             return quotients
@@ -138,8 +138,8 @@ class FormulaText:
         if all(times < 0 for _, times in terms):
             number = -number
         if shared or number not in (1, -1):
-            further = collected(
-                (multiplied(product, inverted(shared)), whole(Fraction(times) / number)) for product, times in terms
+            further = sum_of_terms(
+                (multiply(product, invert(shared)), whole(Fraction(times) / number)) for product, times in terms
             )
             return self.product(shared, number, (self.factored(further),))
         if number == -1:
@@ -161,7 +161,7 @@ class FormulaText:
 
     def counted(self, best: int, having: Sum, further: Sum) -> Text | None:
         """A sum that is so many times one of its parts: `(L - 1)*x` of `L*x - x`."""
-        part = collected((multiplied(product, ((best, -1),)), number) for product, number in having)
+        part = sum_of_terms((multiply(product, ((best, -1),)), number) for product, number in having)
         if (
             len(part) != len(further)
             or len(part) < 2
@@ -175,8 +175,8 @@ class FormulaText:
         shared, number = self.algebra.common(part)
         if not shared and number == 1:
             return self.product((), 1, (times, self.factored(part)))
-        inner = collected(
-            (multiplied(product, inverted(shared)), whole(Fraction(many) / number)) for product, many in part
+        inner = sum_of_terms(
+            (multiply(product, invert(shared)), whole(Fraction(many) / number)) for product, many in part
         )
         return self.product(shared, number, (times, self.factored(inner)))
 

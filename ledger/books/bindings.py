@@ -11,7 +11,7 @@ from ledger.books.results import Symbol
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.images import STEM
-from ledger.model.recompute import hosted, redone, segment
+from ledger.model.recompute import hosted_layers, recomputed_layers, segment
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.model.tape import rank_dim
 from ledger.spec.documents import causal_keys
@@ -108,11 +108,11 @@ def _layer_counts(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
     """Where a policy counts layers: how many of a group's are run again, or how many at once, or leave to the host."""
     chunks, counts = plan.parallelism.interleave, dict[str, Exact]()
     if plan.recompute.policy == "layers":
-        counts["redone"] = redone(plan.recompute, role.layers, chunks)[index]
+        counts["redone"] = recomputed_layers(plan.recompute, role.layers, chunks)[index]
     if plan.recompute.policy == "segment":
         counts["segment"] = segment(plan.recompute, role.layers[index], chunks)
     if plan.parallelism.offload.layers:
-        counts["hosted"] = hosted(plan.parallelism.offload.layers, role.layers, chunks)[index]
+        counts["hosted"] = hosted_layers(plan.parallelism.offload.layers, role.layers, chunks)[index]
     return counts
 
 

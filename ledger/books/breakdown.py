@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ledger.books.compiled import Compiled
-from ledger.books.overlap import said
+from ledger.books.overlap import rules_in_words
 from ledger.books.prices import mesh
 from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied
 from ledger.books.results import Number, RoleResult
@@ -22,7 +22,7 @@ OF_A_DEVICE = {
     **{f"{copied(direction).name}.bytes": copied(direction) for direction in (DOWN, UP)},
 }
 # Totals of services that are found by a search, and the condition that it asks.
-SOUGHT = {
+FOUND_BY_SEARCH = {
     "serve.concurrency.max": "by bisection: the most sequences n of a replica at which, on every kind of device,"
     " memory.reserved(n) <= memory.capacity and cache(n) + others(n) <= stack.engine.memory x memory.capacity"
     " (of what is left: cache(n) <= stack.engine.memory x (memory.capacity - others(n))); others(n): all but the cache,"
@@ -67,7 +67,7 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return hosted_parts(compiled)
     if key == "flops.step":
         return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
-    return Breakdown(SOUGHT.get(key, ""))
+    return Breakdown(FOUND_BY_SEARCH.get(key, ""))
 
 
 def exposed(compiled: Compiled) -> Parts:
@@ -79,7 +79,7 @@ def overlaps(plan: Plan) -> str:
     """What may hide behind what, a line for each kind of transfer."""
     lines = (
         f"{row.kind} ({row.choice}): {row.transfers}, behind {row.behind}" + (f" [{row.source}]" if row.source else "")
-        for row in said(plan.stack.overlap)
+        for row in rules_in_words(plan.stack.overlap)
     )
     return "\n".join(lines)
 

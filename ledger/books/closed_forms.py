@@ -26,12 +26,12 @@ from ledger.arithmetic.algebra import (
     Condition,
     Factor,
     Sum,
-    collected,
     conditioned,
     constant,
-    inverted,
-    multiplied,
+    invert,
+    multiply,
     negative,
+    sum_of_terms,
 )
 from ledger.arithmetic.formula_text import FormulaText
 from ledger.arithmetic.tracing import CONSTANT, INPUT, Traced, needed
@@ -277,7 +277,7 @@ class ClosedForms:
         m, n, k, batch = sums["m"], sums["n"], sums["k"], sums.get("batch", ONE)
         times = algebra.product_of
         sides = (times(m, k), times(k, n), times(m, n))
-        matrices = collected(term for side in sides for term in side)
+        matrices = sum_of_terms(term for side in sides for term in side)
         return {"flops": times(constant(2), batch, m, n, k), "bytes": times(constant(2), batch, matrices)}
 
     def own_algebra(self, call: PricedCall, called: Mapping[str, str], follows: Sequence[str]) -> tuple[Algebra, Sum]:
@@ -318,7 +318,7 @@ class ClosedForms:
                 else:
                     return None
             products.append(tuple(factors))
-        return collected(term for factors in products for term in algebra.product_of(*factors))
+        return sum_of_terms(term for factors in products for term in algebra.product_of(*factors))
 
     def shared_number(self, call: PricedCall, factor: Factor) -> Factor:
         """A number of a price that a sum has: one of the device, or that of a kernel by the kernel's name."""
@@ -363,12 +363,12 @@ class ClosedForms:
             total = added(common)
             lines = [(terms, "" if terms in self.hints else key) for key, terms in common.items() if terms]
             if len(steps) > 1:
-                remainders = [collected((*added(parts), *negative(total))) for parts in steps]
+                remainders = [sum_of_terms((*added(parts), *negative(total))) for parts in steps]
                 running = algebra.extreme("maximum", remainders)
                 phase, unit = moment.title.partition(",")[0], moment.title.rpartition(" ")[2]
                 self.hint(running, f"{phase} {unit} runs", ((running, ""),), RUNNING)
                 lines.append((running, ""))
-                total = collected((*total, *running))
+                total = sum_of_terms((*total, *running))
             listed.append((self.hint(total, name, tuple(lines), title), title, total))
         return tuple(listed)
 
@@ -382,7 +382,7 @@ class ClosedForms:
     def least(self, sums: Sequence[Sum]) -> Sum:
         """What several sums have in common: of each product the smallest number, or nothing."""
         tables = [dict(terms) for terms in sums]
-        return collected(
+        return sum_of_terms(
             (product, min(table.get(product, 0) for table in tables))
             for product in dict.fromkeys(p for t in tables for p in t)
         )
@@ -474,10 +474,10 @@ class ClosedForms:
         algebra, numbers = self.algebra, dict(terms)
         first = inside[0][0]
         for product in numbers:
-            ratio = multiplied(product, inverted(first))
+            ratio = multiply(product, invert(first))
             if any(algebra.factors[place].kind not in (LETTER, PARAMETER, "number") for place, _ in ratio):
                 continue
-            scaled = [(multiplied(term, ratio), factor) for term, factor in inside]
+            scaled = [(multiply(term, ratio), factor) for term, factor in inside]
             shares = [Fraction(numbers.get(term, 0)) / Fraction(factor) for term, factor in scaled]
             times = min(shares) if min(shares) > 0 else max(shares)
             if min(shares) * max(shares) <= 0 or sum(share == times for share in shares) < least * len(shares):
@@ -488,7 +488,7 @@ class ClosedForms:
             for term, factor in scaled:
                 numbers[term] = numbers[term] - number * factor
             place = algebra.place(Factor(NAME, name=name, value=algebra.value(inside)))
-            return collected((*numbers.items(), (multiplied(ratio, ((place, 1),)), number)))
+            return sum_of_terms((*numbers.items(), (multiply(ratio, ((place, 1),)), number)))
         return terms
 
     def letters_of(self, definition: Definition) -> set[str]:
@@ -611,7 +611,7 @@ class ClosedForms:
 
 def added(parts: Mapping[str, Sum]) -> Sum:
     """The sum of sums by name."""
-    return collected(term for terms in parts.values() for term in terms)
+    return sum_of_terms(term for terms in parts.values() for term in terms)
 
 
 def accounts_text(accounts: Sequence[str]) -> str:
@@ -671,7 +671,7 @@ def chosen(algebra: Algebra, terms: Sum, choice: Factor, keys: Sequence[Sum], at
                 sums.append(factor.of[len(keys) + at] if factor.kind == PICK else factor.of[at])
                 continue
         sums.append(((product, number),))
-    return collected(term for summand in sums for term in summand)
+    return sum_of_terms(term for summand in sums for term in summand)
 
 
 class PlanForms:

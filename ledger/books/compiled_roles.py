@@ -17,7 +17,7 @@ from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline, timeline
 from ledger.books.step_sums import spending
 from ledger.model.formats import stored_bytes
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles, whole_role
@@ -40,7 +40,7 @@ class CompiledRole:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """Every entry: flows, stocks that last, and those that exist only at the fullest step of a moment."""
-        running = nonzero(entry for step in self.fullest for entry in holdings.running(step))
+        running = nonzero(entry for step in self.fullest for entry in holdings.stocks_of_fullest_step(step))
         return Ledger(self.role.name, self.ledger.entries + running).entries
 
     @cached_property
@@ -65,7 +65,7 @@ class CompiledRole:
 
 
 def _weights_with_counts(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
-    return ((count, weight) for _, count, weights in wrapped(units) for weight in weights)
+    return ((count, weight) for _, count, weights in weights_by_unit(units) for weight in weights)
 
 
 def compile_roles(plan: Plan, chosen: Iterable[Role]) -> tuple[CompiledRole, ...]:
@@ -113,7 +113,7 @@ def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
     """The role with the stocks of a plan, and the moments that they live through."""
     line = timeline(book.program, plan, book.role, book.value)
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
-    stocks = nonzero(holdings.lasting(book.program, plan, book.value, line))
+    stocks = nonzero(holdings.lasting_stocks(book.program, plan, book.value, line))
     fullest = tuple(holdings.fullest_steps(book.program, plan, book.value, line))
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 

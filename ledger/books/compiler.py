@@ -15,7 +15,7 @@ from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
 from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters, with_token_count
 from ledger.books.entries import Lifetime, account_of
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.memory.outside import outside, reserved, workspaces_of
+from ledger.books.memory.outside import allocations_outside, reserved, workspaces_of
 from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Check, KernelTime, Moment, Number, RoleResult, Verdict
@@ -95,7 +95,7 @@ def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, .
         peak=candidates[peak.moment],
         reserved=reserved(plan, peak, workspaces),
         kernels=rows,
-        outside=outside(plan, peak, workspaces),
+        outside=allocations_outside(plan, peak, workspaces),
     )
 
 

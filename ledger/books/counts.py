@@ -15,7 +15,7 @@ from ledger.model import dtypes
 from ledger.model.causes import ENDS, ROOT
 from ledger.model.dims import symbol
 from ledger.model.formats import ADAPTERS, part_of, stored_dtype
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import SHARED, Tensor
@@ -222,7 +222,7 @@ def flops_per_token(plan: Plan, model: Whole) -> Amount:
 
     return sum(
         tokens_seen(unit) * flops_of(unit, weight) * model.value(layers * used(weight))
-        for unit, layers, weights in wrapped(model.units)
+        for unit, layers, weights in weights_by_unit(model.units)
         for weight in weights
     )
 

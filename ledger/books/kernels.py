@@ -18,7 +18,7 @@ from ledger.model.causes import Cause, HostTransfer, HostWork, Transfer
 from ledger.model.collectives import Collective
 from ledger.model.offloading import HostCopy
 from ledger.model.operations import ZERO, Matmul, Operation
-from ledger.model.sharding import Exchange
+from ledger.model.sharding import ParameterCollective
 from ledger.price_forms import DataSheet
 from ledger.spec.kernel_classes import ONE_SHOT, KernelClass
 from ledger.spec.plan import Accelerator, Plan
@@ -36,7 +36,7 @@ class KernelCall:
     kind: KernelClass | Transfer | HostTransfer | HostWork
     times: Amount
     per: str
-    work: prices.Work | None = None
+    work: prices.KernelWork | None = None
     multiplies: bool = False  # on the matrix units
     payload: Amount = 0.0
     shares: bool = False  # spent on sharing weights, as its entry says
@@ -56,7 +56,7 @@ def kernel_calls(ledger: Ledger, value: Value) -> Iterator[KernelCall]:
             yield _transfer_call(entry, HostWork("update" if entry.when == "optimizer" else "sum"), value)
         elif entry.resource.kind == "nvme_traffic":
             yield _transfer_call(entry, HostWork(entry.resource.direction), value)
-        elif isinstance(operation, Collective | Exchange | HostCopy):
+        elif isinstance(operation, Collective | ParameterCollective | HostCopy):
             yield _transfer_call(entry, operation.transfer, value)
         elif operation is not None:
             yield _kernel_call(entry, operation, value)
@@ -107,7 +107,7 @@ def _kernel_call(entry: Entry, operation: Operation, value: Value) -> KernelCall
     pieces, spent = truncate(value(operation.pieces)), operation.spent()
     multiplies = spent != ZERO
     flops = real(divide(value(spent if multiplies else operation.vector()), pieces))
-    work = prices.Work(
+    work = prices.KernelWork(
         kind=operation.kernel,
         flops=flops,
         bytes=real(value(entry.amount)),

@@ -23,12 +23,12 @@ from ledger.books.evaluate import exact
 from ledger.books.kernels import KernelCall
 from ledger.books.memory.peak import by_moment, peak_of
 from ledger.books.price_changes import PRICES, StepCalls, shares, step_calls
-from ledger.books.prices import Work
+from ledger.books.prices import KernelWork
 from ledger.books.resources import stock
 from ledger.books.results import KernelTime
 from ledger.books.time import StepTime, estimated, step_time
 from ledger.model.dims import BY_NAME, LETTERS, symbol
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.schedule import Role, roles, schedule
 from ledger.spec.parallelism import AXES
 from ledger.spec.plan import Accelerator, Group, Model, Plan
@@ -41,7 +41,7 @@ MODEL_SIZES = ("d_model", "vocab", "learned_positions", "token_types", "classes"
 LETTER_OF_FIELD = {"learned_positions": "positions"}  # fields of a model whose row of the table has another name
 DERIVED = ("head_dim",)  # of latent attention: a sum of two letters
 DEGREES = (*AXES, "replicate")
-SIZES_OF_WORK = tuple(size_field.name for size_field in fields(Work) if size_field.name not in ("kind", "dtype"))
+SIZES_OF_WORK = tuple(size_field.name for size_field in fields(KernelWork) if size_field.name not in ("kind", "dtype"))
 HELD_BY_SERVICES = {
     "weights": ("memory.static.weights", "memory.weights"),
     "cache": ("memory.cache", "serve.cache.per_device"),
@@ -178,7 +178,7 @@ def in_flight(devices: Sequence[Role]) -> Iterator[tuple[str, Amount]]:
 def held_weights(books: Sequence[CompiledRole]) -> Iterator[tuple[str, Amount]]:
     """Elements of weights that a device has of one layer of each kind, by the name of its unit."""
     for book in books:
-        for name, _, weights in wrapped(book.program.units):
+        for name, _, weights in weights_by_unit(book.program.units):
             elements = [book.program.sharding.held("weights", weight) for weight in weights]
             yield name, book.value(sympy.Add(*elements))
 

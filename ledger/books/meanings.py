@@ -48,7 +48,7 @@ def _with_parts(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
     return Meaning(filled(row.key), filled(row.formula), row.basis, inputs, row.exact, row.bare)
 
 
-def known(compiled: Compiled, name: str) -> Any:
+def value_of_input(compiled: Compiled, name: str) -> Any:
     """The total or the plan's value that an input names, None of a part that is not stated; KeyError for no input."""
     if name in compiled.totals:
         return compiled.totals[name]

@@ -29,7 +29,7 @@ def totals_under(compiled: Compiled, prefix: str) -> list[str]:
     return [key for key in compiled.totals if under(key, prefix)]
 
 
-def unknown(compiled: Compiled, name: str) -> Problem:
+def unknown_name(compiled: Compiled, name: str) -> Problem:
     """What is wrong with a name that is neither an account nor a total, with the nearest ones that are."""
     if lacking := absent(compiled.plan, name):
         return Problem(Location(name), f"no total {name!r}: {lacking.message}", lacking.help)

@@ -17,7 +17,7 @@ from ledger.spec.plan import Overlap, Plan
 NONE = "none"
 
 
-def moves(row: KernelTime) -> bool:
+def is_transfer(row: KernelTime) -> bool:
     """Whether a row is a transfer."""
     return isinstance(row.kind, (Transfer, HostTransfer))
 
@@ -29,10 +29,10 @@ def on_host(row: KernelTime) -> bool:
 
 def computes(row: KernelTime) -> bool:
     """Whether a row is a kernel of the device."""
-    return not moves(row) and not on_host(row)
+    return not is_transfer(row) and not on_host(row)
 
 
-def cargo(row: KernelTime) -> str:
+def transfer_kind(row: KernelTime) -> str:
     """What a transfer moves; what goes to host memory and back is a kind of its own. Nothing of a kernel."""
     if isinstance(row.kind, HostTransfer):
         return "host"
@@ -232,7 +232,7 @@ class Said:
     source: str
 
 
-def said(overlap: Overlap) -> Iterator[Said]:
+def rules_in_words(overlap: Overlap) -> Iterator[Said]:
     """The rules of a stack in words, kind by kind."""
     for kind in vars(overlap):
         rules = [rule for rule in in_force(overlap) if rule.kind == kind]
@@ -241,7 +241,7 @@ def said(overlap: Overlap) -> Iterator[Said]:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 
 
-def behind_everything(overlap: Overlap) -> tuple[str, ...]:
+def kinds_behind_any_kernel(overlap: Overlap) -> tuple[str, ...]:
     """The kinds of transfers that every kernel of their unit hides, whatever it is for."""
     return tuple(rule.kind for rule in in_force(overlap) if rule.covers is _is_any_kernel)
 
@@ -254,7 +254,7 @@ def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
     return rule.choice != "matmul" or not quantised_between(sent, row.cause.unit, plan)
 
 
-def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, Amount]]:
+def overlapped_seconds(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, Amount]]:
     """Seconds of each kind of transfer of one unit's pass that its kernels hide; no kernel hides two transfers at once.
 
     Seconds are of all times that the rows run in a step.
@@ -264,12 +264,14 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue
-        moving = [row for row in rows if moves(row) and _picks(rule, row, name, plan)]
+        moving = [row for row in rows if is_transfer(row) and _picks(rule, row, name, plan)]
         cover = [row for row in compute if rule.covers(row)]
         for kernels, transfers in _block_pairs(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
             names = frozenset(row.account for row in kernels)
-            room = spent(kernels) * real(rule.reach(plan)) - sum(used for accounts, used in claims if accounts & names)
-            seconds = maximum(0.0, minimum(room, spent(transfers)))
+            room = total_seconds(kernels) * real(rule.reach(plan)) - sum(
+                used for accounts, used in claims if accounts & names
+            )
+            seconds = maximum(0.0, minimum(room, total_seconds(transfers)))
             claims.append((names, seconds))
             yield rule.kind, seconds
 
@@ -292,7 +294,7 @@ def slowdown(plan: Plan) -> float:
     return max(plan.stack.overlap_tax, plan.stack.transfer_channels / plan.accelerator.multiprocessors)
 
 
-def spent(rows: Iterable[KernelTime]) -> Amount:
+def total_seconds(rows: Iterable[KernelTime]) -> Amount:
     """Seconds of these rows in a step, one after the other."""
     return sum(row.seconds * row.times for row in rows)
 
@@ -308,7 +310,7 @@ Comparisons = Mapping[tuple[Transfer, str], tuple[Amount, Amount]]
 
 def launches(rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Host seconds that launch the kernels and transfers of a unit's pass, all of them in a step."""
-    return plan.stack.launch * sum(row.times for row in rows if not on_host(row)) + checks(rows, plan)
+    return plan.stack.launch * sum(row.times for row in rows if not on_host(row)) + comparison_seconds(rows, plan)
 
 
 def host_calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
@@ -318,7 +320,7 @@ def host_calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
     return plan.stack.call * layers * (forward if name == "forward" else backward)
 
 
-def checks(rows: Iterable[KernelTime], plan: Plan) -> Amount:
+def comparison_seconds(rows: Iterable[KernelTime], plan: Plan) -> Amount:
     """What hosts pay to compare collectives before they run them (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 
     Of n ranks all others report to the first and hear from it, one by one, and two all-gathers of a fingerprint go

@@ -12,7 +12,7 @@ import sympy
 
 from ledger.books.evaluate import Exact, Value
 from ledger.model.causes import ENDS, INPUT, LOSS, OUTPUT
-from ledger.model.exchanges import Exchanged, copied_to_buckets, sent
+from ledger.model.exchanges import Exchanged, copied_to_buckets, sent_dtype
 from ledger.model.formats import trained_dtype
 from ledger.model.operations import Operation, total
 from ledger.model.program import Program
@@ -90,7 +90,7 @@ class ModuleFetches:
     @cached_property
     def bytes_each(self) -> int:
         """Bytes of an element that is gathered."""
-        return int(self.value(sized(sent(self.plan), sympy.Integer(1))))
+        return int(self.value(sized(sent_dtype(self.plan), sympy.Integer(1))))
 
     @cached_property
     def reduced_each(self) -> int:
@@ -500,12 +500,12 @@ def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]
         return
     yield from (call for call in program.exchanges if call not in reductions)
     sizes = [value(sized(trained_dtype(plan), elements)) for elements in ready(program, value)]
-    count = sympy.Integer(int(filled(sizes, plan.parallelism.bucket)))
+    count = sympy.Integer(int(bucket_count(sizes, plan.parallelism.bucket)))
     amount = total(times * moved.amount for _, times, _, moved in reductions) / count
     yield "gradients", count, "backward", replace(reductions[0][3], amount=amount)
 
 
-def filled(sizes: Iterable[Exact], limit: int = 0) -> int:
+def bucket_count(sizes: Iterable[Exact], limit: int = 0) -> int:
     """How many buckets gradients of these sizes fill, in this order; a bucket is full once it reaches its limit.
 
     torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size; 0: the default limits.

@@ -25,7 +25,7 @@ from ledger.spec.parallelism import AXES
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import SpecError
-from ledger.spec.quantity_expressions import Quantity, measured
+from ledger.spec.quantity_expressions import ExpressionQuantity, quantity_in
 from ledger.units import spelt
 
 
@@ -35,13 +35,13 @@ class PlanQuantities:
 
     compiled: Compiled
 
-    def __call__(self, name: str) -> Quantity:
+    def __call__(self, name: str) -> ExpressionQuantity:
         """A quantity by name; KeyError for one that the plan lacks."""
         plan = self.compiled.plan
         if name in self.compiled.totals:
-            return measured(self.compiled.totals[name], spelt(name))
+            return quantity_in(self.compiled.totals[name], spelt(name))
         if SENT.fullmatch(name):
-            return measured(0, spelt(name))  # nothing is sent where a plan has no such total
+            return quantity_in(0, spelt(name))  # nothing is sent where a plan has no such total
         if name in OF_PLANS:
             return OF_PLANS[name](self.compiled)
         if name.startswith("accelerator."):
@@ -55,14 +55,14 @@ class PlanQuantities:
         names = sorted({*self.compiled.totals, *OF_PLANS})
         return ExpressionError(f"`{self.compiled.plan.title}` has no `{name}`", nearest(name, names))
 
-    def totals(self, patterns: Sequence[str]) -> Sequence[Quantity]:
+    def totals(self, patterns: Sequence[str]) -> Sequence[ExpressionQuantity]:
         """All totals that patterns match; none where the plan spends nothing of the kind."""
         return [self(key) for key in self.compiled.totals if _matches(key, patterns)]
 
-    def spent(self, when: str, patterns: Sequence[str]) -> Sequence[Quantity]:
+    def spent(self, when: str, patterns: Sequence[str]) -> Sequence[ExpressionQuantity]:
         """Matmul FLOPs of the accounts that patterns match, in one pass of one layer; ExpressionError for none."""
         rows = [row for row in self.compiled.accounts if row.when == when and row.resource.kind == "matmul"]
-        amounts = [measured(row.amount, "FLOP") for row in rows if _matches(row.account, patterns)]
+        amounts = [quantity_in(row.amount, "FLOP") for row in rows if _matches(row.account, patterns)]
         if not amounts:
             said = ", ".join(f"`{pattern}`" for pattern in patterns)
             raise ExpressionError(f"no product of matrices is called {said} in {when}", "`ledger show` lists accounts")
@@ -74,21 +74,21 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 SENT = re.compile(rf"comm\.({'|'.join((*COLLECTIVES, 'send'))})\.({'|'.join(AXES)})\.(bytes|count)")
-OF_PLANS: Mapping[str, Callable[[Compiled], Quantity]] = {
-    "headroom": lambda compiled: measured(headroom(compiled.plan), "B"),
-    "failures": lambda compiled: measured(calendar.failures(compiled.plan), "/s"),
-    "restart": lambda compiled: measured(compiled.plan.operations.restart_time or 0, "s"),
-    "fits": lambda compiled: Quantity(compiled.verdict.fits),
-    "bottleneck": lambda compiled: Quantity(compiled.verdict.bottleneck),
-    "title": lambda compiled: Quantity(compiled.plan.title),
+OF_PLANS: Mapping[str, Callable[[Compiled], ExpressionQuantity]] = {
+    "headroom": lambda compiled: quantity_in(headroom(compiled.plan), "B"),
+    "failures": lambda compiled: quantity_in(calendar.failures(compiled.plan), "/s"),
+    "restart": lambda compiled: quantity_in(compiled.plan.operations.restart_time or 0, "s"),
+    "fits": lambda compiled: ExpressionQuantity(compiled.verdict.fits),
+    "bottleneck": lambda compiled: ExpressionQuantity(compiled.verdict.bottleneck),
+    "title": lambda compiled: ExpressionQuantity(compiled.plan.title),
 }
 
 
-def as_quantity(value: object, path: str) -> Quantity:
+def as_quantity(value: object, path: str) -> ExpressionQuantity:
     """An input with the unit of its field; KeyError where it is no number and no word."""
     if value is None or not isinstance(value, bool | int | float | str | Fraction):
         raise KeyError(path)
-    return measured(value, unit(spec_path(plan_path(path))))
+    return quantity_in(value, unit(spec_path(plan_path(path))))
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class DeviceQuantities:
 
     accelerator: Accelerator
 
-    def __call__(self, name: str) -> Quantity:
+    def __call__(self, name: str) -> ExpressionQuantity:
         """An input of the device, `accelerator.peak.fp8_e4m3` by the rate of the format; KeyError else."""
         if name.startswith("accelerator.peak."):
-            return measured(self.accelerator.peak[dtypes.rate(name.rpartition(".")[2])], "FLOP/s")
+            return quantity_in(self.accelerator.peak[dtypes.rate(name.rpartition(".")[2])], "FLOP/s")
         return as_quantity(getattr(self.accelerator, plan_path(name).partition(".")[2], None), name)
 
 

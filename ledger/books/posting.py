@@ -14,7 +14,7 @@ from ledger.books.parameter_traffic import ModuleFetches, by_module
 from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, on_nvme, sent, swapped
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
-from ledger.model.attention_cores import Pass
+from ledger.model.attention_cores import RingPass
 from ledger.model.causes import ENDS, Cause, Purpose
 from ledger.model.collectives import Collective, along
 from ledger.model.dims import symbol
@@ -34,7 +34,7 @@ from ledger.model.offloading import (
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
-from ledger.model.sharding import Exchange
+from ledger.model.sharding import ParameterCollective
 from ledger.model.unit import Unit
 from ledger.model.update import Streaming, accumulations, exchanges, update
 from ledger.model.update import copies as copied_around
@@ -257,9 +257,11 @@ def matmul_dtype(operation: Operation) -> str:
     return dtypes.rate(operation.inputs[0].dtype) if operation.inputs else ""
 
 
-def _transfer_entry(cause: Cause, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
+def _transfer_entry(
+    cause: Cause, phase: str, moved: Collective | ParameterCollective, count: sympy.Expr, per: str
+) -> Entry:
     resource = sent(moved.collective, moved.axis)
-    times = _times_in_step(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
+    times = _times_in_step(count, per) * (moved.rounds if isinstance(moved, RingPass) else 1)
     to_experts = (moved.collective, moved.axis) == ("all_to_all", "expert")
     basis = OF_EXPERTS if to_experts else COLLECTIVE[moved.collective]
     return Entry(cause, resource, phase, moved.payload(), times, basis, per, moved)

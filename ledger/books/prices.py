@@ -96,7 +96,7 @@ AS_THEY_ARE = ("bf16", "fp16", "tf32", "fp32")  # dtypes of operands that nobody
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """What one kernel does, in numbers: FLOPs it runs, bytes it moves, the shape of its matmul, its matmul dtype."""
 
     kind: KernelClass
@@ -167,7 +167,7 @@ def _gap(have: float, want: float) -> float:
     return abs(have - want) / want if want and have else 0.0
 
 
-def kernel(device: Accelerator, work: Work, level: float = 1.0, quantised: float = 1.0) -> KernelPrice:
+def kernel(device: Accelerator, work: KernelWork, level: float = 1.0, quantised: float = 1.0) -> KernelPrice:
     """The price of one kernel. `level` is the software's matmul rate over that of the calibrated library.
 
     `quantised` is that of products of quantised operands, which go through cublasLt by other calls than the others.

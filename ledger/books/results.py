@@ -137,7 +137,7 @@ class WaterfallPart:
 UNANSWERED = "serve.unanswered"  # the share of arriving requests that a service does not answer as fast
 QUEUE, UNDER_LOAD = "serve.queue", "serve.ttft.under_load"  # seconds before a first pass, and to a first token
 EXCESS = "serve.excess"  # sequences in flight beyond those that the engine takes at once
-MISSED = 0.001  # of them at most: what the search for the sequences in flight may miss
+UNANSWERED_AT_MOST = 0.001  # of them at most: what the search for the sequences in flight may miss
 ENDS = ("low", "high")  # of a total, between which 80 of 100 runs lie
 OF_A_RUN = ("time.calendar", "cost.run", "energy.run", "carbon.run")  # what does not run has none of them
 OPERATIONS = "operations"  # the name of the check that a run gets anywhere

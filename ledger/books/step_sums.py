@@ -10,7 +10,7 @@ import sympy
 from ledger.arithmetic.values import Amount
 from ledger.books.entries import STEP, Ledger
 from ledger.books.evaluate import Exact, Value
-from ledger.books.overlap import cargo, moves, on_host
+from ledger.books.overlap import is_transfer, on_host, transfer_kind
 from ledger.books.resources import Resource, copied
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Transfer
@@ -89,12 +89,12 @@ def step_sums(rows: Iterable[KernelTime]) -> dict[tuple[str, ...], Amount]:
         elif isinstance(kind, Transfer | HostTransfer):
             link = kind.axis if isinstance(kind, Transfer) else kind.direction
             sums[WIRE, link] += row.roofline * row.times
-            sums[LATE if row.per == STEP else RECURRING, cargo(row)] += row.seconds * row.times
+            sums[LATE if row.per == STEP else RECURRING, transfer_kind(row)] += row.seconds * row.times
         else:
             sums[ROOFLINE,] += row.roofline * row.times
             sums[TRAFFIC,] += row.bytes * row.times
             sums[PRODUCTS,] += row.compute * row.times
-        sums[ERROR, str(kind), cargo(row) if moves(row) else ""] += row.error * row.seconds * row.times
+        sums[ERROR, str(kind), transfer_kind(row) if is_transfer(row) else ""] += row.error * row.seconds * row.times
     return dict(sums)
 
 

@@ -16,7 +16,7 @@ from ledger.books.assembly.work import PIPELINE
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
-from ledger.model.schedule import Others, Pace, Work, micro_batches, schedule
+from ledger.model.schedule import Pace, Peers, PipelineWork, micro_batches, schedule
 from ledger.spec.parallelism import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
@@ -54,7 +54,7 @@ class CriticalPath:
     estimate: Amount
 
 
-def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> CriticalPath:
+def critical_path(times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Amount]) -> CriticalPath:
     """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits)."""
     place = largest(times, lambda time: time.micro_batch, EQUAL)
     waits = of_item(place, times, lambda slowest: _bubble_seconds(slowest, times, bubble))
@@ -68,7 +68,7 @@ def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], A
 
 def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
     """The slowest role's step, in the order in which the plan's pipeline works."""
-    order, work = schedule(plan.parallelism), Work(micro_batches(plan), plan.parallelism.interleave)
+    order, work = schedule(plan.parallelism), PipelineWork(micro_batches(plan), plan.parallelism.interleave)
     return critical_path(times, lambda neighbours, pace: order.bubble(neighbours, pace, work))
 
 
@@ -83,7 +83,7 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     bubble, optimizer = parts["bubble"], parts["optimizer"]
     hosts = maximum(*(time.launch for time in times))
     further = of_item(place, times, lambda slowest: _further_error(slowest, estimate))
-    ends = STEP[known_as(plan)]
+    ends = STEP[evidence_on_stack(plan)]
     roofline = maximum(*(_roofline_seconds(time) for time in times))
     late = maximum(*(sum(among(time.sums, LATE).values()) for time in times))
     moved = of_item(place, times, _transfer_seconds) + late
@@ -105,7 +105,7 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     )
 
 
-def _bubble_seconds(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> Amount:
+def _bubble_seconds(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Amount]) -> Amount:
     """Seconds of a step in which the slowest device waits for others."""
     neighbours = [(time.stages - (1 if time is slowest else 0), time.pace) for time in times]
     return bubble(neighbours, slowest.pace)
@@ -204,7 +204,7 @@ def _further_error(slowest: StageTime, estimate: Amount) -> Amount:
 def widened(plan: Plan, totals: Mapping[str, Number]) -> float:
     """By how much the prices of a plan's device widen the interval, upwards and relative to the step."""
     high = float(totals["time.step.high"]) / float(totals["time.step"]) - 1
-    return sqrt(max(0.0, high**2 - (STEP[known_as(plan)].high - 1) ** 2))
+    return sqrt(max(0.0, high**2 - (STEP[evidence_on_stack(plan)].high - 1) ** 2))
 
 
 # --- intervals ---
@@ -233,7 +233,7 @@ MEMORY: Mapping[str, Interval] = {
 }
 
 
-def known_as(plan: Plan) -> str:
+def evidence_on_stack(plan: Plan) -> str:
     """What is known of a plan's software: its stack was scored on this device, on others, or never."""
     scored = plan.stack.scored_on
     return MEASURED if plan.accelerator.name in scored else ELSEWHERE if scored else UNKNOWN

@@ -29,7 +29,7 @@ from ledger.books.prices import curve, devices_of_a_host, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
 from ledger.books.step_sums import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, STEP_TRAFFIC, SWAPPED, UNIFIED
-from ledger.books.time import MEMORY, StepTime, known_as
+from ledger.books.time import MEMORY, StepTime, evidence_on_stack
 from ledger.model import dtypes
 from ledger.model.offloading import keeps_on_host, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
@@ -126,7 +126,7 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
     here = 0 if weights_on_host(plan) else 1  # shards of gradients, on the device
-    copies = sum(book.value(entry.amount * entry.times) for entry in holdings.kept(book.program, book.line))
+    copies = sum(book.value(entry.amount * entry.times) for entry in holdings.quantised_copies(book.program, book.line))
     yield "memory.static.weights", book.value(book.stored_weights(plan)) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
@@ -157,7 +157,7 @@ def memory(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
     yield "memory.peak", of_item(place, stages, lambda stage: stage.peak.bytes)
     needed = of_item(place, stages, lambda stage: stage.reserved)
     yield "memory.reserved", needed
-    ends = MEMORY[known_as(plan)]
+    ends = MEMORY[evidence_on_stack(plan)]
     yield "memory.reserved.low", floor(needed * ends.low)
     yield "memory.reserved.high", floor(needed * ends.high)
     yield "memory.capacity", plan.accelerator.memory

@@ -138,10 +138,10 @@ def traced_books(plan: Plan, graph: Graph, values: Mapping[str, Any]) -> TracedB
 def structure(plan: Plan, graph: Graph, values: Mapping[str, Any], *, every: bool = False) -> Structure:
     """The plan at legal values of its inputs, and wherever its operations are the same; `every` total, or few."""
     saved = calendar.saved_bytes(plan)
-    return priced(traced_books(plan, graph, values), plan, values, saved, every=every)
+    return priced_structure(traced_books(plan, graph, values), plan, values, saved, every=every)
 
 
-def priced(
+def priced_structure(
     traced: TracedBooks, plan: Plan, values: Mapping[str, Any], saved: calendar.Bytes, *, every: bool = False
 ) -> Structure:
     """The books at the prices of a plan that differs from theirs in its device alone; `saved`: a checkpoint's bytes."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.options import as_record, format_options, set_option, specs_argument
-from ledger.cli.progress import search_seconds_option, searched
+from ledger.cli.progress import search_layouts, search_seconds_option
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome, judgement
-from ledger.report.problem_formats import FORMATS as WRITERS
+from ledger.report.problem_formats import PROBLEM_FORMATS as WRITERS
 from ledger.report.problem_formats import Judgement
 from ledger.spec.problems import Problem
 
@@ -75,7 +75,7 @@ def command(
 
 def best_layouts(seconds: float, compiled: Compiled) -> Recommendations | None:
     """Recommendations of a search of a plan's layouts: of all of them, or of those that some seconds are enough for."""
-    return searched(compiled.plan, whole=isinf(seconds), seconds=seconds, totals=compiled.totals)
+    return search_layouts(compiled.plan, whole=isinf(seconds), seconds=seconds, totals=compiled.totals)
 
 
 def is_plan_file(spec: str) -> bool:

@@ -10,7 +10,7 @@ import click
 
 from ledger.cli.options import format_options, gates_option
 from ledger.cli.verbs import BAD_INPUT
-from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
+from ledger.report.problem_formats import PROBLEM_FORMATS
 
 if TYPE_CHECKING:
     from ledger.report.pull_request.pairs import Comparison
@@ -51,7 +51,7 @@ def command(
     """
     from ledger.cli.options import rarely
     from ledger.cli.tables import write_format
-    from ledger.report.pull_request.markdown import FORMATS as PRINTED
+    from ledger.report.pull_request.markdown import PULL_REQUEST_FORMATS as PRINTED
     from ledger.report.pull_request.markdown import format_of
     from ledger.whole_files import replace_files
 

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ledger.cli.options import conditions_option, json_option, rarely, set_option, specs_argument, total_option
-from ledger.cli.progress import search_option, searched
+from ledger.cli.progress import search_layouts, search_option
 from ledger.cli.report import formats_option
 
 if TYPE_CHECKING:
@@ -72,5 +72,5 @@ def compared(specs: tuple[str, ...], asked: dict[str, Any]) -> PlanComparison:
     plans = compile_named(specs, asked["overrides"])
     from ledger.report.compare.choice import WrittenRule, compare_plans
 
-    finder = partial(searched, whole=False) if asked["search"] else None
+    finder = partial(search_layouts, whole=False) if asked["search"] else None
     return compare_plans(specs, plans, WrittenRule(asked["for"], asked["conditions"]), finder)

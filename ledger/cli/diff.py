@@ -43,7 +43,7 @@ def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
     from ledger.cli.tables import terminal_width
     from ledger.report.diff import diff
-    from ledger.report.diff_views import FORMATS as PRINTED
+    from ledger.report.diff_views import DIFF_FORMATS as PRINTED
     from ledger.report.diff_views import as_text
     from ledger.report.gates import compiled_outcome, read_gates
 
@@ -79,7 +79,7 @@ def print_set(old: Tree, new: Tree, paths: Texts, options: tuple[str, Texts, Tex
     """Prints what differs between the plans of two trees; the exit code."""
     from ledger.cli.ci import exit_code, tell_failed
     from ledger.cli.options import rarely
-    from ledger.report.diff_sets import FORMATS as PRINTED
+    from ledger.report.diff_sets import DIFF_SET_FORMATS as PRINTED
     from ledger.report.diff_sets import diff_set
     from ledger.report.gates import read_gates
     from ledger.report.pull_request.comparison import compare, known_totals, with_gates

@@ -64,14 +64,14 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
 
 def config_plan(config: str, devices: int | None, accelerator: str | None) -> ImportedSpec:
     """A first plan for the model of a config.json."""
-    from ledger.cli.progress import searched
+    from ledger.cli.progress import search_layouts
     from ledger.search.first_plan import Start, first_plan
     from ledger.spec.imports.huggingface.config import config_model
 
     if devices is None:
         raise click.UsageError("a config.json says nothing of devices: how many there are is told by --devices")
     start = Start(config_model(config).document, devices, accelerator or "")
-    return first_plan(start, config, partial(searched, whole=False))
+    return first_plan(start, config, partial(search_layouts, whole=False))
 
 
 def _unbuilt_settings(config: str) -> tuple[Problem, ...]:

@@ -14,7 +14,7 @@ import click
 
 from ledger.cli.options import Function
 from ledger.cli.plain_streams import unguarded
-from ledger.report.files import BETTER
+from ledger.report.files import LAYOUTS_BY_PREFERENCE
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -91,7 +91,7 @@ def search_seconds_option(function: Function) -> Function:
 with_option = click.option(
     "--with",
     "layout",
-    type=click.Choice(BETTER),
+    type=click.Choice(LAYOUTS_BY_PREFERENCE),
     help="Take the plan with the best of its other layouts: the fastest, the cheapest, or the smallest edit that fits.",
 )
 
@@ -99,7 +99,7 @@ with_option = click.option(
 def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts") -> Progress:
     """A bar on a terminal with how many there are of `what`; elsewhere a line now and then, of what takes long."""
     if not sys.stderr.isatty():
-        return told_now_and_then(doing, what)
+        return line_progress(doing, what)
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -115,7 +115,7 @@ def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts"
     return show
 
 
-def told_now_and_then(doing: str, what: str) -> Progress:
+def line_progress(doing: str, what: str) -> Progress:
     """A function that prints a line on standard error every TOLD_EVERY seconds."""
     printed_at = monotonic()
 
@@ -128,7 +128,7 @@ def told_now_and_then(doing: str, what: str) -> Progress:
     return show
 
 
-def searched(
+def search_layouts(
     plan: Plan, *, whole: bool = True, seconds: float = 0.0, totals: Mapping[str, Number] | None = None
 ) -> Recommendations | None:
     """Recommendations of a search of the plan's layouts, on all cores, with a bar; None where it has no layouts.
@@ -159,7 +159,7 @@ def with_better_layout(plan: Plan, layout: str | None) -> Plan:
     """The plan as it is, or with the best of its layouts after a search; raises SpecError where there is none."""
     from ledger.report.recommendations import with_layout
 
-    return with_layout(plan, searched(plan, whole=True), layout) if layout else plan
+    return with_layout(plan, search_layouts(plan, whole=True), layout) if layout else plan
 
 
 def cores() -> int:

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ledger.cli.options import json_option, rarely, set_option, spec_argument
-from ledger.cli.progress import search_option, searched, with_better_layout, with_option
+from ledger.cli.progress import search_layouts, search_option, with_better_layout, with_option
 from ledger.processes import end_with_parent, interrupt_held
 from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
@@ -117,14 +117,14 @@ def plan_paths(
         compiled = compile_plan(sealed_plan)
         click.echo(compiled.verdict.headline, err=True)
         searches = search and bool({*SEARCHED} & {*formats})
-        layouts = searched(plan, whole=True) if searches else None
+        layouts = search_layouts(plan, whole=True) if searches else None
         report = assemble_report(compiled, formats, layouts, with_books(seal, compiled, layouts), page_panel)
         return write_report(report, out, formats, setting=setting)
 
 
 def paper_ahead() -> Callable[..., Callable[[], bytes]]:
     """A process that sets a PDF, the longest part of a report, and loads what it needs for that meanwhile."""
-    return ready(_typeset, _load_typesetter)
+    return prepare_in_background(_typeset, _load_typesetter)
 
 
 def _typeset(*paper: Any) -> bytes:
@@ -142,7 +142,7 @@ def _load_typesetter() -> None:
 
 def panel_beside(plan: Plan) -> Callable[[], LiveView | LoadView]:
     """The panel of a page, which takes longer than the page itself, made in a process of its own meanwhile."""
-    return beside(partial(_panel, plan))
+    return run_in_background(partial(_panel, plan))
 
 
 def _panel(plan: Plan) -> LiveView | LoadView:
@@ -199,7 +199,7 @@ def can_fork() -> bool:
     return FORKS and len(os.sched_getaffinity(0)) > 1
 
 
-def beside(work: Callable[[], Result]) -> Callable[[], Result]:
+def run_in_background(work: Callable[[], Result]) -> Callable[[], Result]:
     """Begins `work` in a forked process where a second core is free; the returned function waits for its result.
 
     The result can be pickled. A process that fails says nothing: its work is done here, and fails here as it would
@@ -252,7 +252,9 @@ def _send_result(pipe: Connection, work: Callable[[], Any]) -> None:
         pipe.send(work())
 
 
-def ready(work: Callable[..., Result], prepare: Callable[[], object]) -> Callable[..., Callable[[], Result]]:
+def prepare_in_background(
+    work: Callable[..., Result], prepare: Callable[[], object]
+) -> Callable[..., Callable[[], Result]]:
     """Begins a process for work whose arguments come later: it calls `prepare` at once, then waits for them."""
     if not can_fork():
         return partial(partial, work)

@@ -18,12 +18,12 @@ def spec_schemas() -> dict[str, str]:
     import json
 
     from ledger.course.questions import LECTURE
-    from ledger.spec.kinds import LIBRARY_PARTS, TYPES, published
+    from ledger.spec.kinds import LIBRARY_PARTS, TYPES, json_schema
     from ledger.spec.library import default_library
 
     types = {**TYPES, "lecture": LECTURE}
     names = {kind: default_library().names(kind) for kind in LIBRARY_PARTS}
-    schemas = {kind: offering(published(types[kind]), names, kind) for kind in sorted(types)}
+    schemas = {kind: offering(json_schema(types[kind]), names, kind) for kind in sorted(types)}
     return {kind: f"{json.dumps(schema, indent=1, ensure_ascii=False)}\n" for kind, schema in schemas.items()}
 
 

@@ -37,7 +37,7 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     leaves = names.accounts_under(compiled, account) if account else list(compiled.accounts)
     keys = names.totals_under(compiled, account) if account else list(compiled.totals)
     if not leaves and not keys:
-        raise no_such_name(names.unknown(compiled, account or ""))
+        raise no_such_name(names.unknown_name(compiled, account or ""))
     if as_json:
         record = show_record(compiled, spec)
         if account:

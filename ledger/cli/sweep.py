@@ -20,7 +20,7 @@ from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.search.found import Rows
-    from ledger.search.sweep import Asked, Search, Swept
+    from ledger.search.sweep import Search, SweepRequest, SweepResult
     from ledger.search.workers import Run
 
 
@@ -124,11 +124,11 @@ def _check_together(options: dict[str, Any], typed: set[str]) -> None:
             raise fault(" ".join(flags), 1, f"`--{first}` and `--{second}` {why}", "leave one of them out")
 
 
-def _read_options(spec: str, row: int | None, options: dict[str, Any]) -> Asked:
-    from ledger.search.sweep import Asked
+def _read_options(spec: str, row: int | None, options: dict[str, Any]) -> SweepRequest:
+    from ledger.search.sweep import SweepRequest
     from ledger.spec.sources import open_source
 
-    return Asked(
+    return SweepRequest(
         spec=f"{open_source(spec).text}\n" if spec == "-" else spec,
         overrides=options["overrides"],
         over=options["over"],
@@ -169,7 +169,7 @@ def _choose_workers(stack: ExitStack, workers: int, scheduler: str) -> Run:
     return in_processes(workers) if workers > 1 else in_this_process
 
 
-def _print_result(swept: Swept, *, as_json: bool, row: int | None, front: bool) -> None:
+def _print_result(swept: SweepResult, *, as_json: bool, row: int | None, front: bool) -> None:
     from ledger.cli.tables import print_json
 
     if as_json:
@@ -192,17 +192,17 @@ def _print_result(swept: Swept, *, as_json: bool, row: int | None, front: bool) 
         print_front(swept, whole=front)
 
 
-def _applied_text(search: Search, swept: Swept, row: int) -> str:
+def _applied_text(search: Search, swept: SweepResult, row: int) -> str:
     """The text of the spec with the changes of a row."""
     from ledger.books.what_if.conditions import fault
-    from ledger.spec.edit import applied_text
+    from ledger.spec.edit import text_with_settings
 
     best = swept.found.best
     if row > len(best):
         there_are = "one layout meets" if len(best) == 1 else f"{len(best)} layouts meet"
         help_text = f"the last row is {len(best)}"
         raise fault(f"--apply {row}", len("--apply ") + 1, f"{there_are} everything", help_text)
-    return applied_text(search.asked.spec, search.changes(best, row - 1))
+    return text_with_settings(search.asked.spec, search.changes(best, row - 1))
 
 
 # --- a sweep on the terminal ---
@@ -211,7 +211,7 @@ MISSING = "-"
 CHANGES, AGAINST = "changes", "against the plan"
 
 
-def summary(swept: Swept) -> str:
+def summary(swept: SweepResult) -> str:
     """A sentence with the counts of combinations: all, legal, fitting, meeting the conditions; and the speed."""
     search, result = swept.search, swept.found
     free = kept_free(search.plan, search.asked.headroom)
@@ -233,12 +233,12 @@ def _count_text(number: int) -> str:
     return integer(number).replace(THIN, " ")
 
 
-def print_top(swept: Swept) -> None:
+def print_top(swept: SweepResult) -> None:
     """The best layouts, the plan above them."""
     print_rows(swept.search, swept.found.best, first=True)
 
 
-def print_front(swept: Swept, *, whole: bool) -> None:
+def print_front(swept: SweepResult, *, whole: bool) -> None:
     """The front as a table, or how long it is."""
     keys = " and ".join(swept.search.question.front)
     count = len(swept.found.front)
@@ -273,7 +273,7 @@ def _cells(row_totals: dict[str, float] | dict[str, float | int], keys: tuple[st
     return [amount(row_totals[key], unit_of(key)) if key in row_totals else MISSING for key in keys]
 
 
-def print_nearest(swept: Swept, *, err: bool) -> None:
+def print_nearest(swept: SweepResult, *, err: bool) -> None:
     """Prints the layout that misses the conditions least, and by how much."""
     nearest = swept.found.nearest
     aim = "meets the conditions" if swept.found.fitting else "fits"

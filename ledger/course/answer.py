@@ -12,7 +12,7 @@ from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.plan_quantities import DeviceQuantities, PlanQuantities, solved_plan
-from ledger.course.answers import Amount, Figure, Found, Grid, Outcome, Plot, compared, number
+from ledger.course.answers import Amount, AnswerContent, Figure, Grid, Outcome, Plot, compare_figure, number
 from ledger.course.asks import Find, Sought
 from ledger.course.lecture import About, Answer, Cases, Lecture, Question, is_lecture, load_lecture
 from ledger.course.questions import SUBJECTS
@@ -23,8 +23,8 @@ from ledger.report.checked import CheckOutcome, check_plan
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
-from ledger.spec.problems import Problem, SpecError, made_of_all
-from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, alike, evaluate, measured
+from ledger.spec.problems import Problem, SpecError, collect_results
+from ledger.spec.quantity_expressions import ExpressionQuantity, Names, Sum, Value, alike, evaluate, quantity_in
 from ledger.units import spelt
 
 ABSENT = "–"  # in a table, what a case does not have
@@ -37,7 +37,7 @@ def answers(lecture: Lecture) -> Iterator[Answer]:
     """
     books = CompiledPlans()
     asked = [question for chapter in lecture.chapters for question in chapter.questions]
-    yield from made_of_all(partial(answer, question, books) for question in asked)
+    yield from collect_results(partial(answer, question, books) for question in asked)
 
 
 def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
@@ -47,27 +47,27 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
     except (ExpressionError, EinsumError, MoveError) as error:
         raise SpecError([Problem(question.where, f"`{question.name}`: {error.message}", error.help)]) from error
     by_name = {figure.name: figure for figure in result.figures}
-    outcomes = tuple(compared(expected, by_name.get(expected.figure)) for expected in question.expected)
+    outcomes = tuple(compare_figure(expected, by_name.get(expected.figure)) for expected in question.expected)
     return Answer(question, result, outcomes)
 
 
 # --- answers over all cases of a question ---
 
 
-def _answer_question(question: Question, books: CompiledPlans) -> Found:
+def _answer_question(question: Question, books: CompiledPlans) -> AnswerContent:
     if question.table:
         abouts = question.cases.by_name if question.cases else {"plan": question.about}
         plans = {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
         return moments(plans) if question.table == "moments" else checks(plans, question.only)
     if question.cases is None:
         case = case_of(question.about, books)
-        first = case.found[0] if case.found else Found(())
+        first = case.found[0] if case.found else AnswerContent(())
         return replace(first, figures=tuple(case.figures.values()))
     makers = {name: partial(case_of, about, books) for name, about in question.cases.by_name.items()}
-    cases = dict(zip(makers, made_of_all(makers.values()), strict=True))
+    cases = dict(zip(makers, collect_results(makers.values()), strict=True))
     figures = [*_case_figures(cases, question.cases.against), *_figures_over_cases(question.cases, cases)]
     curve = _curve(question, cases) if question.curve else None
-    return Found(tuple(figures), _grid(question.cases, cases), curve)
+    return AnswerContent(tuple(figures), _grid(question.cases, cases), curve)
 
 
 def _case_figures(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
@@ -92,7 +92,7 @@ def _figures_over_cases(question_cases: Cases, cases: Mapping[str, Case]) -> Ite
         yield Figure("best", f"{'most' if question_cases.most else 'least'} {title}", best.replace("_", " "))
         yield from with_figure[best].figures.values()
 
-    def lookup(name: str) -> Quantity:
+    def lookup(name: str) -> ExpressionQuantity:
         case, _, figure = name.partition(".")
         return cases[case].lookup(figure) if figure else quantity(figures[name])
 
@@ -167,10 +167,10 @@ class Case:
 
     about: About
     compiled: Compiled | None
-    found: tuple[Found, ...]
+    found: tuple[AnswerContent, ...]
     figures: dict[str, Figure] = field(default_factory=dict)
 
-    def lookup(self, name: str) -> Quantity:
+    def lookup(self, name: str) -> ExpressionQuantity:
         """A quantity: a figure above, a number of `with`, of a record, of the device, of the plan; KeyError else."""
         if name in self.figures:
             return quantity(self.figures[name])
@@ -203,9 +203,9 @@ class Case:
         return Names(self.lookup, functions, plan.unknown)
 
 
-def quantity(figure: Figure) -> Quantity:
+def quantity(figure: Figure) -> ExpressionQuantity:
     """The value of a figure with its unit."""
-    return measured(figure.value, figure.unit)
+    return quantity_in(figure.value, figure.unit)
 
 
 def case_of(about: About, books: CompiledPlans) -> Case:
@@ -214,7 +214,7 @@ def case_of(about: About, books: CompiledPlans) -> Case:
     plan = about.plan
     if plan is not None and about.find:
         plan, figure = plan_with_input(plan, about.find)
-        results.append(Found((figure,)))
+        results.append(AnswerContent((figure,)))
     if plan is not None:
         compiled = books(plan)
     case = Case(about, compiled, tuple(results))
@@ -248,10 +248,10 @@ def figure_of(name: str, sought: Sought, names: Names) -> Figure:
     return Figure(name, title, value, sought.unit or unit, formula)
 
 
-def _require_unit(name: str, result: Quantity, sought: Sought) -> None:
+def _require_unit(name: str, result: ExpressionQuantity, sought: Sought) -> None:
     """Raises where a stated unit does not follow, and no number in the expression may convert to it (3600 s/h)."""
     has_number = NUMBER.search(sought.expression.text)
-    if sought.unit in ("", "1") or result.unit == "1" or has_number or alike(result, measured(0, sought.unit)):
+    if sought.unit in ("", "1") or result.unit == "1" or has_number or alike(result, quantity_in(0, sought.unit)):
         return
     raise ExpressionError(
         f"`{name}` comes out in {result.unit}, not in {sought.unit}", "leave `unit` out where it follows"
@@ -322,7 +322,7 @@ def plan_with_input(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
 # --- tables ---
 
 
-def moments(plans: Mapping[str, Compiled]) -> Found:
+def moments(plans: Mapping[str, Compiled]) -> AnswerContent:
     """The peak, which is a maximum over moments; what adding up each stock's own maximum would give instead."""
     if len(plans) != 1:
         raise ExpressionError(
@@ -345,10 +345,10 @@ def moments(plans: Mapping[str, Compiled]) -> Found:
     table_rows: tuple[Row, ...] = tuple(
         (moment.title, *(moment.parts[part] for part in present), moment.total) for moment in rows
     )
-    return Found(tuple(figures), Grid("What is alive when", columns, table_rows))
+    return AnswerContent(tuple(figures), Grid("What is alive when", columns, table_rows))
 
 
-def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
+def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> AnswerContent:
     """Lines of checklists whose names begin with one of `only`, as `plan/line` where there are several plans."""
     columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
     lines = [
@@ -360,7 +360,9 @@ def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
     single = len(plans) == 1
     figures = (Figure(check.name if single else f"{name}/{check.name}", "", check.status) for name, check in lines)
     rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in lines]
-    return Found(tuple(figures), Grid("Lines of the checklist", columns[single:], tuple(row[single:] for row in rows)))
+    return AnswerContent(
+        tuple(figures), Grid("Lines of the checklist", columns[single:], tuple(row[single:] for row in rows))
+    )
 
 
 # --- checks of a lecture's expectations ---

@@ -10,8 +10,8 @@ from ledger.model.dtypes import Bits
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.quantities import QuantityError, parse_any, parted
-from ledger.spec.quantity_expressions import Names, Quantity, Value, alike, evaluate, measured
+from ledger.spec.quantities import QuantityError, parse_any, split_number_and_unit
+from ledger.spec.quantity_expressions import ExpressionQuantity, Names, Value, alike, evaluate, quantity_in
 from ledger.spec.reader import Node
 
 CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
@@ -50,15 +50,15 @@ def expected(question: Node) -> Iterator[Expected]:
         yield Expected(figure, value, text, node.where, abs(value) * CLOSE)
 
 
-def number(text: str) -> Quantity:
+def number(text: str) -> ExpressionQuantity:
     """A number of `with`, in its base unit; a text that is none is a word."""
     try:
-        return measured(*parse_any(text))
+        return quantity_in(*parse_any(text))
     except QuantityError:
-        return Quantity(text)
+        return ExpressionQuantity(text)
 
 
-def _unknown_name(numbers: Mapping[str, Quantity]) -> Callable[[str], ExpressionError]:
+def _unknown_name(numbers: Mapping[str, ExpressionQuantity]) -> Callable[[str], ExpressionError]:
     return lambda name: ExpressionError(f"`{name}` is no number of `with`", nearest(name, list(numbers)))
 
 
@@ -79,7 +79,7 @@ def stated(figure: str, node: Node) -> Expected:
 
 def last_digit(text: str) -> Fraction:
     """The size of one step in the last decimal of a written quantity, in its base unit; 0 without decimals."""
-    digits, unit = parted(text)
+    digits, unit = split_number_and_unit(text)
     mantissa, _, power = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return parse_any(f"1e{int(power or 0) - decimals} {unit}")[0] if decimals else Fraction(0)
@@ -125,7 +125,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Found:
+class AnswerContent:
     """The compiler's answer to one question."""
 
     figures: tuple[Figure, ...]
@@ -143,12 +143,12 @@ class Outcome:
     holds: bool
 
 
-def compared(expected: Expected, found: Figure | None) -> Outcome:
+def compare_figure(expected: Expected, found: Figure | None) -> Outcome:
     """Words and truth values must be equal, numbers within the tolerance and in a unit that is theirs."""
     if found is None:
         return Outcome(expected, None, holds=False)
     expected_value, value = expected.value, found.value
     if isinstance(expected_value, str | bool) or isinstance(value, str | bool):
         return Outcome(expected, value, type(expected_value) is type(value) and expected_value == value)
-    is_alike = expected.unit == "1" or alike(measured(0, expected.unit), measured(0, found.unit))
+    is_alike = expected.unit == "1" or alike(quantity_in(0, expected.unit), quantity_in(0, found.unit))
     return Outcome(expected, value, is_alike and abs(Fraction(value) - expected_value) <= expected.tolerance)

@@ -10,12 +10,12 @@ from ledger.model import strides
 from ledger.model.dtypes import DTYPES, FLOATS
 from ledger.model.einsum_kernels import windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
-from ledger.spec.faults import Fault, Faults, Written, fault_at
+from ledger.spec.faults import Fault, Faults, StatedValue, fault_at
 from ledger.spec.named_parts import LibraryName
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
 from ledger.spec.problems import Location
-from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Values, quantity
+from ledger.spec.structures import AnyOf, DerivedType, Fields, ListOf, MappingOf, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, KeyOf, Label, Quantity, String
 from ledger.spec.windows import has_windows
 from ledger.spec.windows import names as dims_of
@@ -42,12 +42,12 @@ class Sought:
 class ExpressionText(Label):
     """An expression over what a question names."""
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The text with its place."""
         return Expression(str(super().value(written, faults)), written.node.where)
 
 
-WORDS = Made(String(), lambda text: tuple(text.split()))
+WORDS = DerivedType(String(), lambda text: tuple(text.split()))
 COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
 FORMAT = KeyOf(DTYPES)
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
@@ -103,7 +103,7 @@ class OperationAsk:
     accelerator: Annotated[Accelerator | None, ACCELERATOR, "The device that runs them."] = None
 
 
-def step_faults(written: Written, values: Values) -> Iterator[Fault]:
+def step_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
     """Steps that are no operation, dims without a size, sizes of no dim."""
     sizes: Mapping[str, int | str] = values["sizes"]
     sized = written.node.fields["sizes"]
@@ -121,7 +121,7 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
             continue
         place_of_pattern = place.inner(keys[0], node.fields[keys[0]])
         if step.activation and values.get("dtype", "bf16") not in FLOATS:
-            dtype = Written(node.fields["activation"], (*place.path, "activation"))
+            dtype = StatedValue(node.fields["activation"], (*place.path, "activation"))
             yield fault_at(dtype, f" is not computed in {values['dtype']}", f"a dtype of {', '.join(FLOATS)}")
         try:
             names = names_of(step, sizes)
@@ -132,7 +132,7 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
             yield fault_at(place_of_pattern, f": {error.message}", error.help)
     for name in sizes:
         if name not in used:
-            where = Written(sized.fields[name], (*written.path, "sizes", name))
+            where = StatedValue(sized.fields[name], (*written.path, "sizes", name))
             dims = ", ".join(sorted(used - {REST}))
             yield fault_at(where, " is the size of no dim", f"the dims are {dims}" if dims else "no einsum has one")
 
@@ -189,7 +189,7 @@ class TensorAsk:
     )
 
 
-def move_faults(written: Written, values: Values) -> Iterator[Fault]:
+def move_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
     """The first move that the tensor does not allow, and an element that it does not have."""
     x = strides.fresh(values["shape"], values["dtype"])
     for index, move in enumerate(values.get("moves", ())):
@@ -199,7 +199,7 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
             x = strides.MOVES[name](x, arguments)
         except strides.MoveError as error:
             yield fault_at(
-                Written(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help
+                StatedValue(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help
             )
             return
     sizes = dict(zip(x.dims, x.sizes, strict=True))
@@ -209,7 +209,7 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
             wrong = (
                 f" is {index}, and there are {sizes[name]}" if name in sizes else " is no dim of the tensor in the end"
             )
-            yield fault_at(Written(node, (*written.path, "element", name)), wrong, f"it has {', '.join(x.dims)}")
+            yield fault_at(StatedValue(node, (*written.path, "element", name)), wrong, f"it has {', '.join(x.dims)}")
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ledger.course.answers import Expected, Figure, Found, Outcome, expected
+from ledger.course.answers import AnswerContent, Expected, Figure, Outcome, expected
 from ledger.course.asks import Find, Sought
 from ledger.course.questions import ABOUT, FORMS, LECTURE, SUBJECTS
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.library import Library, default_library, read_once
-from ledger.spec.named_parts import Reader
+from ledger.spec.named_parts import PartLoader
 from ledger.spec.plan import Accelerator, Plan
-from ledger.spec.problems import Location, Problem, SpecError, made_of_all
+from ledger.spec.problems import Location, Problem, SpecError, collect_results
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import Values
@@ -138,7 +138,7 @@ def _read_document(source: Source) -> tuple[Node, Values]:
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
     faults: Faults = []
-    values: Values = LECTURE.read(Written(node), faults)
+    values: Values = LECTURE.read(StatedValue(node), faults)
     if faults:
         raise SpecError((fault.problem for fault in faults), {source.file: source.text})
     return node, values
@@ -146,7 +146,7 @@ def _read_document(source: Source) -> tuple[Node, Values]:
 
 def _chapter(source: Source) -> Chapter:
     node, stated = _read_document(source)
-    reader = Reader(Path(source.folder))
+    reader = PartLoader(Path(source.folder))
     nodes = node.fields["questions"].items if "questions" in node.fields else ()
     entries = zip(nodes, stated.get("questions", ()), strict=True)
     try:
@@ -156,7 +156,7 @@ def _chapter(source: Source) -> Chapter:
     return Chapter(source.name, stated["lecture"], stated.get("about", ""), questions)
 
 
-def _question(node: Node, stated: Values, reader: Reader, source: str) -> Question:
+def _question(node: Node, stated: Values, reader: PartLoader, source: str) -> Question:
     general = _general_form(node, stated)
     about = _about(reader, {}, general)
     return Question(
@@ -193,7 +193,7 @@ def _general_form(node: Node, stated: Values) -> Values:
     return {**stated, **of_form, "with": {**stated.get("with", {}), **of_form.get("with", {})}}
 
 
-def _cases(node: Node, stated: Values, reader: Reader) -> Cases | None:
+def _cases(node: Node, stated: Values, reader: PartLoader) -> Cases | None:
     if "cases" not in stated:
         return None
     names, best = tuple(stated["cases"]), stated.get("most") or stated.get("least") or ""
@@ -202,11 +202,11 @@ def _cases(node: Node, stated: Values, reader: Reader) -> Cases | None:
             [Problem(node.fields["against"].where, f"there is no case `{against}`", f"one of {', '.join(names)}")]
         )
     makers = (partial(_about, reader, stated, case) for case in stated["cases"].values())
-    abouts = dict(zip(names, made_of_all(makers), strict=True))
+    abouts = dict(zip(names, collect_results(makers), strict=True))
     return Cases(abouts, against, best, "most" in stated, stated.get("then", {}))
 
 
-def _about(reader: Reader, of_question: Values, of_case: Values) -> About:
+def _about(reader: PartLoader, of_question: Values, of_case: Values) -> About:
     """The sources of figures of a question, or of a case, which has the fields of its question beside its own."""
     stated = {row.attribute: of_question[row.attribute] for row in ABOUT if row.attribute in of_question} | of_case
     changes = (*of_question.get("set", ()), *of_case.get("set", ()))
@@ -226,7 +226,7 @@ class Answer:
     """A question with its answer, and how that compares with what was expected."""
 
     question: Question
-    found: Found
+    found: AnswerContent
     outcomes: tuple[Outcome, ...]
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.course import subjects
-from ledger.course.answers import Found
+from ledger.course.answers import AnswerContent
 from ledger.course.asks import (
     A_PLAN,
     ACCELERATOR,
@@ -33,10 +33,10 @@ from ledger.course.asks import (
     step_faults,
 )
 from ledger.spec.headroom import POLICIES
-from ledger.spec.named_parts import AskOf, Stated
+from ledger.spec.named_parts import AskOf, StatedRecord
 from ledger.spec.parts import NAME, SPEC, TITLED, PartOf, header_of
 from ledger.spec.plan import DATE
-from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, Made, MappingOf, Row, Values, quantity
+from ledger.spec.structures import NEEDED, SOURCED, AnyOf, DerivedType, Fields, ListOf, MappingOf, Row, Values, quantity
 from ledger.spec.values import Choice, Constant, Flag, Label, String, ValueType
 
 Asked = Mapping[str, tuple[str, str, str]]  # name: expression, unit, title
@@ -127,7 +127,7 @@ def _storage(fields: Values) -> Values:
 
 
 def _largest(fields: Values) -> Values:
-    state = Stated(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
+    state = StatedRecord(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
     about = {"state": state, "accelerator": fields["accelerator"], "with": {"devices": str(fields["devices"])}}
     return {**about, "figures": sought(LARGEST)}
 
@@ -154,7 +154,7 @@ def _budget(fields: Values) -> Values:
         "dollars": f"{fields['dollars']} USD",
         **{key: str(fields[key]) for key in ("mfu", "tokens_per_parameter")},
     }
-    state = Stated(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
+    state = StatedRecord(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
     cases: dict[str, Values] = {
         offer["accelerator"].name: {
             "accelerator": offer["accelerator"],
@@ -225,7 +225,7 @@ class Subject:
     """A subject of questions other than a plan: the type of its record, and the function that answers it."""
 
     asked: AskOf
-    found: Callable[[Any], Found]
+    found: Callable[[Any], AnswerContent]
 
 
 SUBJECTS: Mapping[str, Subject] = {
@@ -247,7 +247,7 @@ SOUGHT = Fields(
     ),
     lambda values: Sought(**values),
 )  # fmt: skip
-FIGURES = MappingOf(AnyOf((Made(ExpressionText(), Sought), SOUGHT)), 1)
+FIGURES = MappingOf(AnyOf((DerivedType(ExpressionText(), Sought), SOUGHT)), 1)
 ABOUT = (
     Row("plan", PLAN, A_PLAN, "plan"),
     SET,
@@ -257,7 +257,7 @@ ABOUT = (
     Row("with", MappingOf(Label()), "The numbers in expressions and formulas.", "with"),
     Row("figures", FIGURES, "Figures by name, each an expression: `flops.run / napkin.flops.run`.", "figures"),
 )
-CASE = AnyOf((Made(TEXTS, lambda texts: {"set": texts}), Fields(ABOUT)))
+CASE = AnyOf((DerivedType(TEXTS, lambda texts: {"set": texts}), Fields(ABOUT)))
 TABLES = ("moments", "checks")
 GENERAL = (
     *ABOUT,

@@ -14,10 +14,10 @@ from ledger.books.evaluate import exact
 from ledger.books.notation import text
 from ledger.books.results import KernelTime
 from ledger.books.serving.lengths import kept_tokens
-from ledger.books.serving.memory import held, held_bytes
+from ledger.books.serving.memory import devices_memory, held_bytes
 from ledger.books.serving.passes import ServedRole, Shape, prompt_shape, served_roles
 from ledger.books.serving.totals import bytes_per_sequence
-from ledger.course.answers import Figure, Found, Grid, Plot
+from ledger.course.answers import AnswerContent, Figure, Grid, Plot
 from ledger.course.asks import AskedStep, DtypeAsk, InferenceAsk, OperationAsk, OptimizerAsk, StateAsk, TensorAsk
 from ledger.model import dtypes, optimizers, strides
 from ledger.model.activations import activation
@@ -42,7 +42,7 @@ POWERS = "e8m0"  # powers of two alone, none of them normal or not; the last cod
 TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
 
 
-def dtype(ask: DtypeAsk) -> Found:
+def dtype(ask: DtypeAsk) -> AnswerContent:
     """Bytes with scales, range, whether 1e-8 survives, and its bits."""
     row, is_integer = dtypes.DTYPES[ask.name], ask.name.startswith(("int", "bool"))
     figures = [
@@ -67,13 +67,13 @@ def dtype(ask: DtypeAsk) -> Found:
         )
     if ask.name not in CODE_BITS:  # whose values are as small as their scale makes them
         figures.append(Figure("holds_1e_8", "1e-8 survives", not is_integer and row.holds(TINY)))
-    return Found(tuple(figures), bits=bits(ask.name))
+    return AnswerContent(tuple(figures), bits=bits(ask.name))
 
 
 # --- tensors ---
 
 
-def tensor(ask: TensorAsk) -> Found:
+def tensor(ask: TensorAsk) -> AnswerContent:
     """Bytes of so many tensors; the place of an element; what each move shares, and what it copies."""
     dims = tuple(Dim(name, letter(name)) for name in ask.shape)
     amount = ask.copies * Tensor("x", dims, ask.dtype).bytes()
@@ -95,7 +95,7 @@ def tensor(ask: TensorAsk) -> Found:
         figures.append(Figure("offset", "place of the element, in elements", place, "1", form))
         figures.append(Figure("address", "bytes from the start of the storage", place * dtypes.size(last.dtype), "B"))
     figures.append(Figure("flops", "", 0, "FLOP"))
-    return Found(tuple(figures), _move_table(ask, states) if ask.moves else None)
+    return AnswerContent(tuple(figures), _move_table(ask, states) if ask.moves else None)
 
 
 def moved(x: strides.Strided, move: Mapping[str, object]) -> strides.Strided:
@@ -164,7 +164,7 @@ class Step:
     kernels: tuple[Operation, ...]
 
 
-def operation(ask: OperationAsk) -> Found:
+def operation(ask: OperationAsk) -> AnswerContent:
     """FLOPs forward and backward, the exact count, bytes, and intensity against the ridge."""
     sized = SizedDims(ask.sizes, ask.dtype)
     steps = tuple(_step(step, f"{index}", sized) for index, step in enumerate(ask.steps))
@@ -173,7 +173,7 @@ def operation(ask: OperationAsk) -> Found:
     figures = [Figure(name, title, value(sized, form), unit, text(form)) for name, title, unit, form in forms]
     if ask.accelerator and figures[-1].name == "intensity":
         figures += against(ask.accelerator, ask.dtype, Fraction(figures[-1].value))
-    return Found(tuple(figures), _operation_table(ask, steps, sized))
+    return AnswerContent(tuple(figures), _operation_table(ask, steps, sized))
 
 
 def _flops_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
@@ -289,7 +289,7 @@ def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fract
     return {**sizes, **optimizers.per_parameter(optimizer, precision)}
 
 
-def state(ask: StateAsk) -> Found:
+def state(ask: StateAsk) -> AnswerContent:
     """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given."""
     sizes, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
     count, times = ask.parameters, "*N" if ask.parameters > 1 else ""
@@ -307,7 +307,7 @@ def state(ask: StateAsk) -> Found:
     figures.append(Figure("format", "", ask.precision.compute))
     parts = {**sizes, "optimizer": sum(states, Fraction(0))}
     needed = sum((parts.get(part, Fraction(0)) for part in ask.parts), Fraction(0)) * count if ask.parts else everything
-    return Found((*figures, *fitting(Fraction(needed), ask.memory)))
+    return AnswerContent((*figures, *fitting(Fraction(needed), ask.memory)))
 
 
 def _sum(sizes: list[Fraction], factor: str) -> str:
@@ -315,7 +315,7 @@ def _sum(sizes: list[Fraction], factor: str) -> str:
     return f"({terms}){factor}" if factor and len(sizes) > 1 else f"{terms}{factor}"
 
 
-def optimizer(ask: OptimizerAsk) -> Found:
+def optimizer(ask: OptimizerAsk) -> AnswerContent:
     """States of one matrix; per element where each state is as large as the matrix."""
     dims = (Dim("rows", letter("rows")), Dim("columns", letter("columns")))
     weight = Tensor("x", dims, ask.dtype, "weight")
@@ -323,12 +323,14 @@ def optimizer(ask: OptimizerAsk) -> Found:
     precision = Precision(
         ask.dtype, WeightFormats.alike(ask.dtype), ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype
     )
-    owned = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
+    owned = optimizers.TrainedWeight("matrix", sympy.Integer(1), weight, ask.rule)
     amount = sympy.Add(*[entry.bytes() for entry in optimizers.states(owned, optimizers.WHOLE, precision, value)])
     size = Fraction(value(amount))
     share = Figure("per_parameter", "bytes a parameter", size / value(weight.elements()), "B each")
     form = text(sympy.expand_mul(amount))
-    return Found((share, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", size, "B", form)))
+    return AnswerContent(
+        (share, Figure("matrix", f"states of a matrix of {ask.rows} x {ask.columns}", size, "B", form))
+    )
 
 
 # --- prefill and decoding at the roof of the data sheet ---
@@ -348,7 +350,7 @@ class ForwardPass:
         return self.flops / self.bytes
 
 
-def inference(ask: InferenceAsk) -> Found:
+def inference(ask: InferenceAsk) -> AnswerContent:
     """Decoding at each batch size, prefill of the context, the cache; latency against throughput as a curve."""
     plan = as_served(ask.plan, one_prompt(ask.context))
     single, prompt = decode(plan, 1), prefill(plan)
@@ -380,7 +382,7 @@ def inference(ask: InferenceAsk) -> Found:
     )
     title = "Decoding: time of a token against throughput, by the number of sequences"
     curve = Plot(title, ("tokens a second, all sequences", "tokens/s"), ("time of one token", "s"), tuple(points))
-    return Found(figures, Grid("Decoding at the roof of the data sheet", columns, tuple(rows)), curve)
+    return AnswerContent(figures, Grid("Decoding at the roof of the data sheet", columns, tuple(rows)), curve)
 
 
 def decode(plan: Plan, batch: int) -> ForwardPass:
@@ -417,7 +419,7 @@ def _pass(plan: Plan, rows_of: Callable[[ServedRole], Sequence[KernelTime]]) -> 
 
 def _held_bytes(plan: Plan, batch: int) -> tuple[int, int]:
     """Bytes of weights, and of the cache of so many sequences, on the device that has most of both."""
-    devices = held(served_roles(plan), batch)
+    devices = devices_memory(served_roles(plan), batch)
     bytes_of_devices = [(held_bytes(device.weights), held_bytes(device.cache(Fraction(0)))) for device in devices]
     return max(bytes_of_devices, key=sum)
 

@@ -16,7 +16,7 @@ from ledger.evidence.microbenchmarks.records import PlacedRecord, Record, series
 from ledger.evidence.microbenchmarks.samples import benchmark_problems, published_fit_problems
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
 from ledger.evidence.verdicts import DERIVATION, ComparedFigure, verdict, verdict_problems
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.kinds import TYPES
 from ledger.spec.library import FOLDERS, default_library, display_path
 from ledger.spec.problems import Problem, SpecError
@@ -191,5 +191,5 @@ def _plain(record: Node) -> Record:
 def faults(node: Node, kind: str) -> Faults:
     """The faults of a document: all that its kind does not allow."""
     problems: Faults = []
-    TYPES[kind].read(Written(node), problems)
+    TYPES[kind].read(StatedValue(node), problems)
     return problems

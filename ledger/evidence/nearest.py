@@ -376,7 +376,7 @@ FIGURES, SHEETS = "figures", "sheets"
 
 
 @dataclass(frozen=True)
-class Basis:
+class PriceBasis:
     """Shares of what kernels and open transfers take of a step; they sum to 1 where there are any.
 
     `devices`: by the device whose measurements are carried, the plan's own under the empty name, the largest first.
@@ -393,7 +393,7 @@ class Basis:
         return self.devices.get("", 0.0)
 
 
-def basis(compiled: Compiled) -> Basis:
+def basis(compiled: Compiled) -> PriceBasis:
     """The basis of the step of the slowest kind of device; 0 of everything where nothing is priced."""
     seconds: dict[str, float] = {}
     origins: dict[str, str] = {}  # by the source of a price
@@ -407,7 +407,7 @@ def basis(compiled: Compiled) -> Basis:
     priced = sum(seconds.values())
     shares = {origin: part / priced for origin, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
     figures, sheets = shares.pop(FIGURES, 0.0), shares.pop(SHEETS, 0.0)
-    return Basis(shares, figures, sheets)
+    return PriceBasis(shares, figures, sheets)
 
 
 def slowest_role(compiled: Compiled) -> RoleResult:

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ledger.evidence.microbenchmarks.records import RESULTS
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.library import default_library
 from ledger.spec.overrides import settings
 from ledger.spec.problems import Location, Problem
@@ -67,7 +67,7 @@ def run_problems(records: Sequence[Node], kind: str) -> Iterator[Problem]:
     seen: dict[str, Location] = {}
     for record in records:
         faults: Faults = []
-        RUN_RECORDS[kind].read(Written(record, ("record",)), faults)
+        RUN_RECORDS[kind].read(StatedValue(record, ("record",)), faults)
         yield from (fault.problem for fault in faults)
         name = record.fields.get("id")
         if name is not None and isinstance(name.value, str | int | float):

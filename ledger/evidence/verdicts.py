@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
 from ledger.spec.structures import NEEDED, Fields, KeyStated, MappingOf, Needed, Row
@@ -129,7 +129,7 @@ def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
     """Problems of the records, each with its place."""
     for record in records:
         faults: Faults = []
-        RECORD.read(Written(record, ("record",)), faults)
+        RECORD.read(StatedValue(record, ("record",)), faults)
         yield from (fault.problem for fault in faults)
 
 

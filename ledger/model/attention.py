@@ -9,7 +9,15 @@ import sympy
 
 from ledger.model import tape as moves
 from ledger.model.attention_cores import CORES
-from ledger.model.cached_attention import CONTEXT, CORE, SCORES, attended, cache_of, from_cache, written
+from ledger.model.cached_attention import (
+    CONTEXT,
+    CORE,
+    SCORES,
+    cache_of,
+    cached_attention_kernel,
+    from_cache,
+    write_to_cache,
+)
 from ledger.model.causes import Module
 from ledger.model.collectives import collective
 from ledger.model.custom import custom
@@ -28,7 +36,7 @@ from ledger.spec.plan import Attention, Norm
 AXIS = "context"
 
 
-def mixed(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+def attention_with_exchanges(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """The core of attention between the exchanges that it needs; the result is cut as the queries are."""
     if tape.cache:
         return from_cache(tape, query, key, value, spec)
@@ -82,7 +90,7 @@ def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
     query = query_of(tape, x, spec, norms)
     key, value = _latent_key_and_value(tape, x, spec, norms)
-    return out_of(tape, mixed(tape, query, key, value, spec), spec)
+    return out_of(tape, attention_with_exchanges(tape, query, key, value, spec), spec)
 
 
 def out_of(tape: Tape, context: Tensor, spec: Attention) -> Tensor:
@@ -230,7 +238,7 @@ def latent_from_cache(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Te
     query = query_of(tape, x, spec, norms)
     narrow, turning = normed_latent(tape, joint_latent(tape, x, spec), spec, norms)
     inner = tape.inside(CORE)
-    waiting = written(inner, (narrow, turning), (*tape.dims("batch seq"), _latent_dim(tape)))
+    waiting = write_to_cache(inner, (narrow, turning), (*tape.dims("batch seq"), _latent_dim(tape)))
     see = _absorbed_core if cache_of(tape).decodes else _expanded_core
     return out_of(tape, see(inner, query, waiting), spec)
 
@@ -259,7 +267,9 @@ def _expanded_core(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
     key = tape.pointwise("attention/k", half, turned, like=key, dtype=key.dtype, kernel=COPY)
     value = replace(pair, name="attention/v", dims=(batch, seen, heads, wide), view_of=pair.storage)
     result = tape.activation("attention/core", (*query.dims[:3], wide), query.dtype, query.split)
-    return tape.record(attended(tape, (query, key, value), result, (query, key, value), (SCORES, CONTEXT)))
+    return tape.record(
+        cached_attention_kernel(tape, (query, key, value), result, (query, key, value), (SCORES, CONTEXT))
+    )
 
 
 def _absorbed_core(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
@@ -278,7 +288,7 @@ def _absorbed_core(tape: Tape, query: Tensor, waiting: Tensor) -> Tensor:
     both = replace(latent, name="attention/q.both", dims=(batch, seq, heads, _latent_dim(tape)))
     values = replace(waiting, name="attention/latents", dims=(*waiting.dims[:2], kv_rank), view_of=waiting.storage)
     result = tape.activation("attention/core", latent.dims, latent.dtype, latent.split)
-    kernel = attended(
+    kernel = cached_attention_kernel(
         tape, (latent, turning, waiting), result, (both, waiting, values), (LATENT_SCORES, LATENT_CONTEXT)
     )
     context = tape.record(kernel)
@@ -295,7 +305,7 @@ def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     return kinds[spec.kind](tape, x, spec, norms)
 
 
-def crossed(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+def cross_attention(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     """The mixing of tokens with those that the encoder gave; result (batch seq d_model)."""
     if (encoded := tape.side.encoded) is None:
         raise TypeError("nothing was encoded that tokens could attend to")
@@ -303,7 +313,7 @@ def crossed(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     query = _project(crossing, x, spec, "q", "heads")
     key, value = _key_and_value(crossing, encoded, spec)
     query = _scale_query(crossing, query) if spec.scaled == "queries" else query
-    return _output_projection(crossing, mixed(crossing, query, key, value, spec), spec)
+    return _output_projection(crossing, attention_with_exchanges(crossing, query, key, value, spec), spec)
 
 
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
@@ -363,7 +373,7 @@ def _attention_core(  # noqa: PLR0913 - what attention is made of
         # Llama 4: queries times a factor that grows with their position, in fp32.
         factor = Tensor("attention/temperature.factor", tape.dims("seq"), "fp32", "statistic", tape.layout.inputs)
         query = tape.cast(tape.pointwise("attention/temperature", query, factor, saves=[factor]), query.dtype)
-    return mixed(tape, query, key, value, spec)
+    return attention_with_exchanges(tape, query, key, value, spec)
 
 
 def _norm_dims(tensor: Tensor, spec: Attention) -> tuple[str, int]:

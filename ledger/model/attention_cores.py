@@ -33,7 +33,7 @@ from ledger.spec.plan import Attention
 TABLE = Module("attention", "relative")
 
 
-def biased(tape: Tape, scores: Tensor) -> Tensor:
+def add_distance_bias(tape: Tape, scores: Tensor) -> Tensor:
     """Scores (batch heads seq key) with what their distance adds; of tokens of an encoder, zeros without a gradient."""
     of = tape.side.attention
     if of == CROSS:
@@ -51,7 +51,7 @@ def _distance_bias(tape: Tape, scores: Tensor) -> Tensor:
     bias = tape.activation(name, (seq, key, heads), table.dtype)
     bias = tape.record(Lookup(name, EMBEDDING, (buckets, table), (bias,), (buckets,)))
     first = replace(bias, dims=(heads, seq, key))
-    return shared(tape, first, symbol("layers", tape.suffix))
+    return share_result(tape, first, symbol("layers", tape.suffix))
 
 
 # --- attention sinks ---
@@ -162,7 +162,7 @@ AXIS = "context"
 
 
 @dataclass(frozen=True)
-class Pass(Collective):
+class RingPass(Collective):
     """Tensors sent to the next device of the ring, `rounds` times for each layer."""
 
     rounds: sympy.Expr = ONE
@@ -239,7 +239,7 @@ class Merge(Addition):
         return product(self.pieces, super().vector())
 
 
-def around(tape: Tape, attention: FusedAttention) -> Tensor:
+def ring_attention(tape: Tape, attention: FusedAttention) -> Tensor:
     """The kernel's result over the whole sequence, from keys and values of which every device has a block."""
     blocks = _tensors_from_before(attention.inputs[1:3], "passed")
     tape.record(_send_on(f"{attention.name}.pass", attention.inputs[1:3], blocks, symbol(AXIS) - 1))
@@ -259,10 +259,10 @@ def _tensors_from_before(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor,
     return tuple(replace(t, name=f"{t.name}.{how}", role="statistic", view_of="") for t in tensors)
 
 
-def _send_on(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> Pass:
+def _send_on(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> RingPass:
     """The transfer of tensors to the next device: no gradient flows along, what is sent are bytes."""
     sent = tuple(replace(tensor, role="statistic") for tensor in tensors)
-    return Pass(name, KernelClass("send"), sent, got, collective="send", axis=AXIS, rounds=rounds)
+    return RingPass(name, KernelClass("send"), sent, got, collective="send", axis=AXIS, rounds=rounds)
 
 
 # --- cores ---
@@ -364,7 +364,7 @@ def _fused_core(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tenso
             packed=tape.packed,
         )
         ringing = ("seq", "context") in key.split
-        out = around(tape, attention) if ringing else tape.record(attention)
+        out = ring_attention(tape, attention) if ringing else tape.record(attention)
         if padded:
             return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel=COPY)
         # On all devices of a balanced ring but the last, DTensor joins results of half the queries with the others,
@@ -392,7 +392,7 @@ def _eager_core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Att
     scores = _scores(tape, query, key, spec, tape.matmul_result)
     scores = tape.pointwise(f"{tape.side.attention}/scale", scores)
     if spec.relative_buckets:
-        scores = biased(tape, scores)
+        scores = add_distance_bias(tape, scores)
     if spec.softcap:
         capped = tape.pointwise(f"{tape.side.attention}/softcap.divide", scores)
         tanh = tape.pointwise(f"{tape.side.attention}/softcap.tanh", capped, flops=6, saves=["out"])
@@ -498,7 +498,7 @@ CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]]
 
 
 @dataclass(frozen=True)
-class Shared(Operation):
+class SharedResult(Operation):
     """A result under the name by which layers read it. It is written as often as gradients are added to the first."""
 
     @property
@@ -517,7 +517,7 @@ class Shared(Operation):
         return (Pointwise(f"{gradient.name}.sum", ELEMENTWISE, (replace(gradient, earlier=True), part), (gradient,)),)
 
 
-def shared(tape: Tape, result: Tensor, readers: sympy.Expr) -> Tensor:
+def share_result(tape: Tape, result: Tensor, readers: sympy.Expr) -> Tensor:
     """The result as so many layers read it, each of which gives a gradient."""
     view = replace(result, name=f"{result.name}.shared", role=SHARED, view_of=result.storage)
-    return replace(tape, times=readers - ONE).record(Shared(f"{result.name}.shared", COPY, (result,), (view,)))
+    return replace(tape, times=readers - ONE).record(SharedResult(f"{result.name}.shared", COPY, (result,), (view,)))

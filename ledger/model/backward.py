@@ -184,7 +184,7 @@ def _sum_partial_gradients(operation: Operation) -> Iterator[Operation]:
 # --- weights that are not trained ---
 
 
-def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
+def is_frozen_weight(train: Train, group: str) -> Callable[[Tensor], bool]:
     """Whether a weight of a group stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
 
     def named(weight: Tensor) -> bool:
@@ -203,7 +203,7 @@ def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
     return rules[train.kind]
 
 
-def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
+def with_frozen_weights(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
     """The operations where some weights, and the values that are still when they enter, have no gradient.
 
     A result of such values alone has none either, and what only their gradients would read is not saved.
@@ -277,7 +277,7 @@ class Fused(Pointwise):
         return total(part.vector() for part in self.parts)
 
 
-def fused(operations: Sequence[Operation], lasting_tensors: Iterable[Tensor] = ()) -> tuple[Operation, ...]:
+def fuse_elementwise(operations: Sequence[Operation], lasting_tensors: Iterable[Tensor] = ()) -> tuple[Operation, ...]:
     """Consecutive elementwise operations become one; what is `kept`, or used later, is still written."""
     lasting = {tensor.storage for tensor in lasting_tensors} | {operations[-1].output.storage} if operations else set()
     result: list[Operation] = []
@@ -320,4 +320,4 @@ def kernels(
     operations: Sequence[Operation], lasting_tensors: Iterable[Tensor], *, compiled: bool
 ) -> Iterator[Operation]:
     """The kernels that run: the operations themselves, or what a compiler makes of them."""
-    yield from fused(operations, lasting_tensors) if compiled else operations
+    yield from fuse_elementwise(operations, lasting_tensors) if compiled else operations

@@ -16,7 +16,7 @@ from ledger.spec.kernel_classes import DECODE
 
 
 @dataclass(frozen=True)
-class Cache:
+class KeyValueCache:
     """The format of what waits, and whether a pass decodes: one new token a sequence, or as many as drafts give."""
 
     dtype: str
@@ -38,13 +38,16 @@ class StoredGroups(StoredProduct, Grouped):
     """A contraction of groups of rows, each with a matrix of its own, that reads its weights as they are stored."""
 
 
-def served(plain: Contraction, cache: Cache) -> Contraction:
+def as_served(plain: Contraction, cache: KeyValueCache) -> Contraction:
     """A product as serving runs it: only experts that a token reaches are read, and what is quantised as it is."""
     left, weight, *biases = plain.inputs
     kernel = replace(plain.kernel, pass_=DECODE) if cache.decodes else plain.kernel
     if weight.role != "weight":
         return replace(plain, kernel=kernel)
-    inputs = (left, *(reached(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *biases)))
+    inputs = (
+        left,
+        *(weight_of_reached_experts(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *biases)),
+    )
     if not dtypes.is_stored_only(weight.dtype):
         return replace(plain, kernel=kernel, inputs=inputs)
     kind = StoredGroups if isinstance(plain, Grouped) else StoredProduct
@@ -53,7 +56,7 @@ def served(plain: Contraction, cache: Cache) -> Contraction:
     )
 
 
-def reached(weight: Tensor) -> Tensor:
+def weight_of_reached_experts(weight: Tensor) -> Tensor:
     """A weight as far as the tokens of a pass read it: of experts, those that one of them is sent to."""
     dims = tuple(Dim(d.name, symbol("hit", d.suffix), d.suffix) if d.name == "experts" else d for d in weight.dims)
     return weight if dims == weight.dims else replace(weight, name=f"{weight.name}.reached", dims=dims)

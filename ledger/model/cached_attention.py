@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.model.attention_cores import FusedAttention, sinks
-from ledger.model.cache import Cache
+from ledger.model.cache import KeyValueCache
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
@@ -43,16 +43,16 @@ def from_cache(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Atte
     inner = tape.inside(CORE)
     query, key, value = (inner.cast(tensor, tape.matmul_result) for tensor in (query, key, value))
     width = Dim("key_and_value", key.dims[-1].symbol + value.dims[-1].symbol)
-    waiting = written(inner, (key, value), (*key.dims[:-1], width))
+    waiting = write_to_cache(inner, (key, value), (*key.dims[:-1], width))
     batch, seq, heads, _ = query.dims
     result = inner.activation(NAME, (batch, seq, heads, value.dims[-1]), query.dtype, query.split)
     reads = (query, waiting, *((sinks(inner),) if spec.sinks else ()))
     seen = waiting.dims[1]
     keys, values = (Tensor(t.name, (batch, seen, heads, t.dims[-1]), t.dtype, split=query.split) for t in (key, value))
-    return inner.record(attended(inner, reads, result, (query, keys, values), (SCORES, CONTEXT)))
+    return inner.record(cached_attention_kernel(inner, reads, result, (query, keys, values), (SCORES, CONTEXT)))
 
 
-def written(tape: Tape, new: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
+def write_to_cache(tape: Tape, new: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
     """A copy of what is new into the cache, in its format; what a pass then reads of it, (batch key ...)."""
     cache = cache_of(tape)
     entry = Tensor(ENTRY, dims, cache.dtype, BUFFER, new[0].split)
@@ -61,7 +61,7 @@ def written(tape: Tape, new: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
     return Tensor("attention/cache.read", read, cache.dtype, BUFFER, new[0].split)
 
 
-def attended(
+def cached_attention_kernel(
     tape: Tape, reads: tuple[Tensor, ...], result: Tensor, operands: tuple[Tensor, ...], einsums: tuple[str, str]
 ) -> CachedAttention:
     """The kernel: it reads what it `reads`; its two products are of a query with keys, and of scores with values.
@@ -84,7 +84,7 @@ def attended(
     return CachedAttention(NAME, kernel, reads, (result,), parts=parts)
 
 
-def cache_of(tape: Tape) -> Cache:
+def cache_of(tape: Tape) -> KeyValueCache:
     """The cache of a tape that serves."""
     if tape.cache is None:
         raise ValueError("a tape that trains has no cache")

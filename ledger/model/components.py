@@ -13,14 +13,14 @@ import sympy
 from ledger.model import dtypes, images
 from ledger.model import tape as moves
 from ledger.model.activations import activation, dropout
-from ledger.model.attention import attention, crossed
-from ledger.model.attention_cores import shared
+from ledger.model.attention import attention, cross_attention
+from ledger.model.attention_cores import share_result
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.custom import custom
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
-from ledger.model.experts import TWO, activated, experts
-from ledger.model.images import heard
+from ledger.model.experts import TWO, activated_product, experts
+from ledger.model.images import sound_stream
 from ledger.model.norms import norm
 from ledger.model.product_frames import UPDATE
 from ledger.model.tape import Tape
@@ -54,7 +54,9 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     x = _add_part(mixing, "attention", (x, inner), group, model)
     if group.cross_attention:
         normed = _norm_stream(mixing, f"{CROSS}_norm", x, model)
-        x = _add_part(mixing, CROSS, (x, crossed(mixing.inside("attention"), normed, group.crossing)), group, model)
+        x = _add_part(
+            mixing, CROSS, (x, cross_attention(mixing.inside("attention"), normed, group.crossing)), group, model
+        )
     if group.mlp.kind == "none":
         return x
     inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
@@ -118,9 +120,9 @@ def embedding(tape: Tape, model: Model) -> Tensor:
     if model.stem:
         return images.stemmed(tape, model.stem)
     if model.sound and tape.side.is_source:
-        x = heard(tape)
+        x = sound_stream(tape)
     else:
-        x = images.placed(tape, model) if model.image else _token_stream(tape, model)
+        x = images.patch_stream(tape, model) if model.image else _token_stream(tape, model)
     x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
     x = dropout(tape, f"{tape.side.named('embedding')}/dropout", x) if model.embedding_dropout else x
     return tape.cast(x, "fp32") if model.residual_dtype == "fp32" else x
@@ -188,7 +190,7 @@ def encoded(tape: Tape, x: Tensor, model: Model, readers: sympy.Expr) -> Tensor:
     """The result of an encoder for so many layers: its stream after a norm, and after dropout."""
     x = norm(tape, Module("encoder_norm", "norm"), x, model.norm) if model.norm.final else x
     x = dropout(tape, "encoder_norm/dropout", x) if model.norm.final_dropout else x
-    return shared(tape, x, readers)
+    return share_result(tape, x, readers)
 
 
 def table_of(model: Model) -> Module:
@@ -232,7 +234,7 @@ def _gated_mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     if spec.fused_gate_up:
         einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
         joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
-        product = activated(tape, joint, spec)
+        product = activated_product(tape, joint, spec)
     elif tape.kernels.activation == "fused_gated":
         gate, up = _project_up(tape, x, "gate", spec), _project_up(tape, x, "up", spec)
         product = inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])

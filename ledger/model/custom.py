@@ -13,13 +13,13 @@ from ledger.model.elementwise import Addition, Weighed
 from ledger.model.operations import ONE
 from ledger.model.tape import Tape
 from ledger.model.tensors import BUFFER, Tensor
-from ledger.spec.components import GIVEN, KEY
+from ledger.spec.components import COMMON_DIMS, KEY
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, NORM_BACKWARD, NORM_FORWARD, REDUCTION, SOFTMAX
-from ledger.spec.plan import ComponentStep, Custom
-from ledger.spec.windows import Term, has_windows, roles, sides, terms, unpadded, window
+from ledger.spec.plan import ComponentStep, CustomPart
+from ledger.spec.windows import Term, has_windows, roles, sides, terms, window, without_padding
 
 
-def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
+def convolution(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The product of a tensor's windows with a filter; the tensor is copied first unless it lies as PyTorch reads it.
 
     Zeros that stand before a dim alone are written into a copy, since PyTorch pads alike at both ends.
@@ -32,7 +32,7 @@ def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Seq
     names = dict(zip(read, (read_dim.name for read_dim in x.dims), strict=True))
     order = tuple(names[index] for index in (*axes.operand, *filter(window, read)))
     if written.component.pads(step):
-        x, einsum = _pad_copy(tape, written, step, x), unpadded(einsum)
+        x, einsum = _pad_copy(tape, written, step, x), without_padding(einsum)
     elif written.laid[step.of[0]] != order:
         x = tape.pointwise(f"{written.module(step)}.copy", x, kernel=COPY, add=True)
     bias = written.weight(tape, step.bias) if step.bias else None
@@ -42,7 +42,7 @@ def convolution(tape: Tape, written: Written, step: ComponentStep, operands: Seq
     return tape.contract(written.module(step), einsum, x, weight, bias=bias, sizes=over)
 
 
-def _pad_copy(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> Tensor:
+def _pad_copy(tape: Tape, written: PlacedComponent, step: ComponentStep, x: Tensor) -> Tensor:
     """A copy with zeros at the ends of what is read through windows."""
     pads = iter(written.component.pads(step))
     dims = []
@@ -52,7 +52,7 @@ def _pad_copy(tape: Tape, written: Written, step: ComponentStep, x: Tensor) -> T
     return tape.pointwise(f"{written.module(step)}.padded", x, dims=tuple(dims), kernel=COPY, add=True)
 
 
-def batch_norm(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
+def batch_norm(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """One kernel over all but the channels: it saves what it reads and the statistics of this batch.
 
     Running statistics and a count of batches are there all the time, and no part of a gradient (torch, BatchNorm).
@@ -79,7 +79,7 @@ def batch_norm(tape: Tape, written: Written, step: ComponentStep, operands: Sequ
     )
 
 
-def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
+def largest(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The largest in each window: what is read is saved, and the place of each result, in int64."""
     (x,), name = operands, str(written.module(step))
     dims = _reduced_dims(written, step, x, step.max)
@@ -87,14 +87,14 @@ def largest(tape: Tape, written: Written, step: ComponentStep, operands: Sequenc
     return tape.pointwise(name, x, dims=dims, kernel=REDUCTION, saves=[x], extras=[places])
 
 
-def mean(tape: Tape, written: Written, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
+def mean(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: Sequence[Tensor]) -> Tensor:
     """The mean over dims, which saves nothing, or in each window, which saves what it reads."""
     (x,), through = operands, any(map(window, sides(step.mean)[0]))
     dims = _reduced_dims(written, step, x, step.mean)
     return tape.pointwise(str(written.module(step)), x, dims=dims, kernel=REDUCTION, saves=[x] if through else [])
 
 
-def _reduced_dims(written: Written, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
+def _reduced_dims(written: PlacedComponent, step: ComponentStep, x: Tensor, pattern: str) -> tuple[Dim, ...]:
     """The dims of the result, which lie as those that were read."""
     read, out = sides(pattern)
     result_names = {index: over.over if (over := window(index)) else index for index in read}
@@ -105,14 +105,14 @@ def _reduced_dims(written: Written, step: ComponentStep, x: Tensor, pattern: str
 
 
 @dataclass(frozen=True)
-class Written:
+class PlacedComponent:
     """A component in a place of its layer (`attention`, `mlp`, `block`), or of the model (`embedding`).
 
     `laid` says how results lie: PyTorch's products lay the dims that both operands have outermost, then those of the
     left one, then the right one's.
     """
 
-    component: Custom
+    component: CustomPart
     part: str
     dims: Mapping[str, Dim]
     laid: dict[str, Term]
@@ -127,17 +127,19 @@ class Written:
         return Module(self.part, step.name)
 
 
-def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor:
+def custom(tape: Tape, x: Tensor, component: CustomPart | None, part: str) -> Tensor:
     """The steps of a component in order, each from the results it names; the last one's is the component's."""
     if component is None:
         raise TypeError("a custom component has steps")
-    dims = {name: dim(name) for name in (*GIVEN, KEY)} | {name: own(name, tape.suffix) for name, _ in component.dims}
+    dims = {name: dim(name) for name in (*COMMON_DIMS, KEY)} | {
+        name: own(name, tape.suffix) for name, _ in component.dims
+    }
     cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
     tape = replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))  # as its author says
-    if component.takes != GIVEN:
+    if component.takes != COMMON_DIMS:
         x = replace(x, dims=tuple(dims[name] for name in component.takes))
     shapes, results = component.shapes, {"x": x}
-    written = Written(component, part, dims, {"x": component.takes})
+    written = PlacedComponent(component, part, dims, {"x": component.takes})
     for step in component.steps:
         pairs = KEY in (*shapes[step.name], *(name for of in step.of for name in shapes[of]))
         inner = tape.inside("core") if pairs else tape
@@ -146,7 +148,7 @@ def custom(tape: Tape, x: Tensor, component: Custom | None, part: str) -> Tensor
     return _lay_out(tape, written, component.steps[-1].name, results)
 
 
-def _lay_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tensor]) -> Tensor:
+def _lay_out(tape: Tape, written: PlacedComponent, name: str, results: Mapping[str, Tensor]) -> Tensor:
     """The result as the residual stream lies, or as the next block reads it."""
     result = results[name]
     if written.laid[name] == written.component.gives:
@@ -157,7 +159,7 @@ def _lay_out(tape: Tape, written: Written, name: str, results: Mapping[str, Tens
 # --- steps ---
 
 
-def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _einsum(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A product with a weight, or of two results: each is copied first unless it lies as the product reads it."""
     if has_windows(step.einsum):
         return convolution(tape, written, step, operands)
@@ -179,7 +181,13 @@ def _einsum(tape: Tape, written: Written, step: ComponentStep, operands: list[Te
 
 
 def _read_operand(  # noqa: PLR0913 - which operand of which step, and how it lies and should
-    tape: Tape, written: Written, step: ComponentStep, index: int, x: Tensor, term: Term, orders: tuple[Term, ...]
+    tape: Tape,
+    written: PlacedComponent,
+    step: ComponentStep,
+    index: int,
+    x: Tensor,
+    term: Term,
+    orders: tuple[Term, ...],
 ) -> Tensor:
     """An operand under the names that the einsum has for its dims, copied where it lies in another order."""
     renamed = dict(zip((read_dim.name for read_dim in x.dims), term, strict=True))
@@ -192,12 +200,12 @@ def _read_operand(  # noqa: PLR0913 - which operand of which step, and how it li
     return replace(x, dims=dims, view_of=x.storage)
 
 
-def _activation(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _activation(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     written.laid[step.name] = written.laid[step.of[0]]
     return activation(tape.inside("activation"), str(written.module(step)), operands[0], step.activation)
 
 
-def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _multiply(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A product of two results, both saved; the gradient of one that lacks dims of the other is a sum over those."""
     name, inner = str(written.module(step)), tape.inside("activation")
     if _have_same_dims(written, step, operands):
@@ -206,7 +214,7 @@ def _multiply(tape: Tape, written: Written, step: ComponentStep, operands: list[
     return inner.record(Weighed(name, ELEMENTWISE, tuple(operands), (result,), tuple(operands)))
 
 
-def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _add(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A sum, in a tensor of its own or over the first of both."""
     if _have_same_dims(written, step, operands) and not step.in_place:
         return tape.pointwise(str(written.module(step)), *operands, add=True)
@@ -216,13 +224,13 @@ def _add(tape: Tape, written: Written, step: ComponentStep, operands: list[Tenso
     return tape.record(Addition(str(written.module(step)), ELEMENTWISE, tuple(operands), (result,)))
 
 
-def _have_same_dims(written: Written, step: ComponentStep, operands: list[Tensor]) -> bool:
+def _have_same_dims(written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> bool:
     """Whether both have the same dims, so that the result lies as the first does."""
     written.laid[step.name] = written.laid[step.of[0]]
     return operands[0].dims == operands[1].dims
 
 
-def _broadcast_result(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _broadcast_result(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """The result of two operands of which each may lack dims of the other."""
     shape = written.component.shapes[step.name]
     full = [of for of, operand in zip(step.of, operands, strict=True) if len(operand.dims) == len(shape)]
@@ -233,7 +241,7 @@ def _broadcast_result(tape: Tape, written: Written, step: ComponentStep, operand
     return tape.activation(str(written.module(step)), dims, dtype, split)
 
 
-def _softmax(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _softmax(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """Softmax of scores, after the mask is added where there is one; the result is saved."""
     name, (scores,) = str(written.module(step)), operands
     if step.mask == "causal":
@@ -244,7 +252,7 @@ def _softmax(tape: Tape, written: Written, step: ComponentStep, operands: list[T
     return tape.pointwise(name, scores, kernel=SOFTMAX, flops=5, saves=["out"])
 
 
-def _scan(tape: Tape, written: Written, step: ComponentStep, operands: list[Tensor]) -> Tensor:
+def _scan(tape: Tape, written: PlacedComponent, step: ComponentStep, operands: list[Tensor]) -> Tensor:
     """A kernel for each token (`addcmul`), which saves the state before it; at the end all states are put together."""
     name = str(written.module(step))
     decay, update = operands
@@ -257,7 +265,7 @@ def _scan(tape: Tape, written: Written, step: ComponentStep, operands: list[Tens
     return tape.pointwise(f"{name}.states", states, kernel=COPY, add=True)
 
 
-RUN: Mapping[str, Callable[[Tape, Written, ComponentStep, list[Tensor]], Tensor]] = {
+RUN: Mapping[str, Callable[[Tape, PlacedComponent, ComponentStep, list[Tensor]], Tensor]] = {
     "einsum": _einsum,
     "activation": _activation,
     "softmax": _softmax,

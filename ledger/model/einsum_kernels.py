@@ -16,7 +16,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, REDUCTION, matmul
-from ledger.spec.windows import Term, parsed, window
+from ledger.spec.windows import Term, parse_einsum, window
 from ledger.spec.windows import names as names_of
 
 CONVOLUTION = "`n (h+r-1) (w+s-1) c, r s c k -> n h w k`: a window is a dim of the result and one of the filter"
@@ -56,7 +56,7 @@ def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) 
 
 def windowed(text: str) -> tuple[Term, Term, Term]:
     """The indices of a product with windows; raises EinsumError where a text is none."""
-    indices = parsed(text)
+    indices = parse_einsum(text)
     if indices is None:
         raise EinsumError(f"`{text}` is no product of two operands with windows", CONVOLUTION)
     first, second, out = indices

@@ -9,9 +9,9 @@ import sympy
 
 from ledger.model.causes import OUTPUT, ROOT
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import MODEL, FsdpUnit, apart, wraps
+from ledger.model.fsdp_units import MODEL, FsdpUnit, fsdp_units, separate_ends
 from ledger.model.operations import ONE
-from ledger.model.sharding import Exchange, Sharding, exchange, part_of
+from ledger.model.sharding import ParameterCollective, Sharding, exchange, part_of
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Plan
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.model.unit import Unit
 
 
-Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of them, phase, what
+Exchanged = tuple[str, sympy.Expr, str, ParameterCollective]  # set of weights, how many of them, phase, what
 
 
 def exchanges(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Exchanged]:
@@ -34,9 +34,9 @@ def _gathers(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) -> 
     """Gathers of weights held split, before each pass that does not find them gathered; else of updated ones, once."""
     if sharding.stage == 0:
         return
-    amount = fsdp_unit.whole(sharding, sent(plan))
+    amount = fsdp_unit.whole(sharding, sent_dtype(plan))
     if not sharding.splits("weights"):
-        amount = fsdp_unit.trained().whole(sharding, sent(plan))
+        amount = fsdp_unit.trained().whole(sharding, sent_dtype(plan))
         if amount != 0:
             yield fsdp_unit.name, fsdp_unit.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
         return
@@ -62,7 +62,7 @@ def _reductions(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) 
         yield fsdp_unit.name, fsdp_unit.count, "backward", summed
 
 
-def sent(plan: Plan) -> str:
+def sent_dtype(plan: Plan) -> str:
     """The dtype in which weights are gathered: FSDP casts its shares to that of the matmuls before."""
     return plan.precision.compute if plan.parallelism.zero == 3 else trained_dtype(plan)
 
@@ -85,14 +85,14 @@ def tied(weight: Tensor, dtype: str) -> Exchanged:
 def sets(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one on a device: of several layers where they are held split, else of each."""
     if not sharding.splits("weights"):
-        return wraps(units, 1)
-    return wraps(units, plan.parallelism.wrap, ends_apart(plan, units))
+        return fsdp_units(units, 1)
+    return fsdp_units(units, plan.parallelism.wrap, ends_apart(plan, units))
 
 
 def ends_apart(plan: Plan, units: Sequence[Unit]) -> tuple[str, ...]:
     """The ends of the model that move by themselves, where weights are held split."""
     apart_ends = plan.stack.ends == "apart" and plan.parallelism.zero == 3 and plan.parallelism.wrap != MODEL
-    return apart(units) if apart_ends else ()
+    return separate_ends(units) if apart_ends else ()
 
 
 # --- where gradients are kept ---

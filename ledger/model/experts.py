@@ -16,7 +16,7 @@ import sympy
 from ledger.model import dispatch, dtypes, routing, row_maps
 from ledger.model import tape as moves
 from ledger.model.activations import activation
-from ledger.model.cache import reached
+from ledger.model.cache import weight_of_reached_experts
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.dims import Dim, listed
 from ledger.model.elementwise import Addition, Pointwise, Weighed
@@ -64,7 +64,7 @@ def _weight(tape: Tape, projection: str) -> Tensor:
 def _bias(tape: Tape, projection: str) -> Tensor:
     bias = Parameter(Module("mlp", projection), BIAS)
     bias_weight = tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
-    return reached(bias_weight) if tape.cache else bias_weight
+    return weight_of_reached_experts(bias_weight) if tape.cache else bias_weight
 
 
 # --- one kernel over groups of rows ---
@@ -82,7 +82,7 @@ def _grouped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
     index = (owner, dispatch.ends(order, arrived))
     joint = _group_product(tape, "gate_up", arrived, index, spec)
-    active = activated(tape, joint, spec, scores)
+    active = activated_product(tape, joint, spec, scores)
     out = _group_product(tape, "down", active, index, spec)
     back = dispatch.returned(tape, out, rows) if dispatch.splits_experts(tape) else out
     result = dispatch.restored(tape, back if inside else _weigh_results(tape, back, weights, spec), order, chosen)
@@ -99,7 +99,7 @@ def _mapped_experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     rows = row_maps.taken(inner, x, scores, index, spec)
     arrived = row_maps.sent(inner, rows, spec)
     joint = _group_product(inner, "gate_up", arrived.rows, None, spec)
-    active = activated(inner, joint, spec, arrived.scores)
+    active = activated_product(inner, joint, spec, arrived.scores)
     out = _group_product(inner, "down", active, None, spec)
     result = row_maps.restored(inner, row_maps.returned(inner, out, rows.rows, spec), index, x)
     return tape.pointwise("mlp/both", result, always, add=True) if always else result
@@ -141,7 +141,7 @@ def _batched_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor
     tape.record(Pointwise(rows.name, COPY, (x,), (rows,)))
     rows = _weigh_inputs(tape, rows, chosen.weights, spec)
     first = _copy_weights(tape, _weight(tape, "gate_up"), index)
-    active = activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
+    active = activated_product(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
     second = _copy_weights(tape, _weight(tape, "down"), index, previous=first)
     out = _row_product(tape, "down", active, (second, index), spec)
     return tape.cast(dispatch.summed(tape, _weigh_results(tape, out, chosen.weights, spec), spec), x.dtype)
@@ -196,7 +196,7 @@ def _looped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     for source, result in ((x, rows), (chosen.weights, weights)):
         loop.record(Pointwise(result.name, COPY, (source, hits), (result,), (hits,)))
     joint = _loop_product(loop, "gate_up", _weigh_inputs(loop, rows, weights, spec), spec)
-    out = _loop_product(loop, "down", activated(loop, joint, spec), spec)
+    out = _loop_product(loop, "down", activated_product(loop, joint, spec), spec)
     weighed = loop.cast(_weigh_results(loop, out, weights, spec), x.dtype)
     result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
     return loop.record(Pointwise(result.name, COPY, (weighed, hits), (result,), (hits, weighed)))
@@ -218,7 +218,7 @@ def _dense_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel=COPY)
     weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel=COPY)
     joint = _dense_product(tape, "gate_up", _weigh_inputs(tape, rows, weights, spec))
-    out = _dense_product(tape, "down", activated(tape, joint, spec))
+    out = _dense_product(tape, "down", activated_product(tape, joint, spec))
     return tape.pointwise("mlp/summed", out, dims=x.dims, kernel=REDUCTION)
 
 
@@ -241,12 +241,12 @@ KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
 
 def _weigh_inputs(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
     """The rows that experts read: their product with the weights where scores multiply inputs."""
-    return tape.cast(weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
+    return tape.cast(weigh_rows(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
 
 
 def _weigh_results(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
     """The results of experts times the weights, unless these multiplied the inputs."""
-    return rows if spec.router.scales == "input" else weighed(tape, rows, weights)
+    return rows if spec.router.scales == "input" else weigh_rows(tape, rows, weights)
 
 
 # --- inside an expert ---
@@ -256,13 +256,13 @@ ONE = Dim("one", sympy.Integer(1))
 SHARED = "shared_experts"  # the region of the experts that every token uses
 
 
-def weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
+def weigh_rows(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
     """Every row times its weight; both are saved."""
     result = tape.activation(name, rows.dims, dtypes.promote(rows.dtype, weights.dtype), rows.split)
     return tape.record(Weighed(name, ELEMENTWISE, (rows, weights), (result,), (rows, weights)))
 
 
-def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None) -> Tensor:
+def activated_product(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None) -> Tensor:
     """The product of activated gate and up, which are two views of one tensor, and of `scores` of its rows.
 
     One kernel for all of it saves what it reads (Megatron-Core, fused_bias_swiglu.py, `WeightedSwiGLUFunction`).
@@ -273,7 +273,7 @@ def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None
         return inner.pointwise("mlp/product", *read, dims=dims, dtype=joint.dtype, flops=4 + len(read), saves=read)
     gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
     active = _gated_activation(inner, gate, up, spec)
-    return inner.cast(weighed(inner, active, scores), active.dtype) if scores else active
+    return inner.cast(weigh_rows(inner, active, scores), active.dtype) if scores else active
 
 
 def _gated_activation(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
@@ -321,4 +321,4 @@ def shared(tape: Tape, x: Tensor, spec: MLP, *, partial: bool = True) -> Tensor:
     weight = moves.gather_or_share(tape, weight, axis) if axis else weight
     score = tape.contract(module, "batch seq d_model, one d_model -> batch seq one", x, weight)
     share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
-    return weighed(tape, out, share, "mlp/shared_scaled")
+    return weigh_rows(tape, out, share, "mlp/shared_scaled")

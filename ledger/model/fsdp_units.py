@@ -100,7 +100,7 @@ class FsdpUnit:
         return total(times * sized(dtype, weight.elements()) for times, weights in self.parts for weight in weights)
 
 
-def distinct(units: Sequence[Unit]) -> tuple[Tensor, ...]:
+def distinct_weights(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Weights of several units, a shared one once."""
     return tuple({weight.name: weight for unit in units for weight in unit.weights}.values())
 
@@ -112,17 +112,17 @@ def shared(units: Sequence[Unit]) -> tuple[Tensor, ...]:
     return tuple({name: w for weights in ends for name, w in weights.items() if uses[name] > 1}.values())
 
 
-def wrapped(units: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
+def weights_by_unit(units: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
     """Each weight once: those of each layer with their number, and those of the two ends of the model, the root."""
     ends = [unit for unit in units if unit.name in ENDS]
     for unit in units:
         if unit not in ends:
             yield unit.name, unit.count, unit.weights
     if ends:
-        yield ROOT, ONE, distinct(ends)
+        yield ROOT, ONE, distinct_weights(ends)
 
 
-def apart(units: Sequence[Unit]) -> tuple[str, ...]:
+def separate_ends(units: Sequence[Unit]) -> tuple[str, ...]:
     """The ends that can be sets of their own, since no other unit has any of their weights; else none of them."""
     uses = Counter(weight.name for unit in units for weight in unit.weights)
     ends = [unit for unit in units if unit.name in ENDS and unit.weights]
@@ -131,15 +131,15 @@ def apart(units: Sequence[Unit]) -> tuple[str, ...]:
     return () if shares or LOSS in names else names
 
 
-def wraps(units: Sequence[Unit], layers: int, ends: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
+def fsdp_units(units: Sequence[Unit], layers: int, ends: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root.
 
     These `ends` are sets of their own, which leaves none to the root.
     """
     if layers == MODEL:
-        return (FsdpUnit(ROOT, ONE, tuple((count, weights) for _, count, weights in wrapped(units))),)
+        return (FsdpUnit(ROOT, ONE, tuple((count, weights) for _, count, weights in weights_by_unit(units))),)
     sets = [FsdpUnit(unit.name, ONE, ((ONE, unit.weights),)) for unit in units if unit.name in ends]
-    for name, count, weights in wrapped(units):
+    for name, count, weights in weights_by_unit(units):
         if ends and name == ROOT:
             continue
         depth = ONE if name == ROOT else sympy.Integer(layers)

@@ -13,11 +13,11 @@ from ledger.model.custom import custom
 from ledger.model.dims import Dim, dim, own
 from ledger.model.elementwise import Lookup, Pointwise
 from ledger.model.operations import ONE, Operation, differentiable
-from ledger.model.tape import Joined, Tape
+from ledger.model.tape import Concatenation, Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.architecture import STRIDE, TAPS, Image
 from ledger.spec.kernel_classes import COPY, EMBEDDING, REDUCTION
-from ledger.spec.plan import Custom, Model
+from ledger.spec.plan import CustomPart, Model
 
 PATCHES = Module("embedding", "patches")
 CLASS, PLACES = Module("embedding", "class"), Module("embedding", "positions")
@@ -27,7 +27,7 @@ STEM = "stem"  # what tells its dims from those of layers
 
 
 @dataclass(frozen=True)
-class Prefixed(Joined):
+class Prefixed(Concatenation):
     """A learned token copied before the others of every sequence: its gradient is a sum over the sequences."""
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -73,7 +73,7 @@ def _convolve_patches(tape: Tape, image: Image) -> Tensor:
     return tape.contract(PATCHES, einsum, pixels, weight, bias=bias, sizes=(over, along))
 
 
-def placed(tape: Tape, model: Model) -> Tensor:
+def patch_stream(tape: Tape, model: Model) -> Tensor:
     """Tokens of an image, with a learned position added to each where the model has such."""
     if model.image is None:
         raise TypeError("a model of text has no patches")
@@ -84,7 +84,7 @@ def placed(tape: Tape, model: Model) -> Tensor:
     return tape.pointwise("embedding/add", x, table, add=True)
 
 
-def stemmed(tape: Tape, stem: Custom) -> Tensor:
+def stemmed(tape: Tape, stem: CustomPart) -> Tensor:
     """The result of a stem's steps on pixels, where the layers begin."""
     tape = replace(tape, suffix=STEM)
     dims = tuple(dim(name) if name == "batch" else own(name, STEM) for name in stem.takes)
@@ -125,7 +125,7 @@ NARROW, WIDE, SOUND_PLACES = Module(PART, "narrow"), Module(PART, "wide"), Modul
 ACTIVATION = "gelu"
 
 
-def heard(tape: Tape) -> Tensor:
+def sound_stream(tape: Tape) -> Tensor:
     """Tokens of a spectrogram with their fixed positions (batch seq d_model), as transformers' WhisperEncoder runs."""
     bands, frames, width = dim("bands"), dim("frames"), dim("d_model")
     tap, steps, result = Dim("tap", sympy.Integer(TAPS)), Dim("steps", frames.symbol), Dim("d_out", width.symbol)

@@ -18,7 +18,7 @@ from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.norms import norm
 from ledger.model.operations import Operation
-from ledger.model.recompute import POLICIES, Kept
+from ledger.model.recompute import POLICIES, SavedActivations
 from ledger.model.tape import Tape
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, LOSS, NO_KERNEL, REDUCTION, KernelClass, matmul
@@ -62,7 +62,7 @@ class Replicated(Collective):
 
 
 @dataclass(frozen=True)
-class Inner(Pointwise):
+class KernelWithoutGradient(Pointwise):
     """A kernel inside an operation that has a gradient as a whole."""
 
     def learned(self) -> tuple[Tensor, ...]:
@@ -184,11 +184,11 @@ def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
         replace(logits, name=f"cross_entropy/{name}", role="statistic", view_of="")
         for name in ("shifted", "exponentials")
     )
-    tape.record(Inner(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
+    tape.record(KernelWithoutGradient(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
     largest = _sum_over_axes(tape, largest, logits)
-    tape.record(Inner(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
-    tape.record(Inner(powers.name, ELEMENTWISE, (shifted,), (powers,), flops=1))
-    tape.record(Inner(f"{sums.name}.row", REDUCTION, (powers,), (sums,), flops=1))
+    tape.record(KernelWithoutGradient(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
+    tape.record(KernelWithoutGradient(powers.name, ELEMENTWISE, (shifted,), (powers,), flops=1))
+    tape.record(KernelWithoutGradient(f"{sums.name}.row", REDUCTION, (powers,), (sums,), flops=1))
     sums = _sum_over_axes(tape, sums, logits)
     tape.record(SplitLogSoftmax(logs.name, CROSS_ENTROPY, (logits, shifted, sums), (logs,), (logs,), flops=2))
     _sum_over_axes(tape, below, logits)
@@ -286,7 +286,7 @@ LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
 
 
 @dataclass(frozen=True)
-class Cut(Operation):
+class SequenceParts(Operation):
     """Hidden states as parts of the sequence: views, whose gradients are put together when the last is there."""
 
     @property
@@ -307,7 +307,7 @@ class Cut(Operation):
 
 
 @dataclass(frozen=True)
-class Done(Contraction):
+class ForwardGradient(Contraction):
     """A contraction of the backward pass that forward runs: nothing is left of it for backward."""
 
     def learned(self) -> tuple[Tensor, ...]:
@@ -383,7 +383,7 @@ def write_chunked_loss(tape: Tape, hidden: Tensor, model: Model) -> None:
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
     if tape.kernels.loss == "chunked":
         inner = chunk_tape.inside(REGION)
-        replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
+        replace(tape, region=inner.region).record(SequenceParts("head/parts", COPY, (hidden,), (part,)))
         loss(inner, components.logits(inner.of_block("head"), part, model), "eager")
         return
     _write_fused_linear(tape, chunk_tape, (hidden, part), model)
@@ -405,16 +405,20 @@ def _write_fused_linear(tape: Tape, chunk_tape: Tape, states: tuple[Tensor, Tens
     result = replace(tape, of_loss=True).activation("cross_entropy/loss", (), "fp32")
     piece = replace(part, name="head/part.collected", view_of=collected.name)
     kernel = matmul(dtypes.rate(compute))
-    chunk_tape.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
+    chunk_tape.record(ForwardGradient("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
     chunk_tape.record(
         DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels(tape, (batch, seq))), (result, inside), flops=8)
     )
     back = "batch seq vocab, vocab d_model -> batch seq d_model"
     chunk_tape.record(
-        Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name)
+        ForwardGradient(
+            "head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name
+        )
     )
     sums = "batch seq d_model, batch seq vocab -> vocab d_model"
-    last = Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
+    last = ForwardGradient(
+        "head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name
+    )
     chunk_tape.record(replace(last, purpose=Purpose.WEIGHT_GRADIENT))
     tape.record(HandedOn("head/hidden.gradient", NO_KERNEL, (hidden,), (collected,), (collected,), towards=hidden.name))
     tape.record(HandedOn("head/weight.gradient", NO_KERNEL, (weight,), (summed,), (summed,), towards=weight.name))
@@ -447,20 +451,20 @@ def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
         loss(tape, components.logits(tape, normed, model))
 
 
-def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def saved_by_predictions(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """The tensors that predictions save: of their layer by the policy, of their head and loss as of the model's own."""
     parts = {"selective": ("core",), "components": recompute.components, "none": (), "every": (), "layers": ()}
     inside = parts.get(recompute.policy, (LAYER,))
     return POLICIES["components"](operations, replace(recompute, components=(*inside, REGION)))
 
 
-def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
+def own_weights(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
     """The weights that predictions have of their own: embedding and head are the model's."""
     shared = (Parameter(components.TOKENS), Parameter(components.table_of(model)))
     return tuple(weight for weight in weights if weight.parameter not in shared)
 
 
-def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
+def backward_of_predictions(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     """The backward pass of the predictions, whose gradients of what the model shares are added to those that are there.
 
     The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first

@@ -11,9 +11,9 @@ from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
 from ledger.model.exchanges import gathers_again, sets
 from ledger.model.formats import share_dtype, trained_dtype
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import total
-from ledger.model.optimizers import Value, owned, states
+from ledger.model.optimizers import Value, states, trained_weights
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import Sharding
@@ -109,7 +109,7 @@ def copies_of_activations(units: Sequence[Unit]) -> Iterator[Copied]:
 def _update_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Once a step: this device's share of gradients goes down layer by layer, that of the updated weights comes up."""
     precision = plan.precision
-    for name, count, weights in wrapped(tuple(units)):
+    for name, count, weights in weights_by_unit(tuple(units)):
         elements = total(sharding.held("optimizer", weight) for weight in weights if not weight.frozen)
         yield name, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
         yield name, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(trained_dtype(plan), elements))
@@ -134,7 +134,7 @@ def _unit_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Itera
 def weights_held_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
     """The stocks in host memory for a device: weights, and what updates them."""
     if weights_on_host(plan):
-        for unit, count, weights in wrapped(tuple(units)):
+        for unit, count, weights in weights_by_unit(tuple(units)):
             for weight in weights:
                 amount = sized(share_dtype(plan.precision, weight), sharding.held("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
@@ -162,7 +162,7 @@ def _paged_states(plan: Plan, units: Sequence[Unit], sharding: Sharding, value: 
 
     bitsandbytes 0.50, optim/optimizer.py, `get_state_buffer`: from 100,000 elements on, by cudaMallocManaged.
     """
-    for updated in owned(plan.optimizer, tuple(units)):
+    for updated in trained_weights(plan.optimizer, tuple(units)):
         for state in states(updated, sharding, plan.precision, value):
             if state.paged:
                 title = f"{state.name.replace('_', ' ')} of {updated.rule.title}"
@@ -192,7 +192,7 @@ def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, valu
     """
     precision = plan.precision
     dtype = precision.master or trained_dtype(plan)
-    for updated in owned(plan.optimizer, tuple(units)):
+    for updated in trained_weights(plan.optimizer, tuple(units)):
         unit, weight, count = updated.unit, updated.weight, updated.count
         amount = sized(dtype, sharding.held("optimizer", weight))
         if precision.master or not weights_on_host(plan):

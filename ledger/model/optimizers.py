@@ -10,12 +10,12 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.causes import ROOT, WEIGHT
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
 from ledger.model.unit import Unit
-from ledger.spec.optimizer import DEFAULT, Implementation, Optimizer, State, Temporary
+from ledger.spec.optimizer import DEFAULT, Implementation, Optimizer, OptimizerState, Temporary
 from ledger.spec.plan import Precision
 
 Value = Callable[[sympy.Expr], int | Fraction]
@@ -25,7 +25,7 @@ WHOLE = Sharding(0, ())
 
 
 @dataclass(frozen=True)
-class Owned:
+class TrainedWeight:
     """A weight of a wrapped unit that one device holds `count` times, with the rule that updates it."""
 
     unit: str
@@ -48,33 +48,33 @@ class StateTensor:
         return sized(self.dtype, self.elements)
 
 
-def kind(unit: str, weight: Tensor) -> str:
+def weight_class(unit: str, weight: Tensor) -> str:
     """`vectors` are norms and biases; matrices of embedding and head are `ends`, the layers' `matrices`."""
-    if bare(weight):
+    if is_parameter_count(weight):
         return "matrices"
     if len(weight.dims) == weight.lead:
         return "vectors"
     return "ends" if unit == ROOT else "matrices"
 
 
-def bare(weight: Tensor) -> bool:
+def is_parameter_count(weight: Tensor) -> bool:
     """Whether it stands for a whole model of which only a count is known."""
     return [dim.name for dim in weight.dims] == ["parameters"]
 
 
 def rule_of(optimizer: Optimizer, unit: str, weight: Tensor) -> Optimizer:
     """The rule that updates a weight."""
-    if kind(unit, weight) in optimizer.weights or optimizer.otherwise is None:
+    if weight_class(unit, weight) in optimizer.weights or optimizer.otherwise is None:
         return optimizer
     return rule_of(optimizer.otherwise, unit, weight)
 
 
-def owned(optimizer: Optimizer, units: tuple[Unit, ...]) -> Iterator[Owned]:
+def trained_weights(optimizer: Optimizer, units: tuple[Unit, ...]) -> Iterator[TrainedWeight]:
     """Every weight of a device that is trained, once, with its rule."""
-    for unit, count, weights in wrapped(units):
+    for unit, count, weights in weights_by_unit(units):
         for weight in weights:
             if not weight.frozen:
-                yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
+                yield TrainedWeight(unit, count, weight, rule_of(optimizer, unit, weight))
 
 
 def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
@@ -100,7 +100,7 @@ def elements(shape: str, weight: Tensor, sharding: Sharding) -> sympy.Expr:
     """Elements of a state or temporary of this shape for one weight; rows are held as the weight's rows are."""
     if shape == "whole":
         return sharding.held("optimizer", weight)
-    if bare(weight):
+    if is_parameter_count(weight):
         return ZERO
     if shape == "factored" and len(weight.dims) == weight.lead:
         return sharding.held("optimizer", weight)
@@ -117,15 +117,15 @@ def elements(shape: str, weight: Tensor, sharding: Sharding) -> sympy.Expr:
     return total((first, *amounts[1:]))
 
 
-def shape_of(state: State, unit: str, weight: Tensor) -> str:
+def shape_of(state: OptimizerState, unit: str, weight: Tensor) -> str:
     """The shape of a state for a weight, by its name or its kind; empty where there is none."""
-    by_kind = state.shapes.get(kind(unit, weight), "")
+    by_kind = state.shapes.get(weight_class(unit, weight), "")
     of = weight.parameter
     name = str(of.module) if of and of.kind == WEIGHT else weight.name
     return state.shapes.get(name, by_kind)
 
 
-def states(updated: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
+def states(updated: TrainedWeight, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
     """The tensors kept beside a weight: states, and scales of their blocks. `value` says what is too small to cut."""
     for name, state in updated.rule.states.items():
         shape = shape_of(state, updated.unit, updated.weight)
@@ -147,7 +147,9 @@ def dtype_of(written: str, precision: Precision) -> str:
     return precision.states if written == DEFAULT else written
 
 
-def temporary(updated: Owned, what: Temporary, sharding: Sharding, precision: Precision, value: Value) -> sympy.Expr:
+def temporary(
+    updated: TrainedWeight, what: Temporary, sharding: Sharding, precision: Precision, value: Value
+) -> sympy.Expr:
     """Bytes of a temporary that the update of one weight needs."""
     dtype = dtype_of(what.dtype, precision)
     if what.copies and dtype == precision.gradients:

@@ -30,7 +30,9 @@ def scattered_first(steps: Sequence[Operation], forward: Sequence[Operation]) ->
     return tuple(reordered)
 
 
-def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]) -> Held:
+def held_by_products(
+    forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]
+) -> FrameLifetimes:
     """The storages that frames of products hold, forward and backward; `joined` as in `quantised.matrix`."""
     pairs = [*_forward_frames(forward), *_weight_gradient_frames(forward, backward, joined)]
     copied = {copy.storage: op.inputs[0] for op in forward if isinstance(op, Quantise) for copy in op.outputs}
@@ -124,10 +126,10 @@ def _late_steps(steps: Sequence[Operation]) -> set[int]:
 # --- what callers hold while a part of a layer runs forward ---
 
 UPDATE = "update"  # the region of what joins parts of a layer, or multiplies one, before the stream
-Held = tuple[tuple[str, frozenset[str]], ...]  # a storage, and those that it is not freed before
+FrameLifetimes = tuple[tuple[str, frozenset[str]], ...]  # a storage, and those that it is not freed before
 
 
-def held_inputs(operations: Sequence[Operation]) -> Held:
+def held_inputs(operations: Sequence[Operation]) -> FrameLifetimes:
     """The inputs of a part's first products, gathered or not, which are there until its last one has its result.
 
     What that one reads is there while devices put its result together.
@@ -137,7 +139,7 @@ def held_inputs(operations: Sequence[Operation]) -> Held:
     return tuple(pair for block, part in parts if block for pair in _part_frames(tuple(part), moved))
 
 
-def held_updates(operations: Sequence[Operation]) -> Held:
+def held_updates(operations: Sequence[Operation]) -> FrameLifetimes:
     """The result of a part has a name in its layer's frame, beside its product with a factor until that is added."""
     joining = (op for op in operations if UPDATE in op.region)
     return tuple((tensor.storage, frozenset({op.output.storage})) for op in joining for tensor in op.inputs)

@@ -15,7 +15,7 @@ from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.unit import Unit
-from ledger.model.units import Builder, builder, units, whole
+from ledger.model.units import Builder, builder, single_device_builder, units
 from ledger.spec.plan import Plan
 
 
@@ -89,4 +89,4 @@ def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:
     """The units of the unsharded plan without recompute, for a role that holds every layer."""
-    return units(whole(plan), role)
+    return units(single_device_builder(plan), role)

@@ -138,11 +138,13 @@ class Quantised(Contraction):
             return
         (left, right), (inputs, weights), upstream = self.originals, self.narrow, self.output.gradient
         first, second, out = (" ".join(names) for names in self.terms())
-        towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
+        towards = quantised_copies(
+            upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe
+        )
         needs_gradient = (differentiable(left), differentiable(right))
         if not any(needs_gradient):
             return
-        reads = read(self.recipe, towards.both())
+        reads = reads_of_copies(self.recipe, towards.both())
         name = f"{self.name}.quantise_gradient"
         yield Quantise(name, QUANTISE, (upstream,), towards.both(), reads=reads, part=self.parts[1])
         if needs_gradient[0]:
@@ -181,11 +183,11 @@ class Quantised(Contraction):
 
     def _quantise_again(self, which: str, tensor: Tensor, copies: Copies, part: sympy.Expr = ONE) -> Quantise:
         """The kernel by which backward makes copies that forward did not leave, of the tensor itself."""
-        reads = 0 if part != ONE else read(self.recipe, copies.backward) if self.recipe else 1
+        reads = 0 if part != ONE else reads_of_copies(self.recipe, copies.backward) if self.recipe else 1
         return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), copies.backward, reads=reads, part=part)
 
 
-def replaced(operations: Iterable[Operation]) -> dict[str, str]:
+def weights_sent_quantised(operations: Iterable[Operation]) -> dict[str, str]:
     """The weights that are sent quantised, since no other copy is there to be used, each with its format."""
     return {
         operation.originals[1].name: operation.recipe.format
@@ -205,7 +207,7 @@ class QuantisedGroups(Quantised, Grouped):
 # --- copies ---
 
 
-def copied(  # noqa: PLR0913 - what a copy is of, and as what
+def quantised_copies(  # noqa: PLR0913 - what a copy is of, and as what
     tensor: Tensor,
     dtype: str,
     block: tuple[int, int],
@@ -224,7 +226,7 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
     return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 
-def read(recipe: Recipe, copies: tuple[Tensor, ...]) -> int:
+def reads_of_copies(recipe: Recipe, copies: tuple[Tensor, ...]) -> int:
     """The number of passes over a tensor that these copies of it take."""
     return recipe.reads(frozenset(tensor.scales for tensor in copies))
 
@@ -265,7 +267,7 @@ def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
 JOINED: Mapping[str, tuple[str, ...]] = {"apart": (), "attention": ("attention",), "joined": ("attention", "mlp")}
 # Products that have a matrix of their own whatever else reads their input: those into latents (Megatron-Core's
 # linear_q_down_proj and linear_kv_down_proj, as in transformers), and that into scores of experts.
-ALONE = ("attention/q_latent", "attention/kv_latent", "mlp/router")
+OWN_MATRIX = ("attention/q_latent", "attention/kv_latent", "mlp/router")
 
 
 def is_projection(operation: Operation) -> bool:
@@ -280,4 +282,4 @@ def matrix(operation: Operation, joined: Collection[str]) -> str:
 
 def is_joined(operation: Operation, joined: Collection[str]) -> bool:
     """Whether a projection is of one matrix with those that read the same input."""
-    return operation.block in joined and operation.name not in ALONE
+    return operation.block in joined and operation.name not in OWN_MATRIX

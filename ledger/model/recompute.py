@@ -36,7 +36,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedActivations:
     """`saved` lives from forward to backward; each segment brings back what else backward reads.
 
     `beside`: so many further layers like this one stand rebuilt while this one runs backward.
@@ -57,7 +57,7 @@ class Kept:
         return tuple(tensor for segment in self.segments for tensor in segment.rebuilt)
 
 
-def read(kept: Kept, backward: Sequence[Operation]) -> Kept:
+def read_in_backward(kept: SavedActivations, backward: Sequence[Operation]) -> SavedActivations:
     """Saved tensors that backward reads: a compiler of both passes drops the others, checkpointing's cache does not."""
     reads = {t.storage for op in (*backward, *kept.again) for t in op.inputs}
     reads |= {t.storage for segment in kept.segments for t in segment.entry}
@@ -91,7 +91,7 @@ COMPONENTS: Mapping[str, Component] = {
 }
 
 
-def discarded(recompute: Recompute) -> frozenset[str]:
+def discarded_regions(recompute: Recompute) -> frozenset[str]:
     """The regions whose results are made anew for whoever reads them in backward."""
     return frozenset(COMPONENTS[name].region for name in recompute.components if COMPONENTS[name].discards)
 
@@ -144,30 +144,34 @@ def entry(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> t
 # --- policies of one layer ---
 
 
-def _save_everything(operations: Sequence[Operation], _: Recompute) -> Kept:
-    return Kept(saved_by(operations))
+def _save_everything(operations: Sequence[Operation], _: Recompute) -> SavedActivations:
+    return SavedActivations(saved_by(operations))
 
 
-def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """A layer of which only what enters is kept; all else is rebuilt."""
     if not any(map(_saves_activation, operations)):  # no gradient flows here, so nothing waits for backward
-        return Kept(())
+        return SavedActivations(())
     start = entry(operations)
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
-    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rebuilt, recompute.reentrant),))
+    return SavedActivations(
+        start, (Segment(start, prefix(operations, whole=recompute.whole), rebuilt, recompute.reentrant),)
+    )
 
 
-def _rebuild_within_segment(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_within_segment(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """A layer inside a segment of layers: nothing is kept, and all of it runs again to reach the next."""
-    return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations), recompute.reentrant),))
+    return SavedActivations(
+        (), (Segment(entry(operations), tuple(operations), saved_by(operations), recompute.reentrant),)
+    )
 
 
-def _rebuild_core(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_core(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """The attention core is rebuilt from query, key and value (Korthikanti et al. 2022, section 5)."""
     return _rebuild_components(operations, replace(recompute, components=("core",)))
 
 
-def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """Each named component is checkpointed by itself; one inside another goes with the outer one."""
     stretches = tuple(_runs_of_components(operations, recompute.components))
     outside = [op for component, run in stretches if component is None for op in run]
@@ -186,10 +190,10 @@ def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -
         if rebuilt:
             reentrant = recompute.reentrant and not component.discards
             segments.append(Segment(entry(run, operations), again, rebuilt, reentrant))
-    return Kept(tuple(saved.values()), tuple(segments))
+    return SavedActivations(tuple(saved.values()), tuple(segments))
 
 
-def _rebuild_logits(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _rebuild_logits(operations: Sequence[Operation], _: Recompute) -> SavedActivations:
     """The logits of a loss that goes part by part, if they are rebuilt at all; nothing else of the end."""
     return _rebuild_components(operations, Recompute(components=("loss_chunk",)))
 
@@ -207,10 +211,10 @@ def _runs_of_components(
         yield component, tuple(run)
 
 
-def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> SavedActivations:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
     if not any(map(_saves_activation, operations)):
-        return Kept(())
+        return SavedActivations(())
     dropped = set(_second_matmuls(operations, recompute.joined)) if recompute.matmuls == "every_second" else set()
 
     def is_kept(operation: Operation) -> bool:
@@ -225,7 +229,7 @@ def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> 
     saved = {**{t.storage: t for t in start}, **results}
     again = tuple(_run_again(prefix(operations, whole=recompute.whole), is_kept, compiled=recompute.compiled))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
-    return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
+    return SavedActivations(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
 
 def _run_again(
@@ -276,7 +280,7 @@ def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) ->
             yield operation.name
 
 
-POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {
+POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], SavedActivations]] = {
     "none": _save_everything,
     "selective": _rebuild_core,
     "full": _rebuild_layer,
@@ -305,7 +309,9 @@ class Widen(Quantise):
         return product(1, self.outputs[0].elements())
 
 
-def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored]) -> tuple[tuple[Operation, ...], Kept]:
+def with_stored_activations(
+    operations: Sequence[Operation], kept: SavedActivations, rules: Sequence[Stored]
+) -> tuple[tuple[Operation, ...], SavedActivations]:
     """Forward with the kernels that narrow what the rules name, and what is then kept instead.
 
     A copy is made as soon as the tensor is saved. To backward it is a stretch that rebuilds the tensor.
@@ -348,7 +354,7 @@ WITHIN = "within"
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """Layers of one group on one device that recompute treats alike, in the order of the forward pass.
 
     `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each; `held` is the
@@ -362,37 +368,37 @@ class Part:
     held: int = 0
     hosted: bool = False
 
-    def apart(self, first: int) -> Part:
+    def apart(self, first: int) -> LayerPart:
         """The first layer of these alone (`first` = 1), or the others (0)."""
         if first:
             return replace(self, label=f"{self.label}.first", count=ONE, held=1)
         return replace(self, count=self.count - 1, held=self.held - 1)
 
 
-def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: int) -> tuple[Part, ...]:
+def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: int) -> tuple[LayerPart, ...]:
     """The parts of a group that has `layers` layers on a device, in `chunks`; `redone` of them are recomputed."""
     count = symbol("layers", suffix)
     if recompute.policy == "every" and recompute.every > 1:
         return _parts_by_recompute(CeilDiv(count, recompute.every), count, -(-layers // recompute.every), layers)
     if recompute.policy == "layers":
         if redone == 0:
-            return (Part("", count, "none", held=layers),)
+            return (LayerPart("", count, "none", held=layers),)
         return _parts_by_recompute(symbol("redone", suffix), count, redone, layers)
     length = segment(recompute, layers, chunks) if recompute.policy == "segment" else 1
     if length > 1:
         return tuple(_segment_parts(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
-    return (Part("", count, "full" if whole_layers else recompute.policy, held=layers),)
+    return (LayerPart("", count, "full" if whole_layers else recompute.policy, held=layers),)
 
 
-def hosted(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
+def hosted_layers(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
     """The layers of each group on a device whose activations leave: none, all (0), or the first of each chunk."""
     if asked is None:
         return (0,) * len(layers)
-    return among_first(asked * chunks, layers) if asked else tuple(layers)
+    return layers_among_first(asked * chunks, layers) if asked else tuple(layers)
 
 
-def hosting(group_parts: Sequence[Part], suffix: str, leaving: int) -> tuple[Part, ...]:
+def hosting(group_parts: Sequence[LayerPart], suffix: str, leaving: int) -> tuple[LayerPart, ...]:
     """The parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
     if not leaving:
         return tuple(group_parts)
@@ -403,23 +409,25 @@ def hosting(group_parts: Sequence[Part], suffix: str, leaving: int) -> tuple[Par
     return first, replace(part, count=part.count - count, held=part.held - leaving)
 
 
-def _parts_by_recompute(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[Part, ...]:
+def _parts_by_recompute(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[LayerPart, ...]:
     """Layers that are recomputed, and those that are not, where there are any."""
     if redone == layers:
-        return (Part("", count, "full", held=layers),)
-    return Part(".recomputed", again, "full", held=redone), Part("", count - again, "none", held=layers - redone)
+        return (LayerPart("", count, "full", held=layers),)
+    return LayerPart(".recomputed", again, "full", held=redone), LayerPart(
+        "", count - again, "none", held=layers - redone
+    )
 
 
-def _segment_parts(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:
+def _segment_parts(suffix: str, chunks: int, *, even: bool) -> Iterator[LayerPart]:
     """The layers inside segments, and the last of each, which rebuilds them; a chunk's last segment may be shorter."""
     count, length = symbol("layers", suffix), symbol("segment", suffix)
     segments = CeilDiv(count / chunks, length)
-    yield Part(f".{WITHIN}", count - chunks * segments, WITHIN)
+    yield LayerPart(f".{WITHIN}", count - chunks * segments, WITHIN)
     if even:
-        yield Part("", chunks * segments, "full", length - 1)
+        yield LayerPart("", chunks * segments, "full", length - 1)
         return
-    yield Part("", chunks * (segments - 1), "full", length - 1)
-    yield Part(".short", sympy.Integer(chunks), "full", count / chunks - length * (segments - 1) - 1)
+    yield LayerPart("", chunks * (segments - 1), "full", length - 1)
+    yield LayerPart(".short", sympy.Integer(chunks), "full", count / chunks - length * (segments - 1) - 1)
 
 
 def segment(recompute: Recompute, layers: int, chunks: int) -> int:
@@ -432,12 +440,12 @@ def segment(recompute: Recompute, layers: int, chunks: int) -> int:
     return min(recompute.segment or 1 + isqrt(depth - 1), depth)
 
 
-def redone(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
+def recomputed_layers(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
     """The layers of each group on a device that are among the first n of its stage (`--recompute-method block`)."""
-    return among_first(recompute.layers * chunks, layers)
+    return layers_among_first(recompute.layers * chunks, layers)
 
 
-def among_first(first: int, layers: Sequence[int]) -> tuple[int, ...]:
+def layers_among_first(first: int, layers: Sequence[int]) -> tuple[int, ...]:
     """The number of each group's layers on a device that are among so many `first` ones."""
     remaining, counts = first, []
     for depth in layers:

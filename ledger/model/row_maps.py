@@ -16,7 +16,7 @@ from ledger.model.contraction import Grouped
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, differentiable
-from ledger.model.product_frames import Held
+from ledger.model.product_frames import FrameLifetimes
 from ledger.model.tape import Tape
 from ledger.model.tensors import REMEMBERED, Split, Tensor, product
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION
@@ -49,7 +49,7 @@ class Rows:
         return self.rows, self.scores
 
 
-def held_rows(operations: Sequence[Operation]) -> Held:
+def held_rows(operations: Sequence[Operation]) -> FrameLifetimes:
     """The storages that frames of Python hold while experts run, though nothing reads them any more.
 
     Until rows are back: the layer's input, rows as they were sent and as they arrived (megatron/core/transformer/moe/

@@ -54,17 +54,17 @@ def roles(plan: Plan) -> tuple[Role, ...]:
     dealt = dealt_layers(plan.model, plan.parallelism)
     alike: dict[Role, list[int]] = {}
     for device in range(stages):
-        alike.setdefault(described(plan, device, dealt), []).append(device)
+        alike.setdefault(role_of_device(plan, device, dealt), []).append(device)
     unnamed = [replace(role, stages=tuple(places), devices=per_stage * len(places)) for role, places in alike.items()]
     return tuple(_named_roles(unnamed))
 
 
-def described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
+def role_of_device(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
     """The layers and sends of one device, a role without name and place; `dealt`: the layers of every chunk."""
     mesh, rule = plan.parallelism, schedule(plan.parallelism)
     final = slots(mesh) - 1
-    own_chunks = placed(rule, device, mesh.pipeline, mesh.interleave)
-    place = Place(device, mesh.pipeline, mesh.interleave, micro_batches(plan))
+    own_chunks = chunks_of_device(rule, device, mesh.pipeline, mesh.interleave)
+    place = PipelinePosition(device, mesh.pipeline, mesh.interleave, micro_batches(plan))
     layers = [dealt[chunk] for chunk in own_chunks]
     depths = [sum(counts) for counts in layers]
     in_flight = rule.held(place)
@@ -132,7 +132,7 @@ def order(model: Model) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Place:
+class PipelinePosition:
     """Device `device` of the `devices` of a pipeline, each with so many `chunks`; `count` micro-batches a step."""
 
     device: int
@@ -160,11 +160,11 @@ class Pace:
         return self.forward + self.inputs + self.weights
 
 
-Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
+Peers = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
 
 
 @dataclass(frozen=True)
-class Work:
+class PipelineWork:
     """The work of each device in a step: so many micro-batches, each in so many chunks of layers."""
 
     count: Amount
@@ -182,16 +182,16 @@ class Pipeline:
 
     title: str
     waits: str
-    held: Callable[[Place], tuple[Amount, ...]]
-    waiting: Callable[[Place], Amount]
-    bubble: Callable[[Others, Pace, Work], Amount]
+    held: Callable[[PipelinePosition], tuple[Amount, ...]]
+    waiting: Callable[[PipelinePosition], Amount]
+    bubble: Callable[[Peers, Pace, PipelineWork], Amount]
     source: str
     ways: int = 1
     delays: bool = False
     keeps_output: bool = False  # the last stage has done all of F before the first B
 
 
-def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[int, ...]:
+def chunks_of_device(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[int, ...]:
     """The chunks of the model that a device runs: dealt out in turn, or its own and its mirror image's."""
     if schedule.ways == 2:
         return (device, devices - 1 - device)
@@ -201,16 +201,16 @@ def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[
 # --- micro-batches in flight ---
 
 
-def _gpipe_in_flight(place: Place) -> tuple[Amount, ...]:
+def _gpipe_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     return (place.count,) * place.chunks
 
 
-def _one_f_one_b_in_flight(place: Place) -> tuple[Amount, ...]:
+def _one_f_one_b_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     """1F1B: one micro-batch for each later stage, and the one that runs."""
     return (minimum(place.count, place.after + 1),)
 
 
-def _micro_batches_per_round(place: Place) -> Amount:
+def _micro_batches_per_round(place: PipelinePosition) -> Amount:
     """Micro-batches that a chunk runs before it is the next one's turn, as many as there are devices or some more.
 
     Source: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, microbatches_per_round.
@@ -218,7 +218,7 @@ def _micro_batches_per_round(place: Place) -> Amount:
     return place.count // maximum(1, place.count // place.devices)
 
 
-def _dealt_in_flight(place: Place, ahead: int) -> tuple[Amount, ...]:
+def _dealt_in_flight(place: PipelinePosition, ahead: int) -> tuple[Amount, ...]:
     """Micro-batches of the other chunks' round, those `ahead` and the one after, dealt out to the chunks by rounds."""
     most = _micro_batches_per_round(place)
     started = minimum(place.count * place.chunks, (place.chunks - 1) * most + ahead + 1)
@@ -227,34 +227,34 @@ def _dealt_in_flight(place: Place, ahead: int) -> tuple[Amount, ...]:
     return tuple(rounds * most + minimum(most, maximum(0, further - chunk * most)) for chunk in range(place.chunks))
 
 
-def _interleaved_in_flight(place: Place) -> tuple[Amount, ...]:
+def _interleaved_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     return _dealt_in_flight(place, 2 * place.after)
 
 
-def _zero_bubble_in_flight(place: Place) -> tuple[Amount, ...]:
+def _zero_bubble_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     return _dealt_in_flight(place, place.after)
 
 
-def _zero_bubble_h2_in_flight(place: Place) -> tuple[Amount, ...]:
+def _zero_bubble_h2_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     """ZB-H2: F goes on until W can fill every wait: two micro-batches for each later stage, and the one that runs."""
     return (minimum(place.count, 2 * place.after + 1),)
 
 
-def _zero_bubble_h2_waiting(place: Place) -> Amount:
+def _zero_bubble_h2_waiting(place: PipelinePosition) -> Amount:
     """W falls two steps behind B for each device before this one, as far as there are micro-batches."""
     return minimum(2 * place.device, place.count - sum(_zero_bubble_h2_in_flight(place)))
 
 
-def _dual_pipe_in_flight(place: Place) -> tuple[Amount, ...]:
+def _dual_pipe_in_flight(place: PipelinePosition) -> tuple[Amount, ...]:
     """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
     return place.after + 1, place.device + 1
 
 
-def _none_waiting(_: Place) -> int:
+def _none_waiting(_: PipelinePosition) -> int:
     return 0
 
 
-def _zero_bubble_waiting(place: Place) -> Amount:
+def _zero_bubble_waiting(place: PipelinePosition) -> Amount:
     """W falls one step behind B for each device before this one, as far as there are micro-batches."""
     return minimum(place.device, place.count * place.chunks - sum(_zero_bubble_in_flight(place)))
 
@@ -262,12 +262,12 @@ def _zero_bubble_waiting(place: Place) -> Amount:
 # --- idle seconds ---
 
 
-def _device_count(peers: Others) -> Amount:
+def _device_count(peers: Peers) -> Amount:
     """Devices of a pipeline but one, over all paces."""
     return sum(number for number, _ in peers)
 
 
-def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
+def _fill_idle(peers: Peers, pace: Pace, work: PipelineWork) -> Amount:
     """One micro-batch of every other device, or a chunk of it; of few micro-batches the first is waited for each round.
 
     A chunk begins when the first micro-batch has been through the chunks before it, on all devices.
@@ -276,14 +276,14 @@ def _fill_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     return _idle_over_rounds(passing, pace.seconds, work) / work.chunks
 
 
-def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: Work) -> Amount:
+def _idle_over_rounds(passing: Amount, own_seconds: Amount, work: PipelineWork) -> Amount:
     """Seconds that pass by on the peers, and those by which a round of each further chunk exceeds its work."""
     if isinstance(work.chunks, int) and work.chunks == 1:  # no term of a page for what is zero
         return passing
     return passing + (work.chunks - 1) * maximum(0.0, passing + own_seconds - work.count * own_seconds)
 
 
-def _zero_bubble_idle(peers: Others, pace: Pace, work: Work) -> Amount:
+def _zero_bubble_idle(peers: Peers, pace: Pace, work: PipelineWork) -> Amount:
     """While F and B of the others pass by, W that was put off is done, but for the last, if not longer than F or B."""
     passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
     steps = minimum(_device_count(peers), work.count * work.chunks - 1)
@@ -291,14 +291,14 @@ def _zero_bubble_idle(peers: Others, pace: Pace, work: Work) -> Amount:
     return maximum(0.0, _idle_over_rounds(passing, pace.forward + pace.inputs, work) - filled) / work.chunks
 
 
-def _zero_bubble_h2_idle(peers: Others, pace: Pace, work: Work) -> Amount:
+def _zero_bubble_h2_idle(peers: Peers, pace: Pace, work: PipelineWork) -> Amount:
     """Two of W for each other device fill what F and B of it take, as steps follow each other without a wait."""
     passing = sum(number * (peer.forward + peer.inputs) for number, peer in peers)
     filled = minimum(2 * _device_count(peers), work.count - 1) * minimum(pace.forward, pace.weights)
     return maximum(0.0, passing - filled)
 
 
-def _dual_pipe_idle(peers: Others, pace: Pace, _: Work) -> Amount:
+def _dual_pipe_idle(peers: Peers, pace: Pace, _: PipelineWork) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.

@@ -11,13 +11,13 @@ import sympy
 from ledger.model import components
 from ledger.model import tape as moves
 from ledger.model.backward import kernels
-from ledger.model.cache import Cache
+from ledger.model.cache import KeyValueCache
 from ledger.model.causes import INPUT, OUTPUT
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import symbol
 from ledger.model.layout import layout
 from ledger.model.operations import ONE, Operation
-from ledger.model.recompute import Kept
+from ledger.model.recompute import SavedActivations
 from ledger.model.schedule import Role
 from ledger.model.tape import Tape
 from ledger.model.tensors import BUFFER, Tensor
@@ -59,10 +59,10 @@ def served_builder(  # noqa: PLR0913 - parts of a plan
 def units_of(build: Builder, role: Role, *, decodes: bool) -> tuple[Unit, ...]:
     """The units of a pass of one device of a role; where no format is stated, what waits is what matmuls write."""
     waiting = build.precision.cache or build.tape().matmul_result
-    return tuple(_pass_units(build, role, Cache(waiting, decodes)))
+    return tuple(_pass_units(build, role, KeyValueCache(waiting, decodes)))
 
 
-def _pass_units(build: Builder, role: Role, cache: Cache) -> Iterator[Unit]:
+def _pass_units(build: Builder, role: Role, cache: KeyValueCache) -> Iterator[Unit]:
     model = build.model
 
     def tape(suffix: str = "") -> Tape:
@@ -89,7 +89,9 @@ def _tape_unit(name: str, group: str, count: sympy.Expr, tape: Tape, *, joint: b
     operations = tuple(operation for operation in executed(tape.operations) if operation not in once)
     cached = [tensor for operation in operations for tensor in operation.outputs if tensor.role == BUFFER]
     run = kernels(operations, cached, compiled=tape.stack.compiled)
-    return Unit(name, group, count, tuple(run), (), Kept(()), tuple(tape.weights.values()), suffix=tape.suffix)
+    return Unit(
+        name, group, count, tuple(run), (), SavedActivations(()), tuple(tape.weights.values()), suffix=tape.suffix
+    )
 
 
 def _partial_sums(tape: Tape) -> list[Operation]:

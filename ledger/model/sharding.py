@@ -90,7 +90,7 @@ def _devices(axes: tuple[str, ...], within: tuple[str, ...]) -> sympy.Expr:
 
 
 @dataclass(frozen=True)
-class Exchange(Operation):
+class ParameterCollective(Operation):
     """A collective over the data axes for the weights of one unit; `amount` is its payload in bytes."""
 
     collective: str = ""
@@ -117,11 +117,11 @@ def part_of(axis: str) -> str:
     return "experts" if axis == EXPERT_DATA else "weights"
 
 
-def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, of: str = "") -> Exchange:
+def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, of: str = "") -> ParameterCollective:
     """The transfer of one unit's weights or gradients; `of`: of which part, where the axis does not say it."""
     name = f"{of or part_of(axis)}/{collective}"
     kernel = KernelClass(collective)
-    return Exchange(name, kernel, (), (), collective=collective, axis=axis, amount=amount, per_step=per_step)
+    return ParameterCollective(name, kernel, (), (), collective=collective, axis=axis, amount=amount, per_step=per_step)
 
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:

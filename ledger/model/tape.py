@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.cache import Cache, served
+from ledger.model.cache import KeyValueCache, as_served
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction, Grouped
@@ -27,8 +27,8 @@ from ledger.model.quantised import (
     Quantised,
     QuantisedGather,
     QuantisedGroups,
-    copied,
-    read,
+    quantised_copies,
+    reads_of_copies,
 )
 from ledger.model.tensors import SHARED, Side, Split, Tensor, product, sized
 from ledger.spec.kernel_classes import CAST, COPY, DROPOUT, ELEMENTWISE, QUANTISE, REDUCTION, KernelClass, matmul
@@ -66,7 +66,7 @@ class Tape:
     packed: bool = False
     stack: Stack = UNSTATED_STACK
     of_loss: bool = False
-    cache: Cache | None = None
+    cache: KeyValueCache | None = None
     side: Side = OWN_SEQUENCE
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -243,13 +243,13 @@ class Tape:
         )
         scattered = tuple(pair for pair in self.layout.stream if pair[1] in sums)
         parts = _shard_share(left, shard), _shard_share(result, result.on((*result.split, *scattered)))
-        written = narrowed(self, plain, recipe, parts, shard if narrow else None) if recipe else plain
-        as_run = served(plain, self.cache) if self.cache else written
-        self.record(dequantised(plain, stored) if stored else as_run)
+        written = quantised_contraction(self, plain, recipe, parts, shard if narrow else None) if recipe else plain
+        as_run = as_served(plain, self.cache) if self.cache else written
+        self.record(contraction_of_stored_weight(plain, stored) if stored else as_run)
         result = self._write_sums(name, result, sums, bias)
         if stored:
             result = self.cast(result, input_dtype)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
-        return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
+        return with_adapter(self, module, einsum, operands, result) if adapts(self.lora, module) else result
 
     def _gather_operand(self, shard: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""
@@ -339,7 +339,7 @@ class Tape:
             replace(tensor, name=name, dims=dims, split=self._part_split(tensor, dims), view_of=tensor.storage)
             for name, dims in parts.items()
         )
-        self.record(Taken(f"{tensor.name}.taken", COPY, (tensor,), views))
+        self.record(TensorParts(f"{tensor.name}.taken", COPY, (tensor,), views))
         return views
 
     def _part_split(self, tensor: Tensor, dims: tuple[Dim, ...]) -> Split:
@@ -352,7 +352,7 @@ class Tape:
         """Tensors copied side by side into one."""
         dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
         result = self.activation(name, dims, dtype, _split_over(tensors[0].split, dims))
-        return self.record(Joined(name, COPY, tuple(tensors), (result,)))
+        return self.record(Concatenation(name, COPY, tuple(tensors), (result,)))
 
 
 def _split_over(split: Split, dims: tuple[Dim, ...]) -> Split:
@@ -444,7 +444,7 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
 # --- products of quantised operands ---
 
 
-def narrowed(
+def quantised_contraction(
     tape: Tape,
     plain: Contraction,
     recipe: Recipe,
@@ -529,8 +529,8 @@ def _operand_copies(plain: Contraction, recipe: Recipe, *, shared: bool) -> tupl
     operand = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
     role = "weight" if recipe.weights == "gathered" else STAYING if recipe.lasts else PASSING
     return (
-        copied(operand, recipe.format, recipe.activation_block, (contracted, rows), recipe),
-        copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
+        quantised_copies(operand, recipe.format, recipe.activation_block, (contracted, rows), recipe),
+        quantised_copies(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
     )
 
 
@@ -550,7 +550,13 @@ def _write_quantise(  # noqa: PLR0913 - the arguments are the facts of one kerne
         tape.moved[key] = written[0]
         tape.record(
             Quantise(
-                f"{copies.of}.quantise", QUANTISE, (tensor,), written, reads=read(recipe, written), part=part, once=once
+                f"{copies.of}.quantise",
+                QUANTISE,
+                (tensor,),
+                written,
+                reads=reads_of_copies(recipe, written),
+                part=part,
+                once=once,
             )
         )
 
@@ -629,7 +635,7 @@ class Dequantised(Contraction):
         again = replace(copy, name=f"{copy.name}.again")
         for step in super().gradients():
             if copy in step.inputs:
-                yield brought_back(f"{self.name}.dequantise_again", self.stored[0], again)
+                yield dequantise_kernels(f"{self.name}.dequantise_again", self.stored[0], again)
             yield replace(step, inputs=tuple(again if tensor == copy else tensor for tensor in step.inputs))
 
 
@@ -638,7 +644,7 @@ class DequantisedGroups(Dequantised, Grouped):
     """Groups of rows, each with a matrix of its own, in one kernel."""
 
 
-def brought_back(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
+def dequantise_kernels(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
     """The kernels that bring a weight back: one, or more of them with its scales in fp32 where those are quantised."""
     kernels = dtypes.DTYPES[stored.dtype].unpacking
     scales = Tensor(f"{copy.name}.scales", (Dim("scales", first_scales(stored.dtype, stored)),), "fp32", PASSING)
@@ -649,12 +655,12 @@ def brought_back(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
 def copy_of(tape: Tape, weight: Tensor, dtype: str) -> Tensor:
     """A copy of a stored weight in the dtype that it is multiplied in, whose kernels are written on the tape."""
     copy = replace(weight, name=f"{weight.name}.{dtype}", dtype=dtype, role=PASSING, view_of="")
-    dequantise = brought_back(f"{weight.name}.dequantise", weight, copy)
+    dequantise = dequantise_kernels(f"{weight.name}.dequantise", weight, copy)
     tape.repeated(product(tape.pieces, dequantise.pieces)).record(dequantise)
     return copy
 
 
-def dequantised(plain: Contraction, stored: Tensor) -> Dequantised:
+def contraction_of_stored_weight(plain: Contraction, stored: Tensor) -> Dequantised:
     """The contraction that keeps its weight as it is stored, in the place of the copy that it multiplies."""
     kind = DequantisedGroups if isinstance(plain, Grouped) else Dequantised
     saves = tuple(stored if saved == plain.inputs[1] else saved for saved in plain.saves)
@@ -686,7 +692,7 @@ def rank_dim(lora: Lora, target: str) -> Dim:
     return dim("rank")
 
 
-def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
+def with_adapter(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
     """The result of a contraction with that of its adapter added, operation by operation as peft's `lora.Linear` runs.
 
     The contracted dims of the weight go into the rank, and the rank into those of its result. Where there is dropout,
@@ -721,7 +727,7 @@ def _einsum(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> 
 
 
 @dataclass(frozen=True)
-class Taken(Operation):
+class TensorParts(Operation):
     """A tensor as views of its parts: nothing runs, until backward puts the gradients of the parts together."""
 
     @property
@@ -736,7 +742,7 @@ class Taken(Operation):
 
 
 @dataclass(frozen=True)
-class Joined(Pointwise):
+class Concatenation(Pointwise):
     """Tensors copied one beside the other: the gradient of each is a part of the upstream gradient, without a kernel.
 
     A weight is there once for many places, so its gradient is a sum over them.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import sympy
 
 from ledger.model.operations import Operation
-from ledger.model.product_frames import Held
-from ledger.model.recompute import Kept
+from ledger.model.product_frames import FrameLifetimes
+from ledger.model.recompute import SavedActivations
 from ledger.model.tensors import Tensor
 
 
@@ -25,9 +25,9 @@ class Unit:
     count: sympy.Expr
     forward: tuple[Operation, ...]
     backward: tuple[Operation, ...]
-    kept: Kept
+    kept: SavedActivations
     weights: tuple[Tensor, ...]
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
     suffix: str = ""
     hosted: bool = False
-    held: Held = ()  # what callers hold until others are done
+    held: FrameLifetimes = ()  # what callers hold until others are done

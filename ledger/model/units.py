@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import components, losses
-from ledger.model.attention_cores import Shared
-from ledger.model.backward import backward, fixed, frozen, kernels
+from ledger.model.attention_cores import SharedResult
+from ledger.model.backward import backward, is_frozen_weight, kernels, with_frozen_weights
 from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Purpose
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
@@ -17,8 +17,19 @@ from ledger.model.exchanges import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.product_frames import held_by_products, held_inputs, held_updates, scattered_first
-from ledger.model.quantised import JOINED, replaced
-from ledger.model.recompute import POLICIES, Kept, Part, discarded, hosted, hosting, parts, read, redone, stored
+from ledger.model.quantised import JOINED, weights_sent_quantised
+from ledger.model.recompute import (
+    POLICIES,
+    LayerPart,
+    SavedActivations,
+    discarded_regions,
+    hosted_layers,
+    hosting,
+    parts,
+    read_in_backward,
+    recomputed_layers,
+    with_stored_activations,
+)
 from ledger.model.routing import balance, is_of_router
 from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
@@ -75,27 +86,27 @@ class Builder:
         """An empty tape for a group (`suffix`) whose layers a recompute policy treats so."""
         tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, packed=self.packed)
         tape = replace(tape, stack=self.stack, side=side)
-        lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
+        lost = discarded_regions(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none", group: str = "") -> Unit:
         """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
-        left_out = fixed(self.train, group or name)
+        left_out = is_frozen_weight(self.train, group or name)
 
         def still(weight: Tensor) -> bool:
             return weight.frozen or left_out(weight)
 
-        operations = frozen(tape.operations, still)
-        narrow = replaced(operations)
+        operations = with_frozen_weights(tape.operations, still)
+        narrow = weights_sent_quantised(operations)
         weights = tuple(
             replace(weight, frozen=still(weight), narrow=narrow.get(weight.name, ""))
             for weight in tape.weights.values()
         )
-        rule = losses.kept if name == losses.UNIT else POLICIES[policy]
+        rule = losses.saved_by_predictions if name == losses.UNIT else POLICIES[policy]
         kept = rule(operations, self.recompute)
         kept = replace(kept, saved=tuple(tensor for tensor in kept.saved if not tensor.kept_before))
         written = operations
-        operations, kept = stored(written, kept, self.precision.stored)
+        operations, kept = with_stored_activations(written, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         back = backward(written, joined=JOINED[self.stack.projections])
@@ -104,7 +115,7 @@ class Builder:
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
-        kept = read(kept, steps) if compiled and kept.segments else kept
+        kept = read_in_backward(kept, steps) if compiled and kept.segments else kept
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
             forward, steps = (tuple(map(_buffer_gather, operations)) for operations in (forward, steps))
         held_tensors = held_inputs(operations) if self.stack.held_inputs else ()
@@ -135,7 +146,7 @@ class Builder:
 
         Of a model of blocks it is what that unit gives, which may save it for itself.
         """
-        still = before is not None and closed(before)
+        still = before is not None and has_no_gradient(before)
         if before is None or not self.model.of_blocks:
             tape = self.tape(side=side)
             stream = components.embedding(tape, self.model).on(self.layout.stream, side.named("stream"))
@@ -182,8 +193,8 @@ class Builder:
         tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(before)
         losses.write_further_tokens(tape, hidden, self.model)
         unit = self.unit(losses.UNIT, symbol("predictions"), tape)
-        steps = tuple(losses.added(unit, hidden, self.model))
-        return replace(unit, backward=steps, weights=losses.owned(unit.weights, self.model))
+        steps = tuple(losses.backward_of_predictions(unit, hidden, self.model))
+        return replace(unit, backward=steps, weights=losses.own_weights(unit.weights, self.model))
 
     def layers(self, role: Role, before: Unit | None) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
@@ -192,25 +203,25 @@ class Builder:
         whose input is saved by the unit before, where blocks of its group do not save their results, or the reverse.
         Between an encoder and a decoder stands what hands the result of the one to the other.
         """
-        again = redone(self.recompute, role.layers, self.chunks)
-        leave = hosted(self.hosted, role.layers, self.chunks)
+        again = recomputed_layers(self.recompute, role.layers, self.chunks)
+        leave = hosted_layers(self.hosted, role.layers, self.chunks)
         side = ENCODER if self.model.encoder_groups else OWN_SEQUENCE
         for group, depth, redone_depth, hosted_depth in zip(self.model.groups, role.layers, again, leave, strict=True):
             if side.is_source and not group.encodes_source:
                 before = self.bridge(before)
                 yield before
-                side = Side(encoded=given(before))
+                side = Side(encoded=output_for_other_units(before))
             group_parts = parts(self.recompute, self.suffix(group), depth, redone_depth, self.chunks) if depth else ()
             for part in hosting(group_parts, self.suffix(group), hosted_depth):
                 for unit in self._units_of_part(group, part, side, before):
                     yield unit
                     before = unit
 
-    def _units_of_part(self, group: Group, part: Part, side: Side, before: Unit | None) -> Iterator[Unit]:
+    def _units_of_part(self, group: Group, part: LayerPart, side: Side, before: Unit | None) -> Iterator[Unit]:
         """The layers of a part as one unit; or the first of them apart, where it makes or begins what others get."""
         unit = self._layer_unit(group, part, side, before)
-        makes = given(unit) is not None
-        begins = before is not None and closed(before) and not closed(unit)
+        makes = output_for_other_units(unit) is not None
+        begins = before is not None and has_no_gradient(before) and not has_no_gradient(unit)
         blocks = group.block is not None and part.held > 1
         changes = blocks and before is not None and saves_its_result(before) != saves_its_result(unit)
         if not (makes or begins or changes):
@@ -219,9 +230,9 @@ class Builder:
         first = self._layer_unit(group, part.apart(1), side, before)
         yield first
         if part.held > 1:
-            yield self._layer_unit(group, part.apart(0), replace(side, bias=given(first)), first)
+            yield self._layer_unit(group, part.apart(0), replace(side, bias=output_for_other_units(first)), first)
 
-    def _layer_unit(self, group: Group, part: Part, side: Side, before: Unit | None) -> Unit:
+    def _layer_unit(self, group: Group, part: LayerPart, side: Side, before: Unit | None) -> Unit:
         suffix = self.suffix(group)
         tape = self.tape(suffix, part.policy, side)
         components.layer(tape, self.entry(before, replace(side, encoded=None)), group, self.model)
@@ -236,12 +247,12 @@ def _buffer_gather(operation: Operation) -> Operation:
     return operation
 
 
-def given(unit: Unit) -> Tensor | None:
+def output_for_other_units(unit: Unit) -> Tensor | None:
     """The tensor that a unit makes for layers of other units, if any."""
-    return next((operation.output for operation in unit.written if isinstance(operation, Shared)), None)
+    return next((operation.output for operation in unit.written if isinstance(operation, SharedResult)), None)
 
 
-def closed(unit: Unit) -> bool:
+def has_no_gradient(unit: Unit) -> bool:
     """Whether no gradient flows into a unit's result."""
     return not differentiable(unit.written[-1].output)
 
@@ -276,7 +287,7 @@ def builder(plan: Plan) -> Builder:
     )
 
 
-def whole(plan: Plan) -> Builder:
+def single_device_builder(plan: Plan) -> Builder:
     """The builder of a plan on one device without recompute: what PyTorch's counters are compared with."""
     packed = plan.run.documents is not None
     return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train, packed=packed)
@@ -297,4 +308,4 @@ def _bare_unit(build: Builder) -> Unit:
     """A count of parameters as one weight, cut over every axis that cuts a model."""
     split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
     weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights.base, "weight", split)
-    return Unit("model", "model", ONE, (), (), Kept(()), (weight,))
+    return Unit("model", "model", ONE, (), (), SavedActivations(()), (weight,))

@@ -11,13 +11,13 @@ from ledger.model import dtypes
 from ledger.model.causes import ROOT
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, listed
-from ledger.model.exchanges import gathers_again, sent
+from ledger.model.exchanges import gathers_again, sent_dtype
 from ledger.model.formats import trained_dtype
-from ledger.model.fsdp_units import FsdpUnit, shared, wrapped
+from ledger.model.fsdp_units import FsdpUnit, shared, weights_by_unit
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
-from ledger.model.optimizers import Owned, Value, implementation, matrix, owned, shape_of, states
-from ledger.model.sharding import EXPERT_DATA, Exchange, Sharding
+from ledger.model.optimizers import TrainedWeight, Value, implementation, matrix, shape_of, states, trained_weights
+from ledger.model.sharding import EXPERT_DATA, ParameterCollective, Sharding
 from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.model.unit import Unit
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, OPTIMIZER, KernelClass, matmul
@@ -66,7 +66,7 @@ def accumulations(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iter
     if not added and plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else trained_dtype(plan)
-    for name, count, weights in wrapped(units):
+    for name, count, weights in weights_by_unit(units):
         elements = total(sharding.held("gradients", w) for w in weights if w.gradient.name not in added)
         if elements == ZERO:
             continue
@@ -86,16 +86,18 @@ def copies_gradients(plan: Plan) -> bool:
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
 
 
-def exchanges(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+def exchanges(
+    plan: Plan, units: Sequence[Unit], sharding: Sharding
+) -> Iterator[tuple[str, sympy.Expr, str, ParameterCollective]]:
     """Transfers that the update itself needs."""
-    return orthogonal_exchanges(tuple(owned(plan.optimizer, tuple(units))), sharding)
+    return orthogonal_exchanges(tuple(trained_weights(plan.optimizer, tuple(units))), sharding)
 
 
 def update(
     plan: Plan, units: Sequence[Unit], sharding: Sharding, value: Value
 ) -> Iterator[tuple[str, sympy.Expr, Operation]]:
     """The stack's passes over the gradients, then each rule's own kernels: whose, how often a step has it, and what."""
-    weights = tuple(owned(plan.optimizer, tuple(units)))
+    weights = tuple(trained_weights(plan.optimizer, tuple(units)))
     elements, trained = _owned_elements(weights, sharding), trained_dtype(plan)
     hosted = updates_on_host(plan)
     stay = hosted and not weights_on_host(plan)  # gradients are passed over on the device, in their own dtype
@@ -123,7 +125,7 @@ def update(
 
 
 def _stream_update(  # noqa: PLR0913 - what an update is of
-    name: str, rule: Optimizer, weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value
+    name: str, rule: Optimizer, weights: Sequence[TrainedWeight], plan: Plan, sharding: Sharding, value: Value
 ) -> Streaming:
     """One kernel that reads gradients and reads and writes weights and states, or as many passes as it really has."""
     precision, elements, trained = plan.precision, _owned_elements(weights, sharding), trained_dtype(plan)
@@ -146,14 +148,14 @@ def _stream_update(  # noqa: PLR0913 - what an update is of
     return Streaming(name, OPTIMIZER, (), (), amount=amount, work=work, on_host=hosted)
 
 
-def _owned_elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
+def _owned_elements(weights: Sequence[TrainedWeight], sharding: Sharding) -> sympy.Expr:
     return total(updated.count * sharding.held("optimizer", updated.weight) for updated in weights)
 
 
 # --- Newton-Schulz iterations ---
 
 
-def products(updated: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
+def products(updated: TrainedWeight, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
     """The three products of an iteration, each with how often a step has it: X X', its square, and that times X.
 
     X has the shorter side first (torch/optim/_muon.py). Where states are held split, whole matrices are dealt out to
@@ -186,8 +188,8 @@ def products(updated: Owned, sharding: Sharding, value: Value) -> Iterator[tuple
 
 
 def orthogonal_exchanges(
-    updated_weights: tuple[Owned, ...], sharding: Sharding
-) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+    updated_weights: tuple[TrainedWeight, ...], sharding: Sharding
+) -> Iterator[tuple[str, sympy.Expr, str, ParameterCollective]]:
     """Transfers of shares to the device that a matrix is dealt to, and of its update back.
 
     Ahn et al. 2025, Dion, arXiv 2504.05295 (microsoft/dion, dion/muon.py): every device sends its part of each matrix.
@@ -199,7 +201,9 @@ def orthogonal_exchanges(
         sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in matrices if s is not None)
         kernel = KernelClass("all_to_all")
         for direction in ("together", "back") if sent != 0 else ():
-            step = Exchange(f"update/{direction}", kernel, (), (), collective="all_to_all", amount=sent, per_step=True)
+            step = ParameterCollective(
+                f"update/{direction}", kernel, (), (), collective="all_to_all", amount=sent, per_step=True
+            )
             yield unit, count, "optimizer", step
 
 
@@ -233,9 +237,9 @@ def _copy(name: str, amount: sympy.Expr) -> Streaming:
 
 def _gather_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
-    moved = part.stored_otherwise(plan.precision, sent(plan))
-    cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent(plan))
-    return cast + (2 * part.whole(sharding, sent(plan)) if plan.stack.unshard == "copied" else ZERO)
+    moved = part.stored_otherwise(plan.precision, sent_dtype(plan))
+    cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent_dtype(plan))
+    return cast + (2 * part.whole(sharding, sent_dtype(plan)) if plan.stack.unshard == "copied" else ZERO)
 
 
 def _reduction_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:

@@ -148,11 +148,11 @@ def expectation_place(plan: Plan, key: str) -> Location | None:
 
 def suggestion(compiled: Compiled, key: str) -> str:
     """For a key that no total has, those that may have been meant."""
-    from ledger.books.names import unknown
+    from ledger.books.names import unknown_name
 
     if key in compiled.totals:
         return ""
-    problem = unknown(compiled, key)
+    problem = unknown_name(compiled, key)
     return f"{problem.message}; {problem.help}"
 
 

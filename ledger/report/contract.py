@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
     from ledger.books.results import Account, Number, RoleResult
 
-SCHEMA = "ledger-show/1"
+SHOW_SCHEMA = "ledger-show/1"
 
 
 def show_record(compiled: Compiled, spec: str) -> dict[str, Any]:
     """The object that `show --json` prints; `spec` is the plan as the user named it."""
     verdict = compiled.verdict
     return {
-        "schema": SCHEMA,
+        "schema": SHOW_SCHEMA,
         "spec": spec,
         "digest": compiled.plan.digest,
         "totals": {key: json_number(value) for key, value in compiled.totals.items()},

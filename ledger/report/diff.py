@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Number
     from ledger.spec.plan import Plan
 
-FIRST = tuple(dict.fromkeys(key for key, _ in (*HEADLINES[:SIX], *of_verdict.HEADLINES)))
+TOTALS_FIRST = tuple(dict.fromkeys(key for key, _ in (*HEADLINES[:SIX], *of_verdict.HEADLINES)))
 GROUPS: Mapping[str, str] = {  # by the first word of a key; the word itself where it is not here
     "hfu": "utilisation",
     "mfu": "utilisation",
@@ -176,7 +176,7 @@ def total_changes(
     With `undone`, those that a reviewer reads first stand there also where they do not differ.
     """
     either = {*old, *new}
-    first = [key for key in FIRST if key in either]
+    first = [key for key in TOTALS_FIRST if key in either]
     keys = [*first, *sorted(either - set(first), key=lambda key: (total_group(key), key))]
     listed_keys = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
     return tuple(TotalChange(key, old.get(key), new.get(key)) for key in listed_keys)
@@ -185,7 +185,7 @@ def total_changes(
 def total_group(key: str) -> str:
     """What a total counts; nothing for those that a reviewer reads first."""
     word = key.partition(".")[0]
-    return "" if key in FIRST else GROUPS.get(word, word)
+    return "" if key in TOTALS_FIRST else GROUPS.get(word, word)
 
 
 def formula_changes(old: Compiled, new: Compiled) -> Iterable[FormulaChange]:

@@ -15,7 +15,7 @@ from ledger.report.pull_request.markdown import as_markdown as as_comment
 from ledger.report.pull_request.pairs import CHANGED, MOVED, SAME, Comparison, PlanChange
 from ledger.report.pull_request.record import change_record, head_line
 
-SCHEMA = "ledger-diffs/1"
+DIFF_SET_SCHEMA = "ledger-diffs/1"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def as_json(differences: DiffSet) -> str:
     """The record as a JSON text."""
     comparison = differences.comparison
     record = {
-        "schema": SCHEMA,
+        "schema": DIFF_SET_SCHEMA,
         "old": comparison.old,
         "new": comparison.new,
         "headline": head_line(comparison, str),
@@ -102,4 +102,9 @@ def as_json(differences: DiffSet) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[DiffSet], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
+DIFF_SET_FORMATS: Mapping[str, Callable[[DiffSet], str]] = {
+    "text": as_text,
+    "md": as_markdown,
+    "json": as_json,
+    "html": as_html,
+}

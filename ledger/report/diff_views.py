@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Number
     from ledger.spec.inputs import Change
 
-SCHEMA = "ledger-diff/1"
+DIFF_SCHEMA = "ledger-diff/1"
 SAME = "No difference."
 NONE = "–"
 BARELY = 0.0005  # shares below this are printed as nothing
@@ -73,7 +73,12 @@ def as_json(diff: Diff) -> str:
     return json.dumps(record(diff), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
+DIFF_FORMATS: Mapping[str, Callable[[Diff], str]] = {
+    "text": as_text,
+    "md": as_markdown,
+    "json": as_json,
+    "html": as_html,
+}
 
 
 def _template_values(diff: Diff) -> dict[str, Any]:
@@ -186,7 +191,7 @@ def aligned_lines(table: Table, width: int = 0) -> Iterator[str]:
 def record(diff: Diff) -> dict[str, Any]:
     """The published form of a difference."""
     return {
-        "schema": SCHEMA,
+        "schema": DIFF_SCHEMA,
         "old": diff.old,
         "new": diff.new,
         "verdict": [{"what": turn.what, "old": turn.old, "new": turn.new} for turn in diff.verdict],

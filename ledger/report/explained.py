@@ -7,8 +7,8 @@ from typing import Any
 from ledger.books.breakdown import LINKS, breakdown, links
 from ledger.books.closed_forms import PlanForms
 from ledger.books.compiled import Compiled
-from ledger.books.meanings import known, meanings
-from ledger.books.names import unknown
+from ledger.books.meanings import meanings, value_of_input
+from ledger.books.names import unknown_name
 from ledger.books.results import Account, Symbol
 from ledger.report.closed_form_text import form_record
 from ledger.report.contract import json_number
@@ -34,7 +34,7 @@ def explanation(compiled: Compiled, name: str, forms: PlanForms | None = None) -
         return total_record(compiled, name, forms or PlanForms(compiled))
     if is_known(name) and (record := input_record(compiled, name)):
         return record
-    raise SpecError([unknown(compiled, name)])
+    raise SpecError([unknown_name(compiled, name)])
 
 
 def account_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
 def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
     try:
-        value = known(compiled, name)
+        value = value_of_input(compiled, name)
     except KeyError:
         return {}
     if name in compiled.totals:

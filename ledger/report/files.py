@@ -8,16 +8,22 @@ from pathlib import Path
 
 from ledger.spec.problems import Location, Problem, SpecError
 
-FORMATS = ("html", "pdf", "md", "json")
-BETTER = ("fastest", "cheapest", "smallest")  # layouts that a report may take in place of the plan's own, by preference
+REPORT_FORMATS = ("html", "pdf", "md", "json")
+LAYOUTS_BY_PREFERENCE = (
+    "fastest",
+    "cheapest",
+    "smallest",
+)  # layouts that a report may take in place of the plan's own, by preference
 SEARCHED = ("html", "pdf", "md")  # those that show what a search of other layouts recommends
 
 
 def valid_formats(formats: Iterable[str]) -> tuple[str, ...]:
     """The formats, each once, in this order; SpecError for one that there is not."""
     names = tuple(dict.fromkeys(formats))
-    there_are = f"there are {', '.join(FORMATS)}"
-    problems = [Problem(Location("formats"), f"no format {name!r}", there_are) for name in names if name not in FORMATS]
+    there_are = f"there are {', '.join(REPORT_FORMATS)}"
+    problems = [
+        Problem(Location("formats"), f"no format {name!r}", there_are) for name in names if name not in REPORT_FORMATS
+    ]
     if problems:
         raise SpecError(problems)
     return names
@@ -25,8 +31,10 @@ def valid_formats(formats: Iterable[str]) -> tuple[str, ...]:
 
 def valid_layout(name: str) -> str:
     """The layout that a report may take in place of the plan's own, or none; SpecError for one that there is not."""
-    if name and name not in BETTER:
-        raise SpecError([Problem(Location("layout"), f"no layout {name!r}", f"there are {', '.join(BETTER)}")])
+    if name and name not in LAYOUTS_BY_PREFERENCE:
+        raise SpecError(
+            [Problem(Location("layout"), f"no layout {name!r}", f"there are {', '.join(LAYOUTS_BY_PREFERENCE)}")]
+        )
     return name
 
 

@@ -25,7 +25,7 @@ class PlanOutcome:
     keeps_headroom: bool
 
 
-WORDS: Mapping[str, Callable[[PlanOutcome], bool]] = {
+VERDICT_WORDS: Mapping[str, Callable[[PlanOutcome], bool]] = {
     "fits": lambda outcome: outcome.fits,
     "headroom": lambda outcome: outcome.keeps_headroom,
 }
@@ -41,7 +41,7 @@ class Gate:
     def trips(self, old: PlanOutcome | None, new: PlanOutcome) -> bool:
         """Whether the change is one of these. A new plan (`old` is None) changes no total, and must fit as others."""
         if self.condition is None:
-            holds = WORDS[self.text]
+            holds = VERDICT_WORDS[self.text]
             return (old is None or holds(old)) and not holds(new)
         return old is not None and meets_condition(self.condition, old.totals, new.totals)
 
@@ -52,7 +52,7 @@ def read_gates(texts: Iterable[str], total_keys: Collection[str]) -> tuple[Gate,
 
 
 def _gate(text: str, total_keys: Collection[str]) -> Gate:
-    if text in WORDS:
+    if text in VERDICT_WORDS:
         return Gate(text)
     written = WRITTEN.fullmatch(text)
     return Gate(text, condition(text, total_keys or ([written[1]] if written else []), changes=True))

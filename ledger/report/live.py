@@ -25,7 +25,7 @@ from ledger.books.traced import (
     Structure,
     TracedBooks,
     TracedRule,
-    priced,
+    priced_structure,
     resized,
     setting,
     traced_books,
@@ -33,7 +33,7 @@ from ledger.books.traced import (
 )
 from ledger.model.schedule import schedule
 from ledger.spec.inputs import UNREAD, spec_text, violations
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.rules.table import RULES, WARNINGS
 
@@ -43,7 +43,7 @@ READ = tuple(part.name for part in fields(Plan) if part.name not in UNREAD)
 
 
 @dataclass(frozen=True)
-class Choices:
+class PlanChoices:
     """By input, the words that it may have, each with the plan that it gives; the plan's own first.
 
     `known` and `judged` keep what was found: plans by the places of their words, and which settings are legal.
@@ -95,31 +95,31 @@ def _changed_parts(first: Plan, second: Plan) -> frozenset[str]:
     return frozenset(name for name in READ if getattr(first, name) != getattr(second, name))
 
 
-def choices_of(plan: Plan) -> Choices:
+def choices_of(plan: Plan) -> PlanChoices:
     """The policies and devices that a plan may have; of one that was read from no spec its own alone."""
     named = {"recompute": spec_text(plan.recompute, "recompute"), DEVICE: plan.accelerator.name}
-    return Choices({name: {word: plan, **others(plan, name, word)} for name, word in named.items()})
+    return PlanChoices({name: {word: plan, **legal_variants(plan, name, word)} for name, word in named.items()})
 
 
-def others(plan: Plan, name: str, plan_word: str) -> dict[str, Plan]:
+def legal_variants(plan: Plan, name: str, plan_word: str) -> dict[str, Plan]:
     """Legal variants of a plan, one input set to another word; a device has a price where the plan's own has one."""
     if plan.reading is None:
         return {}
     known_devices = plan.reading.library.names("accelerator")
     words = POLICIES if name != DEVICE else [word for word in DEVICES if word in known_devices]
-    drafts = {word: revised(plan, (f"{name}={word}",)) for word in words if word != plan_word}
+    drafts = {word: read_with_overrides(plan, (f"{name}={word}",)) for word in words if word != plan_word}
     legal = {word: draft.plan for word, draft in drafts.items() if draft.plan and not draft.problems}
     priced = plan.assumptions.price is not None
     return {word: variant for word, variant in legal.items() if (variant.assumptions.price is not None) == priced}
 
 
 # How far from the plan another value of an input is, and each further one: what readers ask for first is near.
-TURNED: Mapping[str, tuple[float, float]] = {
+SETTING_DISTANCES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("global_batch", "tensor", "zero", *CHOICES), (1.0, 0.25)),
     STAGES: (1.0, 1.5),
     **dict.fromkeys(("context", "expert", "data"), (1.5, 0.5)),
 }
-LEVELS = range(4)  # of ZeRO
+ZERO_STAGES = range(4)  # of ZeRO
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 BATCH = 0.25  # of a plan with one micro-batch a step, to several: any further degree brings them
@@ -127,7 +127,7 @@ MOST_TURNS = 2  # inputs beside the batch that differ from the plan in a structu
 MOST_TERMS = 41_000  # of the graph of one page: some 600 kB, and half of the time of a report without paper
 MOST_LEFT_OUT = 40  # settings without a structure, from where on no more are looked at
 # Degrees that most plans do not split over, or that need more devices than whole nodes have.
-AWKWARD = (
+UNUSUAL_SETTINGS = (
     *({name: 3} for name in ("tensor", "context", "data", "expert")),
     *({STAGES: 5}, {"data": 1, "context": 1}, {"data": 5, "context": 5}),
 )
@@ -136,13 +136,13 @@ Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Page:
+class LivePage:
     """What the page of a plan knows: its structures, the rules that its sizes can break, and the controls' values.
 
     `own` is the plan's own setting. `left_out`: settings, as they differ from it, whose structures are not in the page.
     """
 
-    choices: Choices
+    choices: PlanChoices
     own: Setting
     graph: Graph
     structures: tuple[Structure, ...]
@@ -157,18 +157,18 @@ class Page:
         return self.choices.plan
 
 
-def page_of(plan: Plan) -> Page | None:
+def page_of(plan: Plan) -> LivePage | None:
     """The page of a plan; None where only a parameter count is known."""
     if plan.model.bare:
         return None
     plan = with_token_count(plan)
     graph, choices = Graph(), choices_of(plan)
-    base, legal = {**setting(plan), **choices.own()}, stops(choices)
+    base, legal = {**setting(plan), **choices.own()}, control_values(choices)
     structures: list[Structure] = []
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
     saved = saved_bytes(plan)
-    tried = [*reachable(choices, legal), *_single_changes(choices, legal)]
+    tried = [*reachable_settings(choices, legal), *_single_changes(choices, legal)]
     for chosen in tried:
         if len(left_out) > MOST_LEFT_OUT:
             break
@@ -185,30 +185,30 @@ def page_of(plan: Plan) -> Page | None:
         name: [value for value in values if _is_reached(choices, graph, structures, name, value)]
         for name, values in legal.items()
     }
-    return Page(choices, base, graph, tuple(structures), rules, warnings, offered, tuple(left_out))
+    return LivePage(choices, base, graph, tuple(structures), rules, warnings, offered, tuple(left_out))
 
 
 def _priced_structure(
-    choices: Choices, graph: Graph, chosen: Setting, books: dict[tuple[Any, ...], TracedBooks], saved: Bytes
+    choices: PlanChoices, graph: Graph, chosen: Setting, books: dict[tuple[Any, ...], TracedBooks], saved: Bytes
 ) -> Structure:
     """The structure of a setting; devices with equal kernels and software share their traced books."""
     plan = choices.at(chosen)
     key = tuple(value for name, value in chosen.items() if name not in (DEVICE, "price"))
     if key not in books or (books[key].plan.kernels, books[key].plan.stack) != (plan.kernels, plan.stack):
         books[key] = traced_books(plan, graph, chosen)
-    return priced(books[key], plan, chosen, saved)
+    return priced_structure(books[key], plan, chosen, saved)
 
 
 # --- settings of other structures ---
 
 
-def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
+def reachable_settings(choices: PlanChoices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
     base = {**setting(choices.plan), **choices.own()}
     one_micro_batch = base["global_batch"] == base["data"] * base["micro_batch"]
     turns = [
         ((BATCH if name == "global_batch" and one_micro_batch else first) + rank * further, (name, value))
-        for name, (first, further) in TURNED.items()
+        for name, (first, further) in SETTING_DISTANCES.items()
         for rank, value in enumerate(_turning_values(base[name], name, legal[name]))
     ]
     groups = (group for count in range(2 + MOST_TURNS) for group in combinations(turns, count))
@@ -216,12 +216,12 @@ def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[
     for group in sorted(several, key=lambda group: sum(far for far, _ in group)):
         moved = dict(turn for _, turn in group)
         if len(moved) == len(group):
-            changed = repaired(choices, {**base, **moved}, turned=moved.get("global_batch") == 0)
+            changed = with_legal_batch(choices, {**base, **moved}, turned=moved.get("global_batch") == 0)
             if not group or is_legal(choices, changed):
                 yield changed if group else base
 
 
-def is_legal(choices: Choices, chosen: Setting) -> bool:
+def is_legal(choices: PlanChoices, chosen: Setting) -> bool:
     """Whether no rule speaks against a setting; the rules are asked once of each."""
     key = tuple(chosen.items())
     if key not in choices.judged:
@@ -241,7 +241,7 @@ def _turning_values(base: int, name: str, legal: Sequence[int]) -> Iterator[int]
         yield from [1] if base > 1 else [count for count in legal if count > 1][:1]
 
 
-def repaired(choices: Choices, chosen: Setting, *, turned: bool = False) -> dict[str, Any]:
+def with_legal_batch(choices: PlanChoices, chosen: Setting, *, turned: bool = False) -> dict[str, Any]:
     """The setting with a global batch of whole micro-batches, several or one as in the plan, or else `turned`.
 
     Another device has a price of its own.
@@ -258,20 +258,20 @@ def repaired(choices: Choices, chosen: Setting, *, turned: bool = False) -> dict
     return {**chosen, "global_batch": chosen["global_batch"] if may_stay else least * 2 * chosen[STAGES]}
 
 
-def _settings_with(choices: Choices, name: str, value: int) -> Iterator[dict[str, Any]]:
+def _settings_with(choices: PlanChoices, name: str, value: int) -> Iterator[dict[str, Any]]:
     """Settings in which one input alone has another value, and the batch follows."""
     moved = {**setting(choices.plan), **choices.own(), name: value}
-    yield from (moved, repaired(choices, moved), repaired(choices, moved, turned=True))
+    yield from (moved, with_legal_batch(choices, moved), with_legal_batch(choices, moved, turned=True))
 
 
-def _single_changes(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
+def _single_changes(choices: PlanChoices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings in which one input alone has another value, and the batch follows."""
     for name, values in legal.items():
         for value in values:
             yield from [chosen for chosen in _settings_with(choices, name, value) if is_legal(choices, chosen)][:1]
 
 
-def _awkward_settings(choices: Choices) -> Iterator[dict[str, Any]]:
+def _awkward_settings(choices: PlanChoices) -> Iterator[dict[str, Any]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
     plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
     longest = max(base["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
@@ -282,10 +282,10 @@ def _awkward_settings(choices: Choices) -> Iterator[dict[str, Any]]:
         *({"global_batch": 3 * at_once}, {"global_batch": (2 * base[STAGES] + 1) * at_once}),
         *({"data": 2 * base["global_batch"]}, {**unsplit, "data": plan.cluster.devices_per_node + 1}),
         *({"tensor": 2**power * base["tensor"]} for power in (1, 2, 3)),
-        *({"zero": zero} for zero in LEVELS),
-        *({**unsplit, "data": 1, "zero": zero} for zero in LEVELS),
+        *({"zero": zero} for zero in ZERO_STAGES),
+        *({**unsplit, "data": 1, "zero": zero} for zero in ZERO_STAGES),
     ]
-    yield from ({**base, **change} for change in (*AWKWARD, *odd))
+    yield from ({**base, **change} for change in (*UNUSUAL_SETTINGS, *odd))
 
 
 def difference(base: Setting, chosen: Setting) -> dict[str, int]:
@@ -293,7 +293,7 @@ def difference(base: Setting, chosen: Setting) -> dict[str, int]:
     return {name: value for name, value in chosen.items() if value != base[name]}
 
 
-def _is_reached(choices: Choices, graph: Graph, structures: Sequence[Structure], name: str, value: int) -> bool:
+def _is_reached(choices: PlanChoices, graph: Graph, structures: Sequence[Structure], name: str, value: int) -> bool:
     """Whether some structure holds where one input alone has another value, and the batch follows."""
     evaluations = (Evaluation(graph, chosen) for chosen in _settings_with(choices, name, value))
     return any(at.meets(structure.guards) for at in evaluations for structure in structures)
@@ -302,7 +302,7 @@ def _is_reached(choices: Choices, graph: Graph, structures: Sequence[Structure],
 # --- values of the controls ---
 
 
-def stops(choices: Choices) -> dict[str, list[int]]:
+def control_values(choices: PlanChoices) -> dict[str, list[int]]:
     """The values that each control offers, each legal by itself; those of the global batch follow from two others.
 
     Of choices they are places among words.
@@ -319,7 +319,7 @@ def stops(choices: Choices) -> dict[str, list[int]]:
         "context": round_numbers(1, max(WIDER, WIDER * base["context"])),
         "expert": round_numbers(1, max(group.mlp.experts for group in plan.model.groups) or 1),
         "global_batch": [],
-        "zero": list(LEVELS),
+        "zero": list(ZERO_STAGES),
         **{name: list(range(len(choices.words(name)))) for name in choices.options},
     }
     return {
@@ -328,7 +328,7 @@ def stops(choices: Choices) -> dict[str, list[int]]:
     }
 
 
-def _is_legal_alone(choices: Choices, name: str, value: int) -> bool:
+def _is_legal_alone(choices: PlanChoices, name: str, value: int) -> bool:
     _, *settings = _settings_with(choices, name, value)
     return any(is_legal(choices, chosen) for chosen in settings)
 

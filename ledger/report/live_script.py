@@ -19,7 +19,7 @@ from ledger.books.results import OF_A_RUN
 from ledger.books.traced import AMOUNTS, CHOICES, DEVICE, PATHS, Guard, Structure, TracedRule
 from ledger.numbers import DAY
 from ledger.report import assets
-from ledger.report.live import Page
+from ledger.report.live import LivePage
 from ledger.spec.headroom import headroom_words
 from ledger.spec.inputs import origin
 from ledger.spec.parallelism import MULTIPLIED
@@ -29,12 +29,12 @@ from ledger.spec.rules.table import WARNINGS
 STEP = "step"  # the input that has the seconds of a step, and what those with better prices begin with
 
 
-def page_script(page: Page) -> str:
+def page_script(page: LivePage) -> str:
     """The whole script of the page, whose names stay inside it."""
     return f"{{\n{calculator(page)}\n{assets.text('format.js')}\n{assets.text('panel.js')}}}\n"
 
 
-def calculator(page: Page) -> str:
+def calculator(page: LivePage) -> str:
     """The script without its panel: `evaluate(chosen)` gives the totals of another setting, `settings` its `--set`."""
     plan = page.plan
     prices = [price.path for price in PRICES]
@@ -49,7 +49,7 @@ def calculator(page: Page) -> str:
     written = script(page.graph, [*page.own, *prices, *steps], roots)
     data = {
         "inputs": list(page.own),
-        "controls": [name for name in page.own if moves(page, name)],
+        "controls": [name for name in page.own if may_change(page, name)],
         "own": page.own,
         "paths": {name: path for name, path in PATHS.items() if name in page.own},
         "units": {name: unit for name, unit in UNITS.items() if name in page.own},
@@ -119,7 +119,7 @@ def _condition_places(structures: Iterable[Structure], rules: Iterable[TracedRul
             yield from (part for part in (*finding.message, *finding.help) if isinstance(part, int))
 
 
-def _structure_data(structure: Structure, written: Script) -> dict[str, Any]:
+def _structure_data(structure: Structure, written: LiveScript) -> dict[str, Any]:
     return {
         "guards": _slots(structure.guards, written),
         "totals": {key: _slot(value, written) for key, value in structure.totals.items()},
@@ -128,16 +128,16 @@ def _structure_data(structure: Structure, written: Script) -> dict[str, Any]:
     }
 
 
-def _slot(value: Any, written: Script) -> list[Any]:
+def _slot(value: Any, written: LiveScript) -> list[Any]:
     """Where a value is, or the number that it always is."""
     return [written.slots[value.place]] if isinstance(value, Traced) else [-1, float(value)]
 
 
-def _slots(guards: Sequence[Guard], written: Script) -> list[list[Any]]:
+def _slots(guards: Sequence[Guard], written: LiveScript) -> list[list[Any]]:
     return [[written.slots[place], int(truth)] for place, truth in guards]
 
 
-def _rule_data(rule: TracedRule, written: Script) -> dict[str, Any]:
+def _rule_data(rule: TracedRule, written: LiveScript) -> dict[str, Any]:
     def pieces(parts: Sequence[str | int]) -> list[str | int]:
         return [part if isinstance(part, str) else written.slots[part] for part in parts]
 
@@ -152,7 +152,7 @@ def _rule_data(rule: TracedRule, written: Script) -> dict[str, Any]:
     return {"silent": [_slots(conditions, written) for conditions in rule.silent], "findings": list(findings)}
 
 
-def moves(page: Page, name: str) -> bool:
+def may_change(page: LivePage, name: str) -> bool:
     """Whether an input has another value in the page, and changes anything: a price needs a run, a failure a save."""
     if name in UNITS:
         run, saves = bool(page.plan.run.tokens), page.plan.operations.saves
@@ -168,7 +168,7 @@ LONGEST = 400  # characters of an expression, from which on a term has a place o
 
 
 @dataclass(frozen=True)
-class Script:
+class LiveScript:
     """Blocks of JavaScript; `blocks_of` lists those of each structure, in order, `slots` the place of each term.
 
     `size` is that of the array: every input has a place, read or not.
@@ -180,7 +180,7 @@ class Script:
     size: int
 
 
-def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]) -> Script:
+def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]) -> LiveScript:
     """The terms behind the roots of each structure; the first structure is evaluated before any other."""
     users: dict[int, list[int]] = {}
     for structure, asked in enumerate(roots):
@@ -197,7 +197,7 @@ def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]
         tuple(index for index, structures in enumerate(order) if structure in structures)
         for structure in range(len(roots))
     )
-    return Script(blocks, blocks_of, writer.slots, len(inputs) + len(writer.stored))
+    return LiveScript(blocks, blocks_of, writer.slots, len(inputs) + len(writer.stored))
 
 
 class _Writer:

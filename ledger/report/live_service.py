@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ledger.books.results import EXCESS, UNANSWERED, UNDER_LOAD, Number
-from ledger.books.serving.memory import held, room
+from ledger.books.serving.memory import devices_memory, room
 from ledger.books.serving.passes import served_roles
 from ledger.books.serving.steady import Service
 from ledger.books.serving.totals import answering, memory
@@ -19,7 +19,7 @@ from ledger.books.serving.verdict import beyond_engine, keeps_up
 from ledger.report import assets
 from ledger.report.live_script import literal
 from ledger.spec.inputs import violations
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.plan import Plan, Serve
 
 LOADS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the plan's own sequences in flight, or requests that arrive
@@ -142,7 +142,7 @@ def compiled_settings(
     """The totals of each setting that is legal; what devices run, and have room for, is derived once for all loads."""
     load = inputs[0]
     for other_places in dict.fromkeys(place[1:] for place in places):
-        revised_plan = revised(plan, overrides(plan, inputs, (load.own, *other_places))).plan
+        revised_plan = read_with_overrides(plan, overrides(plan, inputs, (load.own, *other_places))).plan
         if revised_plan is None or revised_plan.serve is None:
             continue
         roles = served_roles(revised_plan)
@@ -153,7 +153,7 @@ def compiled_settings(
             loaded = replace(revised_plan, serve=serve)
             if not violations(loaded):
                 service = Service(loaded, roles)
-                held_bytes = dict(memory(held(roles, service.stated.concurrency), loaded))
+                held_bytes = dict(memory(devices_memory(roles, service.stated.concurrency), loaded))
                 yield place, {**held_bytes, **dict(answering(service, most)), "devices": loaded.cluster.devices}
 
 

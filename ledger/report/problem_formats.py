@@ -181,4 +181,4 @@ def _problem_line(level: str, problem: Problem) -> str:
 
 
 # format -> what writes it
-FORMATS: Mapping[str, Callable[[Judgement], str]] = {"github": github, "sarif": sarif, "junit": junit}
+PROBLEM_FORMATS: Mapping[str, Callable[[Judgement], str]] = {"github": github, "sarif": sarif, "junit": junit}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.spec.edit import flow
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
 
@@ -126,7 +126,7 @@ def with_layout(plan: Plan, search: Recommendations | None, name: str) -> Plan:
     if layout is None:
         lacks = "no layout that could be searched" if search is None else search.scope
         raise SpecError([Problem(Location(f"--with {name}"), f"there is no such layout of {plan.name}: {lacks}")])
-    changed = revised(plan, assignments(layout.changes)).plan
+    changed = read_with_overrides(plan, assignments(layout.changes)).plan
     return changed or plan
 
 

@@ -32,7 +32,7 @@ def write_report(
     Files that would not change are left alone. `setting` begins to set what `paper` gives, in a process of its own,
     and what it returns waits for the PDF; without it everything is done here, one after the other.
     """
-    makers: dict[str, Callable[[], bytes]] = {name: partial(FORMATS[name], report) for name in formats}
+    makers: dict[str, Callable[[], bytes]] = {name: partial(REPORT_WRITERS[name], report) for name in formats}
     if setting and "pdf" in makers:
         makers["pdf"] = setting(*paper(report))
     contents = {name: maker() for name, maker in sorted(makers.items(), key=lambda item: item[0] == "pdf")}
@@ -75,7 +75,12 @@ def as_json(report: Report) -> bytes:
     return f"{text}\n".encode()
 
 
-FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": as_html, "pdf": pdf, "md": as_markdown, "json": as_json}
+REPORT_WRITERS: Mapping[str, Callable[[Report], bytes]] = {
+    "html": as_html,
+    "pdf": pdf,
+    "md": as_markdown,
+    "json": as_json,
+}
 
 
 # --- the data of a report ---

@@ -15,8 +15,8 @@ import numpy as np
 from ledger.books.names import Absent, absent
 from ledger.search.batches import text_of
 from ledger.search.choices import VALUES, cuts
-from ledger.search.space import DATA, LAYOUT, MESH, MICRO_BATCH, NEUTRAL, Layout, Space, keys_of, laid_out, space_of
-from ledger.spec.faults import Fault, Written
+from ledger.search.space import DATA, LAYOUT, MESH, MICRO_BATCH, NEUTRAL, Layout, Space, keys_of, space_of, with_layout
+from ledger.spec.faults import Fault, StatedValue
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments, read_overrides
@@ -139,7 +139,7 @@ def _first_fault(layout: Layout, plan: Plan, data: Sequence[int]) -> tuple[int, 
 
 def _violations(plan: Plan, layout: Layout) -> list[str]:
     try:
-        return [problem.message for problem in violations(laid_out(plan, layout))]
+        return [problem.message for problem in violations(with_layout(plan, layout))]
     except SpecError as error:
         return [problem.message for problem in error.problems]
 
@@ -302,8 +302,8 @@ def _refusal(key: str, value: Any, every: Sequence[Base]) -> str:
     for base in every:
         neutral = {**NEUTRAL, "parallelism.zero": 3 if base.plan.cluster.devices > 1 else 0}
         plain = {key: neutral[key] for key in base.space.keys}
-        usual = {problem.message for problem in violations(laid_out(base.plan, plain))}
-        messages = [problem.message for problem in violations(laid_out(base.plan, {**plain, key: value}))]
+        usual = {problem.message for problem in violations(with_layout(base.plan, plain))}
+        messages = [problem.message for problem in violations(with_layout(base.plan, {**plain, key: value}))]
         reasons.append(next((message for message in messages if message not in usual), ""))
     return reasons[0] if all(reasons) else ""
 
@@ -440,7 +440,7 @@ def _layout_value(key: str, value: Any, where: Location, problems: list[Problem]
     if value is None or kind is None:
         return NEUTRAL.get(key)
     faults: list[Fault] = []
-    read = kind.type.read(Written(as_node(value, where), tuple(key.split(".")), kind.meaning), faults)
+    read = kind.type.read(StatedValue(as_node(value, where), tuple(key.split(".")), kind.meaning), faults)
     problems.extend(fault.problem for fault in faults)
     if faults:
         return REFUSED

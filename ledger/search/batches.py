@@ -53,7 +53,9 @@ def data_degrees(space: Space, choices: Mapping[str, np.ndarray]) -> np.ndarray:
     return space.plan.cluster.devices // devices_of_replica
 
 
-def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), full: int = FULL) -> Iterator[Batch]:
+def batches(
+    blocks: Iterable[PricedLayouts], space: Space, data: Sequence[int] = (), full: int = FULL
+) -> Iterator[Batch]:
     """The rows of blocks, in their order, in batches of `full`; of all data-parallel degrees, or of those given."""
     waiting: list[Batch] = []
     count, first = 0, 0
@@ -72,7 +74,7 @@ def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), ful
         yield replace(concatenated(waiting), first=first)
 
 
-def _translated(block: Block, space: Space) -> Batch:
+def _translated(block: PricedLayouts, space: Space) -> Batch:
     """The block with its choices as places in the whole space."""
     choices = {}
     for key in space.keys:
@@ -86,7 +88,7 @@ def _translated(block: Block, space: Space) -> Batch:
 
 
 @dataclass(frozen=True)
-class Block:
+class PricedLayouts:
     """Legal layouts of one piece of a space, a row each.
 
     `choices`: for each key of a layout, the place of its value among `space.values[key]` (integers).
@@ -109,7 +111,7 @@ class Block:
         return dict(completed(chosen, self.space.plan))
 
 
-Layouts = TypeVar("Layouts", Batch, Block)
+Layouts = TypeVar("Layouts", Batch, PricedLayouts)
 
 
 def rows_of(layouts: Layouts, rows: Any) -> Layouts:

@@ -14,9 +14,9 @@ from ledger.search.aims import LATENCY
 from ledger.search.batches import Batch
 from ledger.search.question import TIME
 from ledger.search.space import DATA, LAYOUT, MESH, NOWHERE, RECOMPUTE, Layout, Space
-from ledger.spec.faults import Written
+from ledger.spec.faults import StatedValue
 from ledger.spec.inputs import changes as differences
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.parts import spec_type
 from ledger.spec.plan import Parallelism, Plan, Recompute
@@ -78,9 +78,9 @@ def _read_value(key: str, value: Any) -> Any:
     """The plan's field that a stated value is read as."""
     node = as_node(value, NOWHERE)
     if not key.startswith(MESH):
-        return spec_type(Recompute).read(Written(node), []) if key == RECOMPUTE else value
+        return spec_type(Recompute).read(StatedValue(node), []) if key == RECOMPUTE else value
     stated = {} if value is None else {key.removeprefix(MESH): value}
-    return _field(spec_type(Parallelism).read(Written(as_node(stated, NOWHERE)), []), key)
+    return _field(spec_type(Parallelism).read(StatedValue(as_node(stated, NOWHERE)), []), key)
 
 
 def _field(mesh: Parallelism, key: str) -> Any:
@@ -124,5 +124,5 @@ def _with_schedule(plan: Plan) -> Plan:
 
 
 def _changed_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan | None:
-    draft = revised(plan, assignments(changes))
+    draft = read_with_overrides(plan, assignments(changes))
     return None if draft.problems else draft.plan

@@ -33,11 +33,11 @@ from ledger.books.time import CriticalPath, critical_path
 from ledger.books.totals import StageFigures
 from ledger.model.dims import BY_NAME
 from ledger.model.program import program
-from ledger.model.schedule import Pipeline, Role, Work
-from ledger.search.facts import Array, Facts, each_array, together
-from ledger.search.shapes import Shape, Slot, batched
-from ledger.search.structures import SENT, Composition, Structure, sized
-from ledger.search.world import CUT, Memo, World
+from ledger.model.schedule import Pipeline, PipelineWork, Role
+from ledger.search.facts import Array, Facts, combine_results, each_array
+from ledger.search.shapes import PipelineShape, StageKind, with_micro_batches
+from ledger.search.structures import SENT, Composition, Structure, at_sizes
+from ledger.search.world import MICRO_BATCH_SIZES, Memo, SearchContext
 from ledger.spec.plan import Parallelism, Plan
 
 # Symbols of formulas that count what a stage holds: they differ between stages and shapes, not only by its layers.
@@ -48,7 +48,7 @@ MOVING = tuple(
 
 
 @dataclass(frozen=True)
-class Detail:
+class FigureDetail:
     """The detail that totals need: all `sums` over kernels, by kind of transfer; bytes by `category`.
 
     Step time and peak memory alone need neither.
@@ -58,27 +58,29 @@ class Detail:
     category: bool = False
 
 
-class Batch:
+class StructureBatch:
     """Structures whose facts stand side by side, and all of their cells."""
 
-    def __init__(self, world: World, structures: Sequence[Structure]) -> None:
+    def __init__(self, world: SearchContext, structures: Sequence[Structure]) -> None:
         self.world, self.structures = world, structures
         self.cells = {
             axis: np.concatenate([structure.cells[axis] for structure in structures]) for axis in structures[0].cells
         }
         self.structure_of = np.repeat(np.arange(len(structures)), [structure.size for structure in structures])
 
-    def with_stages(self, stages: int, detail: Detail) -> Cells | None:
+    def with_stages(self, stages: int, detail: FigureDetail) -> SizeArrays | None:
         """The cells with so many stages; None where there are none."""
         numbers = np.array(self.world.lists["pipeline"])[self.cells["pipeline"]]
         places = np.flatnonzero(numbers == stages)
-        return Cells(self, stages, places, detail) if places.size else None
+        return SizeArrays(self, stages, places, detail) if places.size else None
 
 
-class Cells(Memo):
+class SizeArrays(Memo):
     """The cells of a batch with one number of stages, and what stages of any composition take and hold there."""
 
-    def __init__(self, batch: Batch, stages: int, places: Array, detail: Detail, price: int | None = None) -> None:
+    def __init__(
+        self, batch: StructureBatch, stages: int, places: Array, detail: FigureDetail, price: int | None = None
+    ) -> None:
         super().__init__()
         self.batch, self.stages, self.places, self.detail, self.price = batch, stages, places, detail, price
         self.world, self.structure = batch.world, batch.structures[0]
@@ -101,10 +103,10 @@ class Cells(Memo):
         """A size of every cell."""
         return np.array(self.world.lists[axis])[self.columns[axis]]
 
-    def repriced(self, price: int) -> Cells:
+    def repriced(self, price: int) -> SizeArrays:
         """These cells with one of PRICES made better."""
         return self.once(
-            ("repriced", price), lambda: Cells(self.batch, self.stages, self.places, Detail(), price=price)
+            ("repriced", price), lambda: SizeArrays(self.batch, self.stages, self.places, FigureDetail(), price=price)
         )
 
     # --- facts of every cell ---
@@ -130,7 +132,7 @@ class Cells(Memo):
             return table.reshape(-1).take(fact_of_cell * length + place)
 
         gathered: Facts = (
-            together(unique, looked_up)
+            combine_results(unique, looked_up)
             if len(unique) > 1
             else each_array(unique[0], lambda values: looked_up([values]))
         )
@@ -151,7 +153,7 @@ class Cells(Memo):
     def _of_units(self, key: Any, composition: Composition, facts: Callable[[Structure], Facts]) -> Facts:
         """Facts of units over the sizes of a cut, for every cell; of all of the model's where layers are alike."""
         key = "units", key, self.structure.is_uniform or composition
-        return self.once(key, lambda: self.gathered(facts, CUT))
+        return self.once(key, lambda: self.gathered(facts, MICRO_BATCH_SIZES))
 
     def of_stage(self, facts: Callable[[Structure], Facts], composition: Composition) -> Facts:
         """Facts of how one composition shards its weights, for every cell."""
@@ -167,13 +169,13 @@ class Cells(Memo):
 
         return self.gathered(column, ("state",))
 
-    def composition(self, role: Role, shape: Shape) -> Composition:
+    def composition(self, role: Role, shape: PipelineShape) -> Composition:
         """The composition of the stages of a role."""
         return self.structure.composition(role, shape.mesh.interleave)
 
     # --- time ---
 
-    def stage_time(self, slot: Slot, shape: Shape) -> StageTime:
+    def stage_time(self, slot: StageKind, shape: PipelineShape) -> StageTime:
         """The step of a stage."""
         role, composition = slot.role, self.composition(slot.role, shape)
         passes_on = any(unit == PIPELINE for _, unit in self.unit_times(composition).work)
@@ -182,7 +184,7 @@ class Cells(Memo):
         def time_and_send() -> tuple[StageTime, Array]:
             work = self.stage_work(composition, crossings)
             time = stage_time(role, work, self.plan)
-            return time if self.detail.sums else lumped(time), work.send
+            return time if self.detail.sums else merged_passes(time), work.send
 
         time, send = self.once(("time", composition, crossings), time_and_send)
         placed = replace(role, stages=tuple(range(slot.stages)))
@@ -218,10 +220,10 @@ class Cells(Memo):
         """Seconds of the longest transfer to another stage."""
         return self.once("send", lambda: self.gathered(lambda structure: structure.send_seconds(self.price), SENT))
 
-    def path(self, shape: Shape) -> CriticalPath:
+    def path(self, shape: PipelineShape) -> CriticalPath:
         """The slowest stage's step."""
         times = [self.stage_time(slot, shape) for slot in shape.slots]
-        work, order = Work(self.count, shape.mesh.interleave), shape.schedule
+        work, order = PipelineWork(self.count, shape.mesh.interleave), shape.schedule
         return critical_path(times, lambda others, stage: order.bubble(others, stage, work))
 
     # --- sums ---
@@ -254,7 +256,7 @@ class Cells(Memo):
         """Sums over the kernels of one unit of each kind."""
         return self._of_units("sums", composition, lambda structure: structure.unit_sums(composition))
 
-    def spent(self, slot: Slot, shape: Shape, variant: Role) -> dict[str, Array]:
+    def spent(self, slot: StageKind, shape: PipelineShape, variant: Role) -> dict[str, Array]:
         """Sums over the kernels of each device of a role in a step, by the total that each is part of."""
         composition = self.composition(slot.role, shape)
         sums = self.sums(composition, (slot.role.sends, slot.role.returns))
@@ -271,7 +273,7 @@ class Cells(Memo):
 
     # --- memory ---
 
-    def figures(self, shape: Shape) -> Iterator[StageFigures]:
+    def figures(self, shape: PipelineShape) -> Iterator[StageFigures]:
         """The figures that totals are made of, for each kind of device of a shape."""
         devices = self.world.plan.cluster.devices // self.stages
         for slot in shape.slots:
@@ -290,7 +292,7 @@ class Cells(Memo):
                     reserved=reserved_bytes,
                 )
 
-    def peak(self, composition: Composition, shape: Shape, slot: Slot, number: int) -> tuple[Peak, Array]:
+    def peak(self, composition: Composition, shape: PipelineShape, slot: StageKind, number: int) -> tuple[Peak, Array]:
         """The fullest moment of a device, and the bytes that the driver reports then."""
         variant = slot.variants[number]
         if not self.structure.is_labelled:
@@ -351,14 +353,14 @@ class Cells(Memo):
         points = self.structure.line(composition).points
         return [bytes_by_unit.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
 
-    def _counting(self, variant: Role, shape: Shape) -> Value:
+    def _counting(self, variant: Role, shape: PipelineShape) -> Value:
         """Evaluates formulas of layers and micro-batches in flight, over the counts of micro-batches."""
         structural = self.structure.plan
         key = "counting", id(variant), id(shape), repr(structural.recompute), structural.parallelism.offload
 
         def value() -> tuple[Value, Any]:
             mesh = _mesh_of_shape(structural, shape)
-            return exact(bindings(batched(structural, mesh, self.world.counts), variant)), (variant, shape)
+            return exact(bindings(with_micro_batches(structural, mesh, self.world.counts), variant)), (variant, shape)
 
         return self.world.once(key, value)[0]
 
@@ -369,23 +371,23 @@ class Cells(Memo):
             return np.asarray(number, float)[self.columns["count"]]
         return float(number)
 
-    def _compiled_peak(self, variant: Role, shape: Shape) -> tuple[Peak, Array]:
+    def _compiled_peak(self, variant: Role, shape: PipelineShape) -> tuple[Peak, Array]:
         """Peak and reserved bytes where weights come and go in a queue, whose moments depend on all sizes."""
         names = ("tensor", "context", "expert", "micro_batch", "data", "replicate")
         numbers = np.stack([self.number(axis) for axis in names] + [self.columns["count"], self.structure_of])
         unique, index = np.unique(numbers, axis=1, return_inverse=True)
         rows = [self._peak_at(dict(zip(names, cell[:-2], strict=True)), cell[-2:], variant, shape) for cell in unique.T]
-        merged = together(rows, lambda values: np.array([float(value) for value in values])[index.reshape(-1)])
+        merged = combine_results(rows, lambda values: np.array([float(value) for value in values])[index.reshape(-1)])
         parts, reserved_bytes = merged
         return Peak(0, sum(parts.values()), [parts]), reserved_bytes
 
     def _peak_at(
-        self, sizes: Mapping[str, Any], places: Array, variant: Role, shape: Shape
+        self, sizes: Mapping[str, Any], places: Array, variant: Role, shape: PipelineShape
     ) -> tuple[Mapping[str, Array], Array]:
         count, structure = self.world.counts[places[0]], self.batch.structures[places[1]]
         inputs = {name: int(size) for name, size in sizes.items()}
         shaped = replace(structure.plan, parallelism=_mesh_of_shape(structure.plan, shape))
-        plan = sized(shaped, {**inputs, "pipeline": self.stages}, count=count)
+        plan = at_sizes(shaped, {**inputs, "pipeline": self.stages}, count=count)
 
         def at_count(amount: Array) -> Any:
             return amount[places[0]] if np.ndim(amount) else amount
@@ -402,12 +404,12 @@ class Cells(Memo):
 
     # --- shares of resources ---
 
-    def faster(self, shape: Shape) -> list[Array]:
+    def faster(self, shape: PipelineShape) -> list[Array]:
         """Seconds of a step with each of PRICES made better."""
         return [self.repriced(place).path(shape).estimate for place, _ in enumerate(PRICES)]
 
 
-def _mesh_of_shape(plan: Plan, shape: Shape) -> Parallelism:
+def _mesh_of_shape(plan: Plan, shape: PipelineShape) -> Parallelism:
     """The plan's layout as a pipeline of this shape."""
     stated = {name: getattr(shape.mesh, name) for name in ("pipeline", "interleave", "schedule", "stages")}
     return replace(plan.parallelism, **stated)
@@ -434,7 +436,7 @@ def _is_whole(numbers: Array) -> bool:
     return bool(np.all(numbers == np.rint(np.asarray(numbers, float))))
 
 
-def lumped(time: StageTime) -> StageTime:
+def merged_passes(time: StageTime) -> StageTime:
     """The time of a stage with all units of a pass added up, and all exposed transfers as one."""
     passes = {}
     for name in PASSES:

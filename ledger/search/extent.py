@@ -23,7 +23,7 @@ QUICK = 30.0  # seconds of a search that goes by what it has
 OF_A_REPORT = 12.0  # seconds of a report's search, after which it goes by what it has
 WHOLE = 5e9  # combinations of values up to which a report searches all of them: a minute or two on two cores
 # Keys that a quick search leaves as the plan has them: most layouts differ in these alone.
-KEPT = (
+FIXED_KEYS = (
     "parallelism.context",
     "parallelism.context_exchange",
     "parallelism.interleave",

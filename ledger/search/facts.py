@@ -18,7 +18,7 @@ MOST_TRACES = 24  # of one structure over one grid that hold for few settings ea
 WORTH_TRACING = 4  # settings that a trace should hold for
 
 
-def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: Array = True) -> Facts:
+def evaluate_facts(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: Array = True) -> Facts:
     """The result of `run` over arrays of its inputs that broadcast against each other.
 
     `run` is given the inputs of one setting as values of a trace, and returns dataclasses, mappings and tuples. It runs
@@ -54,12 +54,12 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Inputs], Facts], legal: 
         not_covered &= ~np.broadcast_to(covered, shape)
     combined = parts[-1][1]
     for covered, part in reversed(parts[:-1]):
-        combined = merged(covered, part, combined)
+        combined = merge_where(covered, part, combined)
     settled: Facts = combined
-    return each_array(settled, narrowed) if len(parts) > 1 else settled
+    return each_array(settled, drop_constant_axes) if len(parts) > 1 else settled
 
 
-def narrowed(values: Array) -> Array:
+def drop_constant_axes(values: Array) -> Array:
     """An array over no more axes than its values depend on: one place of each of the others."""
     for axis in range(values.ndim):
         first = values.take([0], axis=axis)
@@ -71,7 +71,7 @@ def narrowed(values: Array) -> Array:
 def _with_arrays(result: Any, values: Sequence[Array]) -> Any:
     """The result with arrays in place of its traced values."""
     arrays = iter(values)
-    return mapped(result, lambda _: next(arrays))
+    return map_values(result, lambda _: next(arrays))
 
 
 def _plain(value: Any) -> Any:
@@ -80,20 +80,22 @@ def _plain(value: Any) -> Any:
     return int(number) if float(number).is_integer() else number
 
 
-def mapped(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any:
+def map_values(value: Any, change: Callable[[Any], Any], kind: type = Traced) -> Any:
     """A copy of dataclasses, mappings and tuples with every value of a type changed, in order."""
     if isinstance(value, kind):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{part.name: mapped(getattr(value, part.name), change, kind) for part in fields(value)})
+        return replace(
+            value, **{part.name: map_values(getattr(value, part.name), change, kind) for part in fields(value)}
+        )
     if isinstance(value, Mapping):
-        return {key: mapped(part, change, kind) for key, part in value.items()}
-    return tuple(mapped(part, change, kind) for part in value) if isinstance(value, tuple | list) else value
+        return {key: map_values(part, change, kind) for key, part in value.items()}
+    return tuple(map_values(part, change, kind) for part in value) if isinstance(value, tuple | list) else value
 
 
 def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
     """A copy of dataclasses, mappings and tuples with every array changed."""
-    changed: Facts = mapped(value, change, np.ndarray)
+    changed: Facts = map_values(value, change, np.ndarray)
     return changed
 
 
@@ -104,16 +106,16 @@ def _leaves(value: Any) -> Sequence[Traced]:
         leaves.append(leaf)
         return leaf
 
-    mapped(value, note)
+    map_values(value, note)
     return leaves
 
 
-def merged(condition: Array, yes: Any, no: Any) -> Any:
+def merge_where(condition: Array, yes: Any, no: Any) -> Any:
     """Two results of one form as one: each where the condition says. What only one of them has is 0 in the other."""
-    return together([yes, no], lambda values: np.where(condition, *values))
+    return combine_results([yes, no], lambda values: np.where(condition, *values))
 
 
-def together(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) -> Any:
+def combine_results(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) -> Any:
     """Results of one form as one, number by number; what some lack is 0 in them."""
     first = next(part for part in parts if not _is_nothing(part)) if not all(map(_is_nothing, parts)) else parts[0]
     if is_dataclass(first) and not isinstance(first, type):
@@ -121,11 +123,11 @@ def together(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) 
             part.name: [0.0 if _is_nothing(result) else getattr(result, part.name) for result in parts]
             for part in fields(first)
         }
-        return replace(first, **{name: together(values, combine) for name, values in values_by_field.items()})
+        return replace(first, **{name: combine_results(values, combine) for name, values in values_by_field.items()})
     if isinstance(first, Mapping):
         keys = dict.fromkeys(key for part in parts if isinstance(part, Mapping) for key in part)
         return {
-            key: together([part.get(key, 0.0) if isinstance(part, Mapping) else 0.0 for part in parts], combine)
+            key: combine_results([part.get(key, 0.0) if isinstance(part, Mapping) else 0.0 for part in parts], combine)
             for key in keys
         }
     if isinstance(first, tuple):
@@ -133,7 +135,7 @@ def together(parts: Sequence[Any], combine: Callable[[Sequence[Array]], Array]) 
         padded = [
             (*part, *(0.0,) * (length - len(part))) if isinstance(part, tuple) else (0.0,) * length for part in parts
         ]
-        return tuple(together(values, combine) for values in zip(*padded, strict=True))
+        return tuple(combine_results(values, combine) for values in zip(*padded, strict=True))
     if isinstance(first, str) or first is None:
         return first
     return combine([float(value) if isinstance(value, Fraction) else value for value in parts])

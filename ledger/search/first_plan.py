@@ -13,7 +13,7 @@ from ledger.books.compiler import compile_plan
 from ledger.books.counts import whole_parameters
 from ledger.search.question import kept_free
 from ledger.spec.device_parts import DEVICE
-from ledger.spec.edit import edited
+from ledger.spec.edit import edit_text
 from ledger.spec.imports.text import NODE, ImportedSpec, plan_text
 from ledger.spec.library import default_library, read_once
 from ledger.spec.load import load_accelerator, load_plan
@@ -48,7 +48,7 @@ def first_plan(start: Start, file: str, search: Search) -> ImportedSpec:
         return ImportedSpec(text.replace(LAYOUT, "assumed: a replica on every device"), notes)
     layout = result.fastest or result.nearest
     origin = f"assumed: {'the fastest' if result.fastest else 'what misses least'} of {result.scope}"
-    text = edited(text.replace(LAYOUT, origin.replace(numbers.THIN, " ")), layout.changes if layout else {})
+    text = edit_text(text.replace(LAYOUT, origin.replace(numbers.THIN, " ")), layout.changes if layout else {})
     return ImportedSpec(text, () if result.fastest else (_no_layout(result, file),))
 
 

@@ -40,14 +40,14 @@ def no_rows(keys: int) -> Rows:
     return Rows(no_integers, no_integers, np.zeros((0, 0), np.int32), np.zeros((0, keys)), np.zeros(0))
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def concatenated_rows(parts: Sequence[Rows]) -> Rows:
     """The layouts of several parts, one after the other."""
     parts = [part for part in parts if len(part)] or parts[:1]
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ROWS))
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of one task or of several. `legal`, `fitting` and `meeting` count; `complete`: all was priced.
 
     `used` counts the legal layouts by the values of keys that were named.
@@ -64,13 +64,15 @@ class Found:
     density: Density | None = None
 
 
-def nothing(question: Question) -> Found:
+def nothing(question: Question) -> SearchResult:
     """The result before any layout is priced."""
     empty = no_rows(len(question.keys))
-    return Found(empty, empty, empty)
+    return SearchResult(empty, empty, empty)
 
 
-def found_in(batch: Batch, task: int, question: Question, limits: Sequence[Limit], so_far: Found) -> Found:
+def add_batch(
+    batch: Batch, task: int, question: Question, limits: Sequence[Limit], so_far: SearchResult
+) -> SearchResult:
     """The result so far with a batch added: rows that cannot be among the best are not sorted again."""
     count = len(batch)
     missed = np.zeros(count)
@@ -83,7 +85,7 @@ def found_in(batch: Batch, task: int, question: Question, limits: Sequence[Limit
     meeting = np.flatnonzero(meets)
     nearest = so_far.nearest
     if not len(meeting) and not so_far.meeting:
-        nearest = joined([nearest, _rows(batch, task, np.array([np.argmin(missed)]), missed, question)])
+        nearest = concatenated_rows([nearest, _rows(batch, task, np.array([np.argmin(missed)]), missed, question)])
     best = _rows(batch, task, _best_places(batch, meeting, question, so_far.best), missed, question)
     front = _rows(batch, task, _front_in_batch(batch, meeting, question, so_far.front), missed, question)
     return replace(
@@ -97,10 +99,10 @@ def found_in(batch: Batch, task: int, question: Question, limits: Sequence[Limit
     )
 
 
-def add(first: Found, second: Found, question: Question) -> Found:
+def add(first: SearchResult, second: SearchResult, question: Question) -> SearchResult:
     """The result of both parts, whichever was first."""
     used = {key: np.asarray(first.used.get(key, 0) + second.used.get(key, 0)) for key in {**first.used, **second.used}}
-    return Found(
+    return SearchResult(
         best=best_of([first.best, second.best], question),
         front=front_of([first.front, second.front], question),
         nearest=nearest_of([first.nearest, second.nearest]),
@@ -115,7 +117,7 @@ def add(first: Found, second: Found, question: Question) -> Found:
 
 def best_of(parts: Sequence[Rows], question: Question) -> Rows:
     """The best of several by the objective; of equal ones those with less memory, then the first of the space."""
-    rows = joined(parts)
+    rows = concatenated_rows(parts)
     keys = question.keys
     objective = rows.totals[:, keys.index(question.objective)] * (-1 if question.largest else 1)
     memory = rows.totals[:, keys.index(MEMORY)]
@@ -125,7 +127,7 @@ def best_of(parts: Sequence[Rows], question: Question) -> Rows:
 
 def front_of(parts: Sequence[Rows], question: Question) -> Rows:
     """The front of several, in the order of its first key; of equal points the first of the space."""
-    rows = joined(parts)
+    rows = concatenated_rows(parts)
     order = np.empty(len(rows), np.int64)
     order[np.lexsort((rows.numbers, rows.tasks))] = np.arange(len(rows))
     points = _points(rows.totals, question)
@@ -135,7 +137,7 @@ def front_of(parts: Sequence[Rows], question: Question) -> Rows:
 
 def nearest_of(parts: Sequence[Rows]) -> Rows:
     """The layout that misses its limits least; of equal ones the first."""
-    rows = joined(parts)
+    rows = concatenated_rows(parts)
     return rows.taken(np.lexsort((rows.numbers, rows.tasks, rows.excess))[:1])
 
 

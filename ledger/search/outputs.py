@@ -13,9 +13,9 @@ from ledger.books.what_if.conditions import fault
 from ledger.report.files import require_writable
 from ledger.search.batches import FULL
 from ledger.search.columns import Columns
-from ledger.search.tasks import FORMS, PARQUET, Parts, schema
+from ledger.search.tasks import FORMS, PARQUET, RowFiles, schema
 from ledger.spec.near import closest
-from ledger.whole_files import UNFINISHED, UnfinishedFile, naming
+from ledger.whole_files import UNFINISHED, UnfinishedFile, name_errors
 
 if TYPE_CHECKING:
     from ledger.search.tasks import Task
@@ -61,7 +61,7 @@ def require_file(flag: str, path: Path) -> None:
 class Output:
     """The whole file in the making: parts are taken as soon as all before them are there."""
 
-    def __init__(self, path: Path, parts: Parts) -> None:
+    def __init__(self, path: Path, parts: RowFiles) -> None:
         self.path, self.parts = path, parts
         # Among the parts, so that nothing half-written is beside them; a second sweep of the same would take them away.
         self.unfinished = UnfinishedFile(path, Path(parts.folder) / WHOLE, patience=0)
@@ -74,13 +74,13 @@ class Output:
         """Takes the part of a task that is done; its rows are written when those of all tasks before it are."""
         self.waiting[task.number] = task
         while self.next in self.waiting:
-            with naming(self.path):
+            with name_errors(self.path):
                 self.sink.append(self.parts.path(self.waiting.pop(self.next)))
             self.next += 1
 
     def finish(self, *, whole: bool) -> None:
         """Puts the file in its place where it is to be one, and takes the parts away."""
-        with naming(self.path):
+        with name_errors(self.path):
             self.sink.close()
         if whole:
             self.unfinished.put_in_place()

@@ -27,8 +27,8 @@ from ledger.search.batches import text_of
 from ledger.search.density import MOST_VALUES, PER_DECADE, REACH, SHORTEST, Density, Layers
 from ledger.search.found import Rows
 from ledger.search.question import MEMORY
-from ledger.search.space import laid_out
-from ledger.search.sweep import Search, Swept
+from ledger.search.space import with_layout
+from ledger.search.sweep import Search, SweepResult
 from ledger.spec.edit import flow
 from ledger.spec.inputs import changes
 from ledger.spec.version import short_digest
@@ -66,12 +66,12 @@ class Frame:
         return np.asarray(part.reshape(self.rows, self.by_row, self.columns, self.by_column).sum(axis=(1, 3)))
 
 
-def write_page(swept: Swept, path: Path) -> bool:
+def write_page(swept: SweepResult, path: Path) -> bool:
     """The page at that path, whole or not at all; whether it had to be written."""
     return replace_file(path, page(swept).encode())
 
 
-def page(swept: Swept) -> str:
+def page(swept: SweepResult) -> str:
     """One file that needs no network."""
     search, layers, density = swept.search, swept.layers, swept.found.density
     if layers is None or density is None:
@@ -143,7 +143,7 @@ def _data(layers: Layers, density: Density, frame: Frame, most: int) -> str:
     return f'"use strict";\nconst SWEEP = {json.dumps(content).replace("<", chr(92) + "u003c")};\n'
 
 
-def _density_chart(swept: Swept, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
+def _density_chart(swept: SweepResult, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
     search = swept.search
     front = swept.found.front
     time, memory = (search.question.keys.index(key) for key in (layers.time, MEMORY))
@@ -169,7 +169,7 @@ def _density_chart(swept: Swept, layers: Layers, density: Density, frame: Frame,
     return draw_chart("All layouts", caption, partial(chart, grid, points, plan_point, limits))
 
 
-def _headlines(swept: Swept) -> Iterator[tuple[str, str, str]]:
+def _headlines(swept: SweepResult) -> Iterator[tuple[str, str, str]]:
     search, result = swept.search, swept.found
     scope = f"of {numbers.integer(search.combinations)} combinations"
     yield "legal layouts", numbers.integer(result.legal), scope
@@ -209,7 +209,7 @@ def _cells(search: Search, row_totals: dict[str, Any]) -> tuple[tuple[str, str],
 SCHEMA = "ledger-sweep/1"
 
 
-def sweep_record(swept: Swept) -> dict[str, Any]:
+def sweep_record(swept: SweepResult) -> dict[str, Any]:
     """The object that `sweep --json` prints; `nearest` is there where no layout meets everything."""
     search, result = swept.search, swept.found
     best = rows_record(search, result.best)
@@ -258,7 +258,7 @@ def short_changes(search: Search, rows: Rows, place: int) -> str:
     stated = search.changes(rows, place)
     base = search.bases[search.base_of[int(rows.tasks[place])]]
     layout = {key: stated[key] for key in base.space.keys}
-    paths = [change.path for change in changes(search.plan, laid_out(base.plan, layout))]
+    paths = [change.path for change in changes(search.plan, with_layout(base.plan, layout))]
     return ", ".join(_differing(stated, paths)) or OWN
 
 

@@ -30,11 +30,11 @@ from ledger.model.operations import total
 from ledger.report.recommendations import Recommendation
 from ledger.search.choices import VALUES
 from ledger.search.extent import kept_values
-from ledger.search.recommend import may_recommend, row_changes, searched
+from ledger.search.recommend import may_recommend, row_changes, search_spaces
 from ledger.search.space import space_of
 from ledger.search.workers import Run, in_this_process
 from ledger.spec.kernel_classes import COLLECTIVES, KernelClass
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan
 from ledger.units import unit_of
@@ -78,7 +78,7 @@ class PartLayouts:
     def entrant(self, value: Value) -> Entrant:
         """The plan with the part; sequences are no longer than another model was made for."""
         settings = dict(self.sought.settings(value))
-        draft = revised(self.question.plan, assignments(settings))
+        draft = read_with_overrides(self.question.plan, assignments(settings))
         if (
             draft.plan
             and settings
@@ -86,7 +86,7 @@ class PartLayouts:
             and 0 < draft.plan.model.max_seq_len < draft.plan.run.seq_len
         ):
             settings[LENGTH] = draft.plan.model.max_seq_len
-            draft = revised(self.question.plan, assignments(settings))
+            draft = read_with_overrides(self.question.plan, assignments(settings))
         return Entrant(value, settings, draft.plan, draft.problems)
 
     def judged(self, entrant: Entrant, *, skip: bool = True) -> Candidate | Refused:
@@ -127,7 +127,7 @@ class PartLayouts:
         """
         assert entrant.plan is not None  # noqa: S101 - our own mistake
         space = space_of(entrant.plan, near_values(entrant.plan))
-        (result,), complete, error = searched([space], run, lambda *_: None, SECONDS)
+        (result,), complete, error = search_spaces([space], run, lambda *_: None, SECONDS)
         if error:
             raise error
         rows = result.front if len(result.front) else result.nearest
@@ -141,7 +141,7 @@ class PartLayouts:
 
     def _candidate(self, entrant: Entrant, settings: Mapping[str, Any]) -> Candidate | None:
         """The part with these settings, compiled; None where it has not all totals that are asked for."""
-        plan = revised(self.question.plan, assignments(settings)).plan
+        plan = read_with_overrides(self.question.plan, assignments(settings)).plan
         if plan is None:
             return None
         all_totals = totals(plan)

@@ -23,13 +23,13 @@ from ledger.books.counts import CHECKPOINT
 from ledger.books.price_changes import shares
 from ledger.books.time import CriticalPath, StepTime, bounded
 from ledger.books.totals import PARTS, StageFigures
-from ledger.search.batches import Block, concatenated, rows_of
-from ledger.search.evaluation import Batch, Cells, Detail
+from ledger.search.batches import PricedLayouts, concatenated, rows_of
+from ledger.search.evaluation import FigureDetail, SizeArrays, StructureBatch
 from ledger.search.facts import Array
-from ledger.search.shapes import Shape
-from ledger.search.space import DATA, LAYOUT, MESH, Space, laid_out
+from ledger.search.shapes import PipelineShape
+from ledger.search.space import DATA, LAYOUT, MESH, Space, with_layout
 from ledger.search.structures import Structure, degrees_of_single_experts
-from ledger.search.world import CUT, Cut, Sharded, World, world
+from ledger.search.world import MICRO_BATCH_SIZES, LayerCut, SearchContext, Sharding, search_context
 from ledger.spec.plan import Plan
 
 CELLS = 1 << 17  # of a batch: what is known of them is held at once
@@ -39,7 +39,7 @@ SECONDS = 0.1  # that a block is not waited for any longer
 
 
 @dataclass(frozen=True)
-class Piece:
+class SpacePiece:
     """A part of a space that is priced by itself: layouts whose layers are cut by the same axes, states by one ZeRO.
 
     `name` tells it from the others of its space, in the order in which they come. `cut`: which of the axes of CUT are
@@ -54,22 +54,24 @@ class Piece:
     recomputes: tuple[Any, ...] = ()
 
 
-def pieces(space: Space) -> tuple[Piece, ...]:
+def pieces(space: Space) -> tuple[SpacePiece, ...]:
     """The pieces that make up a space."""
     values = space.values
     if space.plan.serve is not None:
         tensor = f"{MESH}tensor"
         parts = (replace(space, values={**values, tensor: (degree,)}) for degree in values[tensor])
-        return tuple(Piece(part, f"{place:05}") for place, part in enumerate(parts))
-    flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in CUT[:3])
+        return tuple(SpacePiece(part, f"{place:05}") for place, part in enumerate(parts))
+    flags = (sorted({value > 1 for value in values[f"parallelism.{axis}"]}) for axis in MICRO_BATCH_SIZES[:3])
     kinds = product(product(*flags), values["parallelism.zero"], values["parallelism.offload"])
     return tuple(
-        Piece(space, f"{place:05}", dict(zip(CUT[:3], cut, strict=True)), zero, offload, values["recompute"])
+        SpacePiece(
+            space, f"{place:05}", dict(zip(MICRO_BATCH_SIZES[:3], cut, strict=True)), zero, offload, values["recompute"]
+        )
         for place, (cut, zero, offload) in enumerate(kinds)
     )
 
 
-def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
+def price_piece(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
     """The legal layouts of a piece with these totals, block by block; raises KeyError for a total that no plan has."""
     if piece.space.plan.serve is not None:
         yield from _service_blocks(piece.space, keys)
@@ -77,18 +79,18 @@ def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
     yield from gathered_blocks(_blocks(piece, keys))
 
 
-def _service_blocks(space: Space, keys: Sequence[str]) -> Iterator[Block]:
+def _service_blocks(space: Space, keys: Sequence[str]) -> Iterator[PricedLayouts]:
     """The layouts of a plan that serves, a block each; NaN where a layout has none of a total."""
     places = {key: {repr(value): place for place, value in enumerate(space.values[key])} for key in space.keys}
     for layout in space.layouts():
-        totals_of_layout = compile_totals(laid_out(space.plan, layout))
+        totals_of_layout = compile_totals(with_layout(space.plan, layout))
         choices = {key: np.array([places[key][repr(layout[key])]], np.int32) for key in space.keys}
-        yield Block(space, choices, {key: np.array([float(totals_of_layout.get(key, nan))]) for key in keys})
+        yield PricedLayouts(space, choices, {key: np.array([float(totals_of_layout.get(key, nan))]) for key in keys})
 
 
-def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
-    shared = world(piece.space)
-    detail = Detail(needs_sums(keys), any(source(key) == "categories" for key in keys))
+def _blocks(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
+    shared = search_context(piece.space)
+    detail = FigureDetail(needs_sums(keys), any(source(key) == "categories" for key in keys))
     for batch in _batches(shared, _structures(shared, piece)):
         pipeline_ends = batch.structures[0].ways
         for stages in shared.lists["pipeline"]:
@@ -99,13 +101,13 @@ def _blocks(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
                 choices = _choices(cells, shape)
                 legal = _is_legal(cells, choices, shape)
                 if legal.any():
-                    block = Block(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
+                    block = PricedLayouts(piece.space, choices, ShapeTotals(cells, shape).columns(keys))
                     yield block if legal.all() else rows_of(block, legal)
 
 
-def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
+def gathered_blocks(blocks: Iterator[PricedLayouts]) -> Iterator[PricedLayouts]:
     """Blocks of one space put together until each has many layouts."""
-    waiting: list[Block] = []
+    waiting: list[PricedLayouts] = []
     count, begin = 0, time.monotonic()
     for block in blocks:
         waiting.append(block)
@@ -120,13 +122,13 @@ def gathered_blocks(blocks: Iterator[Block]) -> Iterator[Block]:
 # --- structures and layouts ---
 
 
-def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
+def _structures(shared: SearchContext, piece: SpacePiece) -> Iterator[Structure]:
     """The choices of a piece that are no sizes, with the cells of each."""
     values, stack = shared.space.values, shared.plan.stack
     pipeline_ends_of_shapes = sorted({shape.schedule.ways for shape in shared.shapes})
     reshards = [reshard for reshard in values["parallelism.reshard"] if (reshard is None) == (piece.zero != 3)]
     for reshard, pipeline_ends in product(reshards, pipeline_ends_of_shapes):
-        sharded = Sharded(piece.zero, reshard, piece.offload)
+        sharded = Sharding(piece.zero, reshard, piece.offload)
         for cut in _cuts(values, piece):
             cells = shared.cells(piece.cut, sharded, cut, pipeline_ends)
             # Whether others have copies or shares of the same weights: some stacks keep gradients otherwise then.
@@ -141,7 +143,7 @@ def _structures(shared: World, piece: Piece) -> Iterator[Structure]:
                     yield Structure(shared, sharded, chosen_cut, several, pipeline_ends, alone, chosen_cells)
 
 
-def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
+def _single_experts(shared: SearchContext, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
     """Degrees at which devices hold one expert each, with the cells that have them; last, 0 and all others."""
     degrees = np.array(shared.lists["expert"])[cells["expert"]]
     sizes = degrees_of_single_experts(shared.plan)
@@ -149,30 +151,30 @@ def _single_experts(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple
     yield 0, ~np.isin(degrees, sizes)
 
 
-def _cuts(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Cut]:
+def _cuts(values: Mapping[str, Sequence[Any]], piece: SpacePiece) -> Iterator[LayerCut]:
     """The cuts of a piece's layers, each with a recompute policy."""
     cut = piece.cut
     for sequence, exchange in product(values["parallelism.sequence"], values["parallelism.context_exchange"]):
         if (cut["tensor"] or sequence == "off") and cut["context"] != (exchange is None):
             for recompute in piece.recomputes:
-                yield Cut(cut["tensor"], cut["context"], cut["expert"], sequence, exchange, recompute)
+                yield LayerCut(cut["tensor"], cut["context"], cut["expert"], sequence, exchange, recompute)
 
 
-def _batches(shared: World, structures: Iterator[Structure]) -> Iterator[Batch]:
+def _batches(shared: SearchContext, structures: Iterator[Structure]) -> Iterator[StructureBatch]:
     """Structures side by side, at most CELLS cells at a time; by themselves where units or moments are of a stage."""
     structures_of_batch: list[Structure] = []
     size = 0
     for structure in structures:
         if not (structure.is_uniform and structure.is_labelled):  # its facts are of other units or moments
-            yield from (Batch(shared, [part]) for part in _in_parts(structure))
+            yield from (StructureBatch(shared, [part]) for part in _in_parts(structure))
             continue
         if structures_of_batch and (size + structure.size > CELLS or structure.ways != structures_of_batch[0].ways):
-            yield Batch(shared, structures_of_batch)
+            yield StructureBatch(shared, structures_of_batch)
             structures_of_batch, size = [], 0
         structures_of_batch.append(structure)
         size += structure.size
     if structures_of_batch:
-        yield Batch(shared, structures_of_batch)
+        yield StructureBatch(shared, structures_of_batch)
 
 
 def _in_parts(structure: Structure) -> Iterator[Structure]:
@@ -185,7 +187,7 @@ def _in_parts(structure: Structure) -> Iterator[Structure]:
         yield part
 
 
-def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
+def _choices(cells: SizeArrays, shape: PipelineShape) -> dict[str, Array]:
     """The keys of layouts, as places among the values of the space."""
     values = cells.world.space.values
 
@@ -202,7 +204,7 @@ def _choices(cells: Cells, shape: Shape) -> dict[str, Array]:
     return {key: places.get(key, chosen.get(key)) for key in LAYOUT}
 
 
-def _is_legal(cells: Cells, choices: Mapping[str, Array], shape: Shape) -> Array:
+def _is_legal(cells: SizeArrays, choices: Mapping[str, Array], shape: PipelineShape) -> Array:
     """Whether layouts are legal by the rules that read a shape or the recompute policy."""
     shared = cells.world
     chosen: dict[str, Array] = {**choices, DATA: cells.columns["data"]}
@@ -261,7 +263,7 @@ def is_optional(key: str) -> bool:
 class ShapeTotals(dict[str, Array]):
     """The totals of the layouts that one shape makes of cells, a part of them computed when one of it is asked for."""
 
-    def __init__(self, cells: Cells, shape: Shape) -> None:
+    def __init__(self, cells: SizeArrays, shape: PipelineShape) -> None:
         super().__init__()
         self.cells, self.shape, self.made = cells, shape, set[str]()
 

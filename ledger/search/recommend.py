@@ -20,17 +20,26 @@ from ledger.books.verdict import expectations, operated
 from ledger.books.what_if.conditions import served_conditions
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.search.aims import aim_of
-from ledger.search.batches import Block
+from ledger.search.batches import PricedLayouts
 from ledger.search.edits import fewest_changes
-from ledger.search.extent import EVERYTHING, KEPT, Extent, OutOfTimeError, is_whole, kept_values, reason, time_limit
-from ledger.search.found import Found, Rows, add, nothing
+from ledger.search.extent import (
+    EVERYTHING,
+    FIXED_KEYS,
+    Extent,
+    OutOfTimeError,
+    is_whole,
+    kept_values,
+    reason,
+    time_limit,
+)
+from ledger.search.found import Rows, SearchResult, add, nothing
 from ledger.search.near_layouts import near_layouts
-from ledger.search.pricing import Piece, pieces
+from ledger.search.pricing import SpacePiece, pieces
 from ledger.search.question import CAPACITY, EDIT_RANK, MEMORY, kept_free, kept_free_words
 from ledger.search.space import Space, space_of
-from ledger.search.tasks import Job, Task
+from ledger.search.tasks import Task, TaskQuestion
 from ledger.search.workers import Run
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 
 if TYPE_CHECKING:
@@ -79,7 +88,7 @@ class Requirements:
 
     def compiled(self, changes: Mapping[str, Any]) -> Candidate | None:
         """The plan with these changes; None where the rules refuse them."""
-        draft = revised(self.plan, assignments(changes))
+        draft = read_with_overrides(self.plan, assignments(changes))
         if draft.problems or draft.plan is None:
             return None
         totals = compile_totals(draft.plan)
@@ -123,28 +132,28 @@ FRONT_SHARE = 0.3  # the same where layouts of the front are compiled too
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassResult:
     """The result of a pass over a plan's own space, and over spaces on fewer devices, by their number.
 
     `error`: what ended the pass early, if anything did.
     """
 
     space: Space
-    found: Found
-    fewer: Mapping[int, tuple[Space, Found]]
+    found: SearchResult
+    fewer: Mapping[int, tuple[Space, SearchResult]]
     complete: bool
     error: Exception | None = None
 
 
-def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> Passed:
+def pass_over(plan: Plan, extent: Extent, run: Run, progress: Progress) -> PassResult:
     """A pass over the layouts of a plan; those on fewer devices too, where it has the time and the run a price."""
     fewer = fewer_devices(plan) if extent.thorough and plan.assumptions.price and plan.serve is None else {}
     space = space_of(plan, {} if is_whole(plan, extent) else kept_values(plan))
     compiling = FRONT_SHARE if extent.thorough else COMPILING_SHARE
     seconds = extent.seconds * (1 - compiling) / AFTER
-    (result, *results_on_fewer), complete, error = searched([space, *fewer.values()], run, progress, seconds)
+    (result, *results_on_fewer), complete, error = search_spaces([space, *fewer.values()], run, progress, seconds)
     by_devices = dict(zip(fewer, zip(fewer.values(), results_on_fewer, strict=True), strict=True))
-    return Passed(space, result, by_devices, complete, error)
+    return PassResult(space, result, by_devices, complete, error)
 
 
 def fewer_devices(plan: Plan) -> dict[int, Space]:
@@ -153,13 +162,15 @@ def fewer_devices(plan: Plan) -> dict[int, Space]:
     Nobody waits for much less: a run on an eighth costs a few per cent less, and takes eight times as long.
     """
     half, odd = divmod(plan.cluster.devices, 2)
-    halved = None if odd or half % plan.cluster.devices_per_node else revised(plan, [f"{DEVICES}={half}"]).plan
+    halved = (
+        None if odd or half % plan.cluster.devices_per_node else read_with_overrides(plan, [f"{DEVICES}={half}"]).plan
+    )
     return {half: space_of(halved, kept_values(halved))} if halved else {}
 
 
-def searched(
+def search_spaces(
     spaces: Sequence[Space], run: Run, progress: Progress, seconds: float = 0.0
-) -> tuple[list[Found], bool, Exception | None]:
+) -> tuple[list[SearchResult], bool, Exception | None]:
     """The result for each space, whether all of it was priced, and the error that ended the search, where one did.
 
     Pieces that are most like the plan come first.
@@ -177,7 +188,7 @@ def searched(
     until = time.monotonic() + seconds if seconds else 0.0
     try:
         with time_limit(AFTER * seconds):
-            for done, (task, task_result) in enumerate(run(ordered, Job(question, until=until)), 1):
+            for done, (task, task_result) in enumerate(run(ordered, TaskQuestion(question, until=until)), 1):
                 number = space_of[task.number]
                 results[number] = add(results[number], task_result, question)
                 progress(done, len(tasks), sum(result.legal for result in results))
@@ -190,7 +201,7 @@ def searched(
     return results, all(result.complete for result in results), None
 
 
-def _differences(piece: Piece, plan: Plan) -> int:
+def _differences(piece: SpacePiece, plan: Plan) -> int:
     """How many choices of a piece's layouts differ from the plan's."""
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
@@ -242,8 +253,8 @@ class Proposals:
 def row_changes(plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
     """The fewest keys that make a plan a row of a space, with those that are `fixed`; None where rules refuse it."""
     choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(space.keys)}
-    layout = {**fixed, **Block(space, choices, {}).layout(0)}
-    draft = revised(plan, assignments(layout))
+    layout = {**fixed, **PricedLayouts(space, choices, {}).layout(0)}
+    draft = read_with_overrides(plan, assignments(layout))
     return None if draft.problems or draft.plan is None else fewest_changes(plan, layout)
 
 
@@ -280,7 +291,7 @@ class Findings:
     """
 
     near: list[Candidate] = field(default_factory=list)
-    passed: Passed | None = None
+    passed: PassResult | None = None
     proposed: list[Candidate] = field(default_factory=list)
     front: list[Candidate] = field(default_factory=list)
     fewer: list[Candidate] = field(default_factory=list)
@@ -410,7 +421,7 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
         else (),
         legal=legal,
         fitting=fitting if sound else 0,
-        kept=() if near or is_whole(plan, extent) else KEPT,
+        kept=() if near or is_whole(plan, extent) else FIXED_KEYS,
         fewer={devices: result.legal for devices, (_, result) in passed.fewer.items()} if passed else {},
         nearest=recommendation(nearest),
         headroom=kept_free(plan),

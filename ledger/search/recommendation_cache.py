@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ledger.search.workers import Run
     from ledger.spec.plan import Plan
 
-FOUND = Cache("recommendations")
+RECOMMENDATION_CACHE = Cache("recommendations")
 
 
 def recommendations(
@@ -45,22 +45,22 @@ def recommendations(
         extent = extent or extent_of_report(plan)
         for whole in (True,) if extent.whole else (True, False):
             for thorough in (True,) if extent.thorough else (True, False):
-                if found_before := known(plan, whole=whole, thorough=thorough):
+                if found_before := cached_recommendations(plan, whole=whole, thorough=thorough):
                     return found_before
         result = recommend(plan, run, progress, extent, totals)
         if result.complete:
-            keep(plan, result, whole=extent.whole, thorough=extent.thorough)
+            cache_recommendations(plan, result, whole=extent.whole, thorough=extent.thorough)
     except Exception as error:  # noqa: BLE001 - as the docstring says
         return Recommendations(complete=False, failure=reason(error))
     return result
 
 
-def known(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
+def cached_recommendations(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
     """The recommendations of an earlier search; None where there are none, or their file is damaged."""
     key = _key(plan, whole=whole, thorough=thorough)
     if key in _process_cache():
         return _process_cache()[key]
-    stored = FOUND.read(f"{key}.json")
+    stored = RECOMMENDATION_CACHE.read(f"{key}.json")
     if stored is None:
         return None
     result = from_record(json.loads(stored))
@@ -68,11 +68,11 @@ def known(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
     return result
 
 
-def keep(plan: Plan, result: Recommendations, *, whole: bool, thorough: bool) -> None:
+def cache_recommendations(plan: Plan, result: Recommendations, *, whole: bool, thorough: bool) -> None:
     """Writes recommendations to both caches, as far as that can be done."""
     key = _key(plan, whole=whole, thorough=thorough)
     _process_cache()[key] = result
-    FOUND.keep(f"{key}.json", json.dumps(as_record(result)).encode())
+    RECOMMENDATION_CACHE.keep(f"{key}.json", json.dumps(as_record(result)).encode())
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ledger.model.schedule import PIPELINES, Pipeline, Role, dealt_layers, described
+from ledger.model.schedule import PIPELINES, Pipeline, Role, dealt_layers, role_of_device
 from ledger.search.choices import cuts
 from ledger.search.space import Layout, Space
 from ledger.spec.paths import Places
@@ -22,7 +22,7 @@ OF_SHAPES = (pipeline.layers_fill_the_stages, pipeline.schedule_fits_the_chunks,
 
 
 @dataclass(frozen=True)
-class Slot:
+class StageKind:
     """One kind of stage of a shape: `stages` of them, with equal layers. `flying` by how many micro-batches a step has.
 
     `variants` are what its devices may hold in flight and waiting; none of them holds less of everything than another.
@@ -34,12 +34,12 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Shape:
+class PipelineShape:
     """A pipeline: numbers of stages and chunks, a schedule, and a partition of the layers. `layout`: its keys."""
 
     layout: Layout
     mesh: Parallelism
-    slots: tuple[Slot, ...]
+    slots: tuple[StageKind, ...]
 
     @property
     def schedule(self) -> Pipeline:
@@ -47,7 +47,7 @@ class Shape:
         return PIPELINES[self.mesh.scheduled]
 
 
-def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
+def shapes(space: Space, counts: Sequence[int]) -> Iterator[PipelineShape]:
     """Every shape of a space; `counts`: the micro-batches that a step may have."""
     plan, values = space.plan, space.values
     for stages, chunks in product(values["parallelism.pipeline"], values["parallelism.interleave"]):
@@ -68,24 +68,24 @@ def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
             mesh = replace(bare, schedule=name or "", stages=cut)
             stages_of = tuple(slots(plan, mesh, counts))
             if stages_of:
-                yield Shape(layout, mesh, stages_of)
+                yield PipelineShape(layout, mesh, stages_of)
 
 
-def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot]:
+def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[StageKind]:
     """The kinds of stages, in their order; none where the rules of the spec refuse the schedule."""
     if any(check_rules(OF_SHAPES, {"model": plan.model, "parallelism": mesh}, Places(plan.origins))):
         return
     dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
     if rule.ways == 2 and mesh.pipeline % 2:
         return
-    placed = batched(plan, mesh, counts)
+    placed = with_micro_batches(plan, mesh, counts)
     roles_by_layers: dict[tuple[Any, ...], list[Role]] = {}
     for device in range(mesh.pipeline):
-        role = described(placed, device, dealt)
+        role = role_of_device(placed, device, dealt)
         key = role.layers, role.first, role.last, role.sends, role.returns
         roles_by_layers.setdefault(key, []).append(role)
     for roles in roles_by_layers.values():
-        yield Slot(roles[0], len(roles), tuple(_largest(roles, len(counts))))
+        yield StageKind(roles[0], len(roles), tuple(_largest(roles, len(counts))))
 
 
 def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
@@ -102,7 +102,7 @@ def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
             yield roles[place]
 
 
-def batched(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:
+def with_micro_batches(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:
     """A plan without data parallelism that has so many micro-batches a step, as one array."""
     batches: Array = np.asarray(counts, dtype=np.int64) * PIPELINES[mesh.scheduled].ways
     run = replace(plan.run, micro_batch=1, global_batch=batches)

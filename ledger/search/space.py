@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.books.counts import with_token_count
 from ledger.search.choices import VALUES, cuts, unequal_stages
-from ledger.spec.faults import Written
+from ledger.spec.faults import StatedValue
 from ledger.spec.inputs import violations
 from ledger.spec.parts import spec_type
 from ledger.spec.plan import Parallelism, Plan, Recompute
@@ -90,7 +90,7 @@ class Space:
         """Every legal layout, one by one: the reference for arrays of layouts."""
         for chosen in product(*self.values.values()):
             layout = dict(zip(self.keys, chosen, strict=True))
-            if effective(layout, self.plan) and not violations(laid_out(self.plan, layout)):
+            if effective(layout, self.plan) and not violations(with_layout(self.plan, layout)):
                 yield completed(layout, self.plan)
 
 
@@ -112,11 +112,11 @@ def keys_of(plan: Plan) -> tuple[str, ...]:
     return LAYOUT if plan.serve is None else SERVED
 
 
-def laid_out(plan: Plan, layout: Layout) -> Plan:
+def with_layout(plan: Plan, layout: Layout) -> Plan:
     """The plan in another layout, as `--set` would make it of all the layout's keys."""
     stated = {key.removeprefix(MESH): value for key, value in layout.items() if key.startswith(MESH)}
     stated = {key: value for key, value in stated.items() if value is not None}
-    read: Parallelism = spec_type(Parallelism).read(Written(as_node(stated, NOWHERE)), [])
+    read: Parallelism = spec_type(Parallelism).read(StatedValue(as_node(stated, NOWHERE)), [])
     data = plan.cluster.devices // read.replica if "data" not in stated else read.data
     fields = [key.removeprefix(MESH) for key in (*LAYOUT, DATA) if key.startswith(MESH) and key != f"{MESH}ends"]
     mesh = replace(plan.parallelism, **{field: getattr(read, field) for field in fields})
@@ -125,13 +125,13 @@ def laid_out(plan: Plan, layout: Layout) -> Plan:
     mesh = replace(mesh, data=max(1, data), **{field: getattr(default, field) for field in idle})
     if plan.serve is not None:
         return replace(plan, parallelism=mesh, run=replace(plan.run, global_batch=mesh.data * mesh.pipeline))
-    policy: Recompute = spec_type(Recompute).read(Written(as_node(layout[RECOMPUTE], NOWHERE)), [])
+    policy: Recompute = spec_type(Recompute).read(StatedValue(as_node(layout[RECOMPUTE], NOWHERE)), [])
     return replace(plan, parallelism=mesh, recompute=policy, run=replace(plan.run, micro_batch=layout[MICRO_BATCH]))
 
 
 def completed(layout: Layout, plan: Plan) -> Layout:
     """The layout with its data-parallel degree, and what it takes away of the plan's own keys: `null` in `--set`."""
-    mesh = laid_out(plan, layout).parallelism
+    mesh = with_layout(plan, layout).parallelism
     taken_away = {key: None for key, serves in KEPT.items() if not serves(layout) and key in plan.origins}
     return {DATA: mesh.data, **layout, **taken_away}
 

@@ -28,12 +28,12 @@ from ledger.model.schedule import PIPELINES, Pipeline, Role, schedule
 from ledger.model.unit import Unit
 from ledger.model.units import builder, compute_precision
 from ledger.model.units import units as units_of
-from ledger.search.facts import Array, Facts, Inputs, each_array, evaluated
-from ledger.search.space import LAYOUT, laid_out
-from ledger.search.world import CUT, Cut, Sharded, States, World
+from ledger.search.facts import Array, Facts, Inputs, each_array, evaluate_facts
+from ledger.search.space import LAYOUT, with_layout
+from ledger.search.world import MICRO_BATCH_SIZES, LayerCut, SearchContext, Sharding, WeightDegrees
 from ledger.spec.plan import Plan
 
-SENT = (*CUT, "data", "pipeline")  # what decides what a stage sends to the next
+SENT = (*MICRO_BATCH_SIZES, "data", "pipeline")  # what decides what a stage sends to the next
 DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
 Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
 
@@ -64,7 +64,7 @@ class Composition:
         return Role("", (0,), 1, layers_of_groups, self.first, self.last, 1, 0, sends, returns)
 
 
-def sized(plan: Plan, inputs: Inputs, count: int = 1) -> Plan:
+def at_sizes(plan: Plan, inputs: Inputs, count: int = 1) -> Plan:
     """The plan with degrees and a micro-batch that may be values of a trace, and so many micro-batches a step."""
     mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
     size, pipeline_ends = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
@@ -86,9 +86,9 @@ class Structure:
 
     def __init__(  # noqa: PLR0913 - the choices of a layout
         self,
-        world: World,
-        sharded: Sharded,
-        cut: Cut,
+        world: SearchContext,
+        sharded: Sharding,
+        cut: LayerCut,
         several: bool,
         ways: int,
         alone: bool,
@@ -106,7 +106,7 @@ class Structure:
 
     def _plan(self) -> Plan:
         lists, cut = self.world.lists, self.cut
-        degrees = {axis: max(lists[axis]) if getattr(cut, axis) else 1 for axis in CUT[:3]}
+        degrees = {axis: max(lists[axis]) if getattr(cut, axis) else 1 for axis in MICRO_BATCH_SIZES[:3]}
         if cut.expert:
             single = degrees_of_single_experts(self.world.plan)
             degrees["expert"] = cut.one_expert_each or max(size for size in lists["expert"] if size not in single)
@@ -120,7 +120,7 @@ class Structure:
             "parallelism.replicate": 1,
             "run.micro_batch": 1,
         }
-        placed = laid_out(self.world.plan, layout)
+        placed = with_layout(self.world.plan, layout)
         name = next(name for name, order in PIPELINES.items() if order.ways == self.ways)
         data = 1 if self.alone else max(2, placed.parallelism.data)
         mesh = replace(placed.parallelism, data=data, schedule=name)
@@ -194,7 +194,7 @@ class Structure:
 
     def _at(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Value]:
         """A plan, at its own prices, at sizes of a cut, and what evaluates formulas of one unit each."""
-        placed = sized(_with_chunks(plan, composition), inputs)
+        placed = at_sizes(_with_chunks(plan, composition), inputs)
         role = unit_facts.any_stage(placed) if self.is_uniform else composition.role()
         return placed, exact(bindings(placed, role))
 
@@ -208,7 +208,7 @@ class Structure:
 
         def plain() -> Facts:
             grid, legal = over()
-            return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
+            return evaluate_facts(grid, lambda inputs: run(self.plan, inputs), legal)
 
         def repriced() -> Facts:
             def run_repriced(inputs: Inputs) -> Facts:
@@ -218,7 +218,7 @@ class Structure:
                 return run(plan, inputs)
 
             grid, legal = over()
-            return evaluated(priced_grid(grid), run_repriced, legal)
+            return evaluate_facts(priced_grid(grid), run_repriced, legal)
 
         def at_price() -> Facts:
             table = self.world.once(("repriced", *key), repriced)
@@ -234,10 +234,10 @@ class Structure:
     def _legal_sizes(self, axes: tuple[str, ...]) -> Array:
         """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
         values, legal = self.world.space.values, np.zeros([self.world.lengths[axis] for axis in axes], bool)
-        cut = {axis: getattr(self.cut, axis) for axis in CUT[:3]}
+        cut = {axis: getattr(self.cut, axis) for axis in MICRO_BATCH_SIZES[:3]}
         for zero in values["parallelism.zero"]:
             reshard = values["parallelism.reshard"][-1] if zero == 3 else None
-            cells = self.world.cells(cut, Sharded(zero, reshard, values["parallelism.offload"][0]), None, 1)
+            cells = self.world.cells(cut, Sharding(zero, reshard, values["parallelism.offload"][0]), None, 1)
             legal[tuple(cells[axis] for axis in axes)] = True
         return legal
 
@@ -248,13 +248,13 @@ class Structure:
             placed, value = self._at(plan, composition, inputs)
             return unit_facts.unit_times(placed, unit_facts.single(self.measured(composition)), value)
 
-        return self.timed(("times", self.unit_key(composition)), lambda: self.sizes(CUT), price, run)
+        return self.timed(("times", self.unit_key(composition)), lambda: self.sizes(MICRO_BATCH_SIZES), price, run)
 
     def send_seconds(self, price: int | None) -> Array:
         """Seconds of the longest transfer to another stage, over a cut, `data` and `pipeline`."""
 
         def run(plan: Plan, inputs: Inputs) -> Array:
-            placed = sized(plan, inputs)
+            placed = at_sizes(plan, inputs)
             return unit_facts.send_seconds(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
 
         return self.timed(self._send_key("send"), lambda: self.sizes(SENT), price, run)
@@ -263,7 +263,7 @@ class Structure:
         """Sums over the transfers between stages in a micro-batch, over a cut, `data` and `pipeline`."""
 
         def run(plan: Plan, inputs: Inputs) -> Mapping[str, unit_facts.Sums]:
-            placed = sized(plan, inputs)
+            placed = at_sizes(plan, inputs)
             return unit_facts.sent_sums(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
 
         return self.timed(self._send_key("sent"), lambda: self.sizes(SENT), None, run)
@@ -306,8 +306,8 @@ class Structure:
 
     def _of_units(self, name: Any, composition: Composition, run: Callable[[Plan, Value], Facts]) -> Facts:
         def facts() -> Facts:
-            grid, legal = self.sizes(CUT)
-            return evaluated(grid, lambda inputs: run(*self._at(self.plan, composition, inputs)), legal)
+            grid, legal = self.sizes(MICRO_BATCH_SIZES)
+            return evaluate_facts(grid, lambda inputs: run(*self._at(self.plan, composition, inputs)), legal)
 
         return self.world.once((name, self.unit_key(composition)), facts)
 
@@ -349,7 +349,7 @@ class Structure:
         return order, read
 
     @cached_property
-    def states(self) -> States:
+    def states(self) -> WeightDegrees:
         """The degrees that cut weights and their states, in any layout whose weights are cut alike."""
         cut = {"tensor": self.cut.tensor, "expert": self.cut.expert}
         return self.world.states(cut, self.sharded, self.ways)
@@ -373,7 +373,7 @@ class Structure:
 
     def _stage(self, plan: Plan, composition: Composition, inputs: Inputs) -> tuple[Plan, Role, Program, Value]:
         """A stage at one setting of the degrees and of its layers."""
-        placed = sized(_with_chunks(plan, composition), inputs, count=2 if self.several else 1)
+        placed = at_sizes(_with_chunks(plan, composition), inputs, count=2 if self.several else 1)
         layers = (inputs.get(f"layers.{group}", count) for group, count in enumerate(composition.layers))
         role = composition.role(tuple(layers))
         value = exact(bindings(placed, role))
@@ -421,7 +421,7 @@ class Structure:
             return sharing.point_facts(placed, stage_program, value, line, by_category=by_category)
 
         key = *self._shared_key("points", composition), self.holding_key, id(line), by_category
-        return self.world.once(key, lambda: evaluated(self._state_grid(composition), run))
+        return self.world.once(key, lambda: evaluate_facts(self._state_grid(composition), run))
 
 
 def _with_chunks(plan: Plan, composition: Composition) -> Plan:

@@ -16,15 +16,15 @@ from ledger.books.what_if.conditions import fault
 from ledger.search.aims import EACH, FRONT, shown_totals
 from ledger.search.aims import SHOWN as SERVED
 from ledger.search.axes import Axes, Base, LeftOut, bases, left_out_words, read_axes, require_keys, with_totals
-from ledger.search.batches import FULL, Block, text_of
+from ledger.search.batches import FULL, PricedLayouts, text_of
 from ledger.search.columns import columns_of
 from ledger.search.density import PER_DEVICE, Layers, layers_of
-from ledger.search.found import Found, Rows, add, nothing
+from ledger.search.found import Rows, SearchResult, add, nothing
 from ledger.search.outputs import Output, form_of
 from ledger.search.pricing import pieces
 from ledger.search.question import MEMORY, RATE, TIME, Limit, Question, kept_free, kept_free_words, read_question
 from ledger.search.space import keys_of
-from ledger.search.tasks import Job, Parts, Task
+from ledger.search.tasks import RowFiles, Task, TaskQuestion
 from ledger.search.workers import Run
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
@@ -40,7 +40,7 @@ Progress = Callable[[int, int, int], None]  # tasks done, of so many, and legal 
 
 
 @dataclass(frozen=True)
-class Asked:
+class SweepRequest:
     """A sweep as it is asked for, in the texts of the command line."""
 
     spec: str
@@ -59,7 +59,7 @@ class Asked:
 class Search:
     """A prepared sweep: its plan with its totals, the question, the bases, and a task for each piece of each."""
 
-    asked: Asked
+    asked: SweepRequest
     plan: Plan
     own: Mapping[str, Number]
     question: Question
@@ -105,15 +105,15 @@ class Search:
         """All changes that make the spec the plan of a row, as `--set` takes them."""
         base = self.bases[self.base_of[int(rows.tasks[place])]]
         choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(base.space.keys)}
-        return {**base.changes, **Block(base.space, choices, {}).layout(0)}
+        return {**base.changes, **PricedLayouts(base.space, choices, {}).layout(0)}
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The result of a sweep, and its seconds; not `complete` where it was interrupted."""
 
     search: Search
-    found: Found
+    found: SearchResult
     seconds: float
     layers: Layers | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
@@ -129,7 +129,7 @@ def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...
     return question.limits(plan, kept_free(plan, headroom), kept_free_words(plan, headroom))
 
 
-def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Search:
+def prepare(asked: SweepRequest, note: Callable[[int], None] = lambda _: None) -> Search:
     """The sweep with everything read and checked that can be before layouts are priced; raises SpecError."""
     axes = read_axes(asked.over)
     plan = load_plan(asked.spec, asked.overrides)
@@ -157,7 +157,7 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
     return Search(asked, plan, totals, question, axes, usable, tuple(tasks), tuple(base_of), left_out)
 
 
-def _question(asked: Asked, plan: Plan, totals: Mapping[str, Number]) -> Question:
+def _question(asked: SweepRequest, plan: Plan, totals: Mapping[str, Number]) -> Question:
     """The question as it is asked, completed with the usual one of a plan that trains or serves."""
     usual_objective, is_most, front = (TIME, False, (TIME, MEMORY)) if plan.serve is None else (EACH, True, FRONT)
     objective = (asked.objective, asked.largest) if asked.objective else (usual_objective, is_most)
@@ -170,7 +170,7 @@ def tokens_of(plan: Plan) -> int:
     return plan.run.global_batch * plan.run.seq_len
 
 
-def _without_totals(asked: Asked, left_out: Sequence[LeftOut]) -> SpecError:
+def _without_totals(asked: SweepRequest, left_out: Sequence[LeftOut]) -> SpecError:
     """The error that no plan has a total that is asked for, at its place in the command line."""
     first = left_out[0]
     typed: Mapping[str, tuple[str, ...]] = {
@@ -184,7 +184,7 @@ def _without_totals(asked: Asked, left_out: Sequence[LeftOut]) -> SpecError:
 
 def sweep(
     search: Search, run: Run, out: Path | None = None, *, dense: bool = False, progress: Progress = lambda *_: None
-) -> Swept:
+) -> SweepResult:
     """The results of all tasks, added in whatever order they are done; interrupted, the sum so far."""
     begin = time.perf_counter()
     layers = None
@@ -193,7 +193,7 @@ def sweep(
         layers = layers_of(most_memory / PER_DEVICE, search.question.shown[0], search.space)
     counted = search.axes.named
     parts = parts_of(search, out, layers) if out else None
-    job = Job(search.question, counted, layers, parts)
+    job = TaskQuestion(search.question, counted, layers, parts)
     output = Output(out, parts) if out and parts else None
     total = nothing(search.question)
     number = 0
@@ -216,11 +216,11 @@ def sweep(
             output.abandon()
     seconds = time.perf_counter() - begin
     if total.complete and not total.legal:
-        raise empty(search)
-    return Swept(search, total, seconds, layers, (*search.notes, *_unused(search, total)))
+        raise no_layout_error(search)
+    return SweepResult(search, total, seconds, layers, (*search.notes, *_unused(search, total)))
 
 
-def _results(search: Search, job: Job, run: Run) -> Any:
+def _results(search: Search, job: TaskQuestion, run: Run) -> Any:
     """Each task with its result, which is read from its file where the task was done before."""
     not_done = []
     for task in search.tasks:
@@ -237,7 +237,7 @@ def _by_text(values: Sequence[Any]) -> dict[str, Any]:
     return {text_of(value): value for value in values}
 
 
-def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
+def parts_of(search: Search, out: Path, layers: Layers | None) -> RowFiles:
     """The folder of parts beside a file, whose name follows from all that the parts depend on."""
     others = tuple(search.axes.others)
     columns = columns_of(search.space, others, keys_of(search.plan), search.question.keys)
@@ -255,10 +255,10 @@ def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
         identity += [base.plan.digest, text_of(dict(base.changes)), text_of(base.space.values)]
     identity += [f"{task.number} {task.piece.name} {task.limits} {task.data}" for task in search.tasks]
     name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
-    return Parts(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
+    return RowFiles(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
 
 
-def _unused(search: Search, result: Found) -> list[str]:
+def _unused(search: Search, result: SearchResult) -> list[str]:
     """Values that were named and that no legal layout has, but for those of plans that were left out."""
     notes = []
     values_left_out = {(key, text_of(value)) for lack in search.left_out for key, value in lack.base.fixed.items()}
@@ -270,7 +270,7 @@ def _unused(search: Search, result: Found) -> list[str]:
     return notes
 
 
-def empty(search: Search) -> SpecError:
+def no_layout_error(search: Search) -> SpecError:
     """Why a space has no legal layout: the rule that most of some of its layouts break."""
     from ledger.search.axes import common_reason
 

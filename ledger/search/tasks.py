@@ -13,15 +13,15 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from ledger.search.batches import Batch, Block, batches, text_of
+from ledger.search.batches import Batch, PricedLayouts, batches, text_of
 from ledger.search.columns import Columns
 from ledger.search.density import Density, Layers, density_of, summed
 from ledger.search.edits import edit_costs
-from ledger.search.found import ROWS, Found, Rows, found_in, nothing
-from ledger.search.pricing import Piece, price
+from ledger.search.found import ROWS, Rows, SearchResult, add_batch, nothing
+from ledger.search.pricing import SpacePiece, price_piece
 from ledger.search.question import EDIT_RANK, Limit, Question
 from ledger.search.space import DATA, Space
-from ledger.whole_files import UnfinishedFile, naming
+from ledger.whole_files import UnfinishedFile, name_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowFiles:
     """A folder of parts of one form; its name tells the parts of one sweep from those of any other."""
 
     folder: str
@@ -73,14 +73,14 @@ class Parts:
         writer_type = ParquetWriter if self.form == PARQUET else CsvWriter
         return writer_type(self.path(task), self.columns, task.fixed)
 
-    def keep(self, task: Task, result: Found) -> None:
+    def keep(self, task: Task, result: SearchResult) -> None:
         """Writes the result of a task whose rows are in their place: from here on the task counts as done."""
         with UnfinishedFile(self.found(task)) as file, file.draft.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **as_arrays(result))
             stream.flush()
             file.put_in_place()
 
-    def done(self, task: Task) -> Found | None:
+    def done(self, task: Task) -> SearchResult | None:
         """The result of a task that was done before; None where it was not, or its file is damaged."""
         if not (self.found(task).is_file() and self.path(task).is_file()):
             return None
@@ -151,7 +151,7 @@ class CsvWriter(Writer):
         csv.writer(self.file, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
-def as_arrays(result: Found) -> dict[str, np.ndarray]:
+def as_arrays(result: SearchResult) -> dict[str, np.ndarray]:
     """The result of a task, as arrays by name."""
     rows = {f"{part}.{name}": getattr(getattr(result, part), name) for part in PARTS for name in ROWS}
     counts = {"counts": np.array([result.legal, result.fitting, result.meeting], np.int64)}
@@ -160,13 +160,15 @@ def as_arrays(result: Found) -> dict[str, np.ndarray]:
     return {**rows, **counts, **used, **density}
 
 
-def from_arrays(arrays: Mapping[str, np.ndarray]) -> Found:
+def from_arrays(arrays: Mapping[str, np.ndarray]) -> SearchResult:
     """The result of a task from the arrays that `as_arrays` made of it."""
     rows = {part: Rows(*(arrays[f"{part}.{name}"] for name in ROWS)) for part in PARTS}
     legal, fitting, meeting = map(int, arrays["counts"])
     used = {key.removeprefix("used."): arrays[key] for key in arrays if key.startswith("used.")}
     density = Density(arrays["cells"], arrays["cell_counts"]) if "cells" in arrays else None
-    return Found(rows["best"], rows["front"], rows["nearest"], legal, fitting, meeting, used=used, density=density)
+    return SearchResult(
+        rows["best"], rows["front"], rows["nearest"], legal, fitting, meeting, used=used, density=density
+    )
 
 
 PARTS = ("best", "front", "nearest")
@@ -181,7 +183,7 @@ class Task:
     """
 
     number: int
-    piece: Piece
+    piece: SpacePiece
     space: Space
     fixed: Mapping[str, Any]
     limits: tuple[Limit, ...]
@@ -189,7 +191,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Job:
+class TaskQuestion:
     """The question to every task. `counted`: keys whose values are counted. `layers`: of a density, where asked for.
 
     `parts`: where the rows of each task are written, if anywhere. `until`: the time (s of time.monotonic) after which a
@@ -199,7 +201,7 @@ class Job:
     question: Question
     counted: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     layers: Layers | None = None
-    parts: Parts | None = None
+    parts: RowFiles | None = None
     until: float = 0.0
 
 
@@ -214,7 +216,7 @@ class Deadline:
     until: float
     passed: bool = False
 
-    def before(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def before(self, blocks: Iterator[PricedLayouts]) -> Iterator[PricedLayouts]:
         """The blocks that are begun in time."""
         while not self.until or time.monotonic() < self.until:
             block = next(blocks, None)
@@ -224,7 +226,7 @@ class Deadline:
         self.passed = True
 
 
-def run_task(task: Task, job: Job) -> Found:
+def run_task(task: Task, job: TaskQuestion) -> SearchResult:
     """The result of a task; interrupted, or out of time, what it had by then: not `complete`, and no rows are kept."""
     result, deadline = nothing(job.question), Deadline(job.until)
     densities: list[Density] = []
@@ -232,15 +234,15 @@ def run_task(task: Task, job: Job) -> Found:
     keys = job.question.keys
     costs = edit_costs(task.space) if EDIT_RANK in keys else None
     try:
-        for batch in priced(task, [key for key in keys if key != EDIT_RANK], deadline):
+        for batch in price_task(task, [key for key in keys if key != EDIT_RANK], deadline):
             if costs:
                 batch = replace(batch, totals={**batch.totals, EDIT_RANK: costs.rank(batch)})  # noqa: PLW2901
-            result = found_in(batch, task.number, job.question, task.limits, result)
+            result = add_batch(batch, task.number, job.question, task.limits, result)
             result = replace(result, used=_count_values(batch, job.counted, task.fixed, result.used))
             if job.layers:
                 densities.append(density_of(batch, job.layers, task.fixed))
             if writer and job.parts:
-                with naming(job.parts.path(task)):
+                with name_errors(job.parts.path(task)):
                     writer.write(batch)
         result = replace(result, complete=not deadline.passed)
     except KeyboardInterrupt:
@@ -253,7 +255,7 @@ def run_task(task: Task, job: Job) -> Found:
     if writer and job.parts:
         try:
             if result.complete:
-                with naming(job.parts.path(task)):
+                with name_errors(job.parts.path(task)):
                     writer.close()
                 job.parts.keep(task, result)
         finally:
@@ -261,9 +263,9 @@ def run_task(task: Task, job: Job) -> Found:
     return result
 
 
-def priced(task: Task, keys: Sequence[str], deadline: Deadline | None = None) -> Iterator[Batch]:
+def price_task(task: Task, keys: Sequence[str], deadline: Deadline | None = None) -> Iterator[Batch]:
     """The legal layouts of a task that are wanted, in batches; raises UnknownTotalError."""
-    blocks = price(task.piece, keys)
+    blocks = price_piece(task.piece, keys)
     try:
         yield from batches(deadline.before(blocks) if deadline else blocks, task.space, task.data)
     except KeyError as error:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ledger.books.what_if.conditions import fault
 from ledger.processes import end_with_parent, interrupt_held
 from ledger.search.extent import WorkerError
-from ledger.search.found import Found
-from ledger.search.tasks import Job, Task, run_task
+from ledger.search.found import SearchResult
+from ledger.search.tasks import Task, TaskQuestion, run_task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -27,11 +27,11 @@ TRIES = 3  # workers that may die over one task
 AHEAD = 2  # tasks for each thread of a cluster that are on their way at once
 TIMEOUT = 5  # seconds in which a scheduler answers
 FLAG = "--scheduler "
-Done = tuple[Task, Found]
-Run = Callable[[Sequence[Task], Job], Iterator[Done]]
+Done = tuple[Task, SearchResult]
+Run = Callable[[Sequence[Task], TaskQuestion], Iterator[Done]]
 
 
-def in_this_process(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+def in_this_process(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
     """One task after the other."""
     for task in tasks:
         yield task, run_task(task, job)
@@ -43,7 +43,7 @@ def in_this_process(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
 def in_processes(count: int) -> Run:
     """So many processes of this machine, each with a task at a time."""
 
-    def run(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+    def run(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         waiting, tries = deque(tasks), dict.fromkeys((task.number for task in tasks), 0)
         workers: dict[connection.Connection, tuple[SpawnProcess, Task]] = {}
         try:
@@ -76,7 +76,7 @@ def in_processes(count: int) -> Run:
     return run
 
 
-def _start(job: Job) -> tuple[connection.Connection, SpawnProcess]:
+def _start(job: TaskQuestion) -> tuple[connection.Connection, SpawnProcess]:
     context = get_context("spawn")
     our_end, its_end = context.Pipe()
     process = context.Process(target=_serve, args=(its_end, job), daemon=True)
@@ -108,7 +108,7 @@ def _end(pipe: connection.Connection, process: SpawnProcess) -> None:
     process.join()
 
 
-def _serve(pipe: connection.Connection, job: Job) -> None:
+def _serve(pipe: connection.Connection, job: TaskQuestion) -> None:
     """The life of a process: a task, its answer, the next."""
     end_with_parent()
     while True:
@@ -190,7 +190,7 @@ def _digest_or_reason() -> str:
 def on_cluster(client: Client) -> Run:
     """The workers of a Dask cluster."""
 
-    def run(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+    def run(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         from distributed import as_completed
 
         threads = sum(client.nthreads().values()) or 1

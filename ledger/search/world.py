@@ -13,7 +13,7 @@ import numpy as np
 
 from ledger.search.facts import Array
 from ledger.search.shapes import shapes
-from ledger.search.space import KEPT, LAYOUT, MESH, Layout, Space, laid_out
+from ledger.search.space import KEPT, LAYOUT, MESH, Layout, Space, with_layout
 from ledger.spec.paths import Places
 from ledger.spec.plan import Origin, Parallelism, Plan, Run
 from ledger.spec.problems import Location
@@ -21,7 +21,7 @@ from ledger.spec.rules.table import RULES, Rule
 
 
 @dataclass(frozen=True)
-class Cut:
+class LayerCut:
     """Which of the axes that cut a micro-batch are used, how, and what of the layers is rebuilt.
 
     `one_expert_each`: experts that lie on as many devices, one each, of which stacks write other operations; 0: of no
@@ -49,12 +49,12 @@ class Cut:
         return hash(repr(self))
 
 
-CUT = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut one micro-batch
-STATE = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
+MICRO_BATCH_SIZES = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut one micro-batch
+WEIGHT_DEGREES = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
 
 
 @dataclass(frozen=True)
-class Sharded:
+class Sharding:
     """A choice of how weights are shared: `zero`, `reshard` and `offload` as a layout states them."""
 
     zero: int
@@ -72,7 +72,7 @@ class Sharded:
 
 
 @dataclass(frozen=True)
-class States:
+class WeightDegrees:
     """Degrees that cut weights and their states: `columns` of their values; `codes` are their places in a grid."""
 
     codes: Array
@@ -82,21 +82,21 @@ class States:
     def places(self, cells: Mapping[str, Array]) -> Array:
         """The place of each cell's degrees among these."""
         flat: Array = np.zeros(cells["data"].size, np.int64)
-        for axis in STATE:
+        for axis in WEIGHT_DEGREES:
             flat = flat * self.lengths[axis] + cells[axis]
         return np.searchsorted(self.codes, flat)
 
 
 Made = TypeVar("Made")
-_WORLDS: dict[str, World] = {}
+_WORLDS: dict[str, SearchContext] = {}
 
 
-def world(space: Space) -> World:
+def search_context(space: Space) -> SearchContext:
     """The world of a space, made once in each process."""
     key = f"{space.plan.digest} {space.plan.cluster.devices} {space.values!r}"
     if key not in _WORLDS:
         _WORLDS.clear()
-        _WORLDS[key] = World(space)
+        _WORLDS[key] = SearchContext(space)
     return _WORLDS[key]
 
 
@@ -114,7 +114,7 @@ class Memo:
         return value
 
 
-class World(Memo):
+class SearchContext(Memo):
     """A space with the places of its values: `lists` has those that are sizes, by axis."""
 
     def __init__(self, space: Space) -> None:
@@ -157,7 +157,7 @@ class World(Memo):
         return np.array(self.lists[axis])[columns[axis]]
 
     def cells(
-        self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, pipeline_ends: int
+        self, cut: Mapping[str, bool], sharded: Sharding, cut_layers: LayerCut | None, pipeline_ends: int
     ) -> dict[str, Array]:
         """The legal choices of degrees, copies and micro-batch under a sharding of weights, as places in the lists.
 
@@ -168,9 +168,9 @@ class World(Memo):
         return self.once(key, lambda: self._cells(cut, sharded, cut_layers, pipeline_ends))
 
     def _cells(
-        self, cut: Mapping[str, bool], sharded: Sharded, cut_layers: Cut | None, pipeline_ends: int
+        self, cut: Mapping[str, bool], sharded: Sharding, cut_layers: LayerCut | None, pipeline_ends: int
     ) -> dict[str, Array]:
-        names = (*CUT[:3], "pipeline", "replicate", "micro_batch")
+        names = (*MICRO_BATCH_SIZES[:3], "pipeline", "replicate", "micro_batch")
         places = {axis: np.arange(len(self.lists[axis])) for axis in names}
         for axis, used in cut.items():
             places[axis] = np.flatnonzero((np.array(self.lists[axis]) > 1) == used)
@@ -195,24 +195,26 @@ class World(Memo):
         legal = np.broadcast_to(legal, columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
 
-    def states(self, cut: Mapping[str, bool], sharded: Sharded, pipeline_ends: int) -> States:
+    def states(self, cut: Mapping[str, bool], sharded: Sharding, pipeline_ends: int) -> WeightDegrees:
         """The legal degrees that cut weights and their states, each once."""
         zero = replace(sharded, reshard=self.space.values["parallelism.reshard"][-1] if sharded.zero == 3 else None)
         return self.once(
             ("states", tuple(cut.items()), zero, pipeline_ends), lambda: self._states(cut, zero, pipeline_ends)
         )
 
-    def _states(self, cut: Mapping[str, bool], sharded: Sharded, pipeline_ends: int) -> States:
+    def _states(self, cut: Mapping[str, bool], sharded: Sharding, pipeline_ends: int) -> WeightDegrees:
         layouts = self.cells(cut, sharded, None, pipeline_ends)
-        lengths = [self.lengths[axis] for axis in STATE]
+        lengths = [self.lengths[axis] for axis in WEIGHT_DEGREES]
         flat: Array = np.zeros(layouts["data"].size, np.int64)
-        for axis in STATE:
+        for axis in WEIGHT_DEGREES:
             flat = flat * self.lengths[axis] + layouts[axis]
         codes = np.unique(flat)
-        columns = dict(zip(STATE, np.unravel_index(codes, lengths), strict=True))
-        return States(codes, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
+        columns = dict(zip(WEIGHT_DEGREES, np.unravel_index(codes, lengths), strict=True))
+        return WeightDegrees(
+            codes, {axis: self.number(columns, axis).astype(float) for axis in WEIGHT_DEGREES}, self.lengths
+        )
 
-    def keys(self, columns: Mapping[str, Array], sharded: Sharded, cut_layers: Cut | None) -> dict[str, Array]:
+    def keys(self, columns: Mapping[str, Array], sharded: Sharding, cut_layers: LayerCut | None) -> dict[str, Array]:
         """The keys of layouts, as places among the values of the space."""
         values = self.space.values
         fixed = {**sharded.layout, **(cut_layers.layout if cut_layers else {})}
@@ -235,7 +237,7 @@ def _field(plan: Plan, key: str, value: Any) -> Any:
         return value
     layout: Layout = dict.fromkeys(LAYOUT) | {"recompute": "none", "run.micro_batch": 1, "parallelism.zero": 0}
     layout = {**layout, "parallelism.context": 1, key: value}
-    example = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
+    example = with_layout(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
     return example.recompute if key == "recompute" else getattr(example.parallelism, key.removeprefix("parallelism."))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
-from ledger.spec.components import CUSTOM_ROWS, LOWER_NAME, Custom, custom
+from ledger.spec.components import CUSTOM_ROWS, LOWER_NAME, CustomPart, custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
 from ledger.spec.parts import At, PartHeader, PartOf
@@ -46,7 +46,7 @@ class Block:
     )
 
     @classmethod
-    def from_spec(cls, values: Values) -> Custom:
+    def from_spec(cls, values: Values) -> CustomPart:
         """The steps with their dims; those of a block like another one are not known yet."""
         steps = custom(values["dims"], values.get("weights", {}), values.get("steps", ()), {})
         return replace(steps, takes=tuple(values.get("input", "").split()), like=values.get("like", ""))
@@ -171,7 +171,7 @@ class Group:
     repeat: Annotated[int, Size(most=MOST_LAYERS), "Layers in the group."]
     attention: Annotated[Attention, "Sizes and kind of attention.", NEEDED_OF_PARTS] = field(default_factory=Attention)
     mlp: Annotated[MLP, "The feed-forward part.", NEEDED_OF_PARTS] = NO_MLP
-    block: Annotated[Custom | None, PartOf(Block), Block.spec.meaning] = None
+    block: Annotated[CustomPart | None, PartOf(Block), Block.spec.meaning] = None
     norms: Annotated[
         str,
         Choice("pre", "post", "sandwich", "shared", "residual"),
@@ -204,7 +204,7 @@ class Group:
         return replace(self.attention, bidirectional=True, relative_buckets=0, rotary=Fraction(0), window=None)
 
     @property
-    def written(self) -> dict[str, Custom]:
+    def written(self) -> dict[str, CustomPart]:
         """The parts of a layer that its author wrote out, by name."""
         parts = {"attention": self.attention.custom, "mlp": self.mlp.custom, "block": self.block}
         return {name: custom for name, custom in parts.items() if custom}
@@ -247,7 +247,7 @@ class Model:
     vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_TEXT] = 0
     image: Annotated[Image | None, Image.spec.meaning] = None
     stem: Annotated[
-        Custom | None,
+        CustomPart | None,
         PartOf(Block),
         "What a model of blocks makes of an image before the first of them, in steps as a block has them.",
     ] = None

@@ -8,14 +8,14 @@ from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from ledger.arithmetic.values import truncate
-from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
+from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, CustomPart, take_custom_part
 from ledger.spec.parts import PartHeader
 from ledger.spec.structures import OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, KeyOf, Number, Size
 
 
 @dataclass(frozen=True)
-class State:
+class RecurrentState:
     """A matrix for each head, of `head_dim` by `size` elements in fp32, and the convolution before it."""
 
     spec: ClassVar[PartHeader] = PartHeader(
@@ -182,8 +182,8 @@ class Attention:
         "What is multiplied by 1 / sqrt(head_dim): scores, or queries, which are then copied with keys and values to "
         "stand head by head (Whisper).",
     ] = "scores"
-    state: Annotated[State | None, Needed(when=IS_RECURRENT)] = None
-    custom: Custom | None = None
+    state: Annotated[RecurrentState | None, Needed(when=IS_RECURRENT)] = None
+    custom: CustomPart | None = None
 
     @classmethod
     def from_spec(cls, values: Values) -> Attention:
@@ -196,7 +196,7 @@ class Attention:
             "head_dim": widths,
             "rotary_form": "pairs" if expanded else "halves",
         }
-        custom_fields = stated(values)
+        custom_fields = take_custom_part(values)
         return cls(**(derived | values | custom_fields))
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ledger.spec.architecture import Model
 from ledger.spec.expectations import expectations
-from ledger.spec.faults import Written
+from ledger.spec.faults import StatedValue
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.parallelism import MULTIPLIED
 from ledger.spec.parts import spec_type
@@ -35,7 +35,7 @@ Built = TypeVar("Built")
 
 def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     """Every part of the plan whose own needs are met, by name; what was not sound is not among what is stated."""
-    built = {kind: named(stated[kind], names.get(kind, "")) for kind in LIBRARY_PARTS if kind in stated}
+    built = {kind: with_name(stated[kind], names.get(kind, "")) for kind in LIBRARY_PARTS if kind in stated}
     built |= {name: stated[name] for name in PLAIN_PARTS if name in stated}
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
@@ -52,11 +52,11 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
 def part_of(cls: type[Built], node: Node, name: str) -> Built:
     """A part of the library from a mapping that is sound."""
     any_class: type = cls
-    built: Built = named(spec_type(any_class).read(Written(node), []), name)
+    built: Built = with_name(spec_type(any_class).read(StatedValue(node), []), name)
     return built
 
 
-def named(part: Any, name: str) -> Any:
+def with_name(part: Any, name: str) -> Any:
     """A part of the library under its name, which is its title where it has none."""
     titled = {"title": part.title or name} if hasattr(part, "title") else {}
     return replace(part, name=name, **titled)
@@ -71,7 +71,7 @@ def plan(built: Parts, node: Node, reading: Reading, places: Places, warnings: I
         expect=expectations(node),
         origins=places.origins,
         digest=digest(node),
-        judged_digest=digest(judged(node)),
+        judged_digest=digest(judged_node(node)),
         text=reading.source.text,
         warnings=tuple(warnings),
         reading=reading,
@@ -84,7 +84,7 @@ def digest(node: Node) -> str:
     return "sha256:" + hashlib.sha256(f"{{{','.join(entries)}}}".encode()).hexdigest()
 
 
-def judged(node: Node) -> Node:
+def judged_node(node: Node) -> Node:
     """The plan as far as a framework that runs a step of it can tell: no rates of devices, no length of the run."""
     fields = {key: inner for key, inner in node.fields.items() if key not in UNJUDGED}
     if "run" in fields:

@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar
 from ledger.spec.parts import PartHeader, PartOf
 from ledger.spec.structures import OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values
 from ledger.spec.values import Choice, Integer, String
-from ledger.spec.windows import Term, Window, parsed, sides, terms, window
+from ledger.spec.windows import Term, Window, parse_einsum, sides, terms, window
 
 LOWER_NAME = "^[a-z][a-z0-9_]*$"
 IS_CUSTOM = KeyStated("kind", "custom")
-GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
+COMMON_DIMS = ("batch", "seq", "d_model")  # dims that every layer has
 KEY = "key"  # the sequence once more: of each token those that it sees
 PAIRS = ("multiply", "add", "scan")
 REDUCTIONS = ("max", "mean")
@@ -74,7 +74,7 @@ class ComponentStep:
 
 
 @dataclass(frozen=True)
-class Custom:
+class CustomPart:
     """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what.
 
     `takes` are the dims of what it starts from. `like`: the layer group whose steps and weights it has.
@@ -84,7 +84,7 @@ class Custom:
     weights: tuple[tuple[str, tuple[str, ...]], ...]
     steps: tuple[ComponentStep, ...]
     split: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    takes: Term = GIVEN
+    takes: Term = COMMON_DIMS
     like: str = ""
 
     @property
@@ -107,9 +107,9 @@ class Custom:
     def _token_windows(self) -> Iterator[tuple[ComponentStep, Window]]:
         """The windows over the sequence, each with its step."""
         for step in self.steps:
-            einsum = parsed(step.einsum) if step.kind == "einsum" else None
+            einsum = parse_einsum(step.einsum) if step.kind == "einsum" else None
             operand = einsum[0] if einsum else ()
-            yield from ((step, span) for index in operand if (span := window(index)) and span.over == GIVEN[1])
+            yield from ((step, span) for index in operand if (span := window(index)) and span.over == COMMON_DIMS[1])
 
     @property
     def shapes(self) -> Mapping[str, Term]:
@@ -160,7 +160,7 @@ class Custom:
 
     def windows(self, d_model: int) -> int:
         """Elements that a decoder keeps of earlier tokens for windows over the sequence."""
-        sizes, elements = {**dict(self.dims), GIVEN[2]: d_model}, 0
+        sizes, elements = {**dict(self.dims), COMMON_DIMS[2]: d_model}, 0
         for step, span in self._token_windows():
             elements_per_token = prod(sizes[name] for name in self.shapes[step.of[0]] if name in sizes)
             elements += span.dilation * (sizes[span.tap] - 1) * elements_per_token
@@ -197,7 +197,7 @@ def custom(
     weights: Mapping[str, str],
     steps: tuple[ComponentStep, ...],
     split: Mapping[str, tuple[str, ...]],
-) -> Custom:
+) -> CustomPart:
     """The component; a step is from the one before, and named by what it does, where it does not say."""
     named_steps: list[ComponentStep] = []
     for step in steps:
@@ -205,10 +205,10 @@ def custom(
         previous = named_steps[-1].name if named_steps else "x"
         named_steps.append(replace(step, name=name, of=step.of or (previous,)))
     pairs = tuple((name, tuple(axes.split())) for name, axes in weights.items())
-    return Custom(tuple(dims.items()), pairs, tuple(named_steps), tuple(split.items()))
+    return CustomPart(tuple(dims.items()), pairs, tuple(named_steps), tuple(split.items()))
 
 
-def stated(values: Values) -> Values:
+def take_custom_part(values: Values) -> Values:
     """The component that the fields of a part write out, which are taken from the others; nothing where none does."""
     component_fields = {row.attribute: values.pop(row.attribute, {}) for row in CUSTOM_ROWS}
     return {"custom": custom(**component_fields)} if component_fields["steps"] else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
+from ledger.spec.expand import PRICE, ExpandedDocument, ResolvedPart, merge, resolve
 from ledger.spec.library import Library, read_once
 from ledger.spec.plan import PRICE_EXAMPLE
 from ledger.spec.problems import FLAG, Problem, SpecError
@@ -19,7 +19,7 @@ CLUSTER_RULE = "cluster_is_of_the_device"
 STATE_ONE = f"`assumptions: {{price: {PRICE_EXAMPLE}}}`"
 
 
-def for_its_device(expanded: Expanded, file: Node, source: Source, library: Library) -> Expanded:
+def for_its_device(expanded: ExpandedDocument, file: Node, source: Source, library: Library) -> ExpandedDocument:
     """The plan with the price of its accelerator, and with warnings of what is described for another one.
 
     `file` is the plan before overrides: its price is for the accelerator that the file names, unless it says for which.
@@ -39,19 +39,21 @@ def for_its_device(expanded: Expanded, file: Node, source: Source, library: Libr
     return _put_price_in_place(expanded, None if price_device else stated, on_file)
 
 
-def price_on_file(expanded: Expanded, source: Source, library: Library) -> ResolvedPart | None:
+def price_on_file(expanded: ExpandedDocument, source: Source, library: Library) -> ResolvedPart | None:
     """The library's price of the plan's accelerator, or of what that is based on; raises SpecError."""
     prices = library.names(PRICE[1])
     device = next((name for name in device_names(expanded) if name in prices), None)
     return resolve(Node(device, expanded.named[DEVICE]), PRICE[1], source, library) if device else None
 
 
-def device_names(expanded: Expanded) -> tuple[str, ...]:
+def device_names(expanded: ExpandedDocument) -> tuple[str, ...]:
     """The names of the plan's accelerator: its own, and those of the parts that it is based on."""
     return expanded.bases[DEVICE] or (expanded.names[DEVICE],)
 
 
-def _put_price_in_place(expanded: Expanded, stated: Node | None, on_file: ResolvedPart | None) -> Expanded:
+def _put_price_in_place(
+    expanded: ExpandedDocument, stated: Node | None, on_file: ResolvedPart | None
+) -> ExpandedDocument:
     """The plan with the price that is stated for its device, typed values over the library's; else the library's."""
     kind, key = PRICE
     if stated is None and on_file is not None:
@@ -65,7 +67,7 @@ def _put_price_in_place(expanded: Expanded, stated: Node | None, on_file: Resolv
     return replace(expanded, node=expanded.node.within({kind: expanded.node.fields[kind].without(key)}, {}))
 
 
-def _price_device(expanded: Expanded, price: Node, file: Node, source: Source, library: Library) -> str:
+def _price_device(expanded: ExpandedDocument, price: Node, file: Node, source: Source, library: Library) -> str:
     """The device that a stated price is for, where that is not the plan's; a typed figure is for the plan's."""
     device_node, figure = price.fields.get(DEVICE), price.fields.get(FIGURE)
     is_typed = figure is None or _is_typed(figure)
@@ -81,7 +83,7 @@ def _price_device(expanded: Expanded, price: Node, file: Node, source: Source, l
     return ""
 
 
-def is_device(name: str, expanded: Expanded, library: Library) -> bool:
+def is_device(name: str, expanded: ExpandedDocument, library: Library) -> bool:
     """Whether a name is one of the plan's accelerator, or another spelling of one."""
     names = device_names(expanded)
     return name in names or any(candidate in names for candidate in library.spelt(DEVICE, name))
@@ -92,7 +94,7 @@ def _is_typed(node: Node) -> bool:
 
 
 def _price_warnings(
-    expanded: Expanded, stated: Node | None, price_device: str, on_file: ResolvedPart | None
+    expanded: ExpandedDocument, stated: Node | None, price_device: str, on_file: ResolvedPart | None
 ) -> Iterator[Problem]:
     """Warnings of a run that is priced otherwise than the plan says, or not at all; none of a run without end."""
     device, run = device_names(expanded)[0], expanded.node.fields.get("run")
@@ -125,7 +127,7 @@ def _text(figure: Node) -> object:
     return figure.fields.get("value", figure).value
 
 
-def _cluster_warnings(expanded: Expanded, library: Library) -> Iterator[Problem]:
+def _cluster_warnings(expanded: ExpandedDocument, library: Library) -> Iterator[Problem]:
     """The warning of a cluster that was described with another device than the plan runs on."""
     cluster, device = expanded.node.fields.get("cluster"), device_names(expanded)[0]
     described = cluster.fields.get(DEVICE) if cluster else None
@@ -138,7 +140,7 @@ def _cluster_warnings(expanded: Expanded, library: Library) -> Iterator[Problem]
     yield Problem(expanded.named["cluster"], message, help_text, CLUSTER_RULE)
 
 
-def _describes(name: str, expanded: Expanded, library: Library) -> bool:
+def _describes(name: str, expanded: ExpandedDocument, library: Library) -> bool:
     """Whether a cluster of the library is one of nodes of the plan's accelerator."""
     described = read_once(library.path("cluster", name)).plain_field(DEVICE)
     return isinstance(described, str) and is_device(described, expanded, library)

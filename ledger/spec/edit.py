@@ -27,7 +27,7 @@ class NoPlaceError(Exception):
     """A value for which the text has no place, with the reason."""
 
 
-def edited(text: str, changes: Mapping[str, Any]) -> str:
+def edit_text(text: str, changes: Mapping[str, Any]) -> str:
     """The text in which each dotted key has its value; keys whose value is None are left out.
 
     Raises NoPlaceError where a key lies within a list of the text.
@@ -183,7 +183,7 @@ def _remove_entry(text: str, holder: yaml.MappingNode, key: yaml.Node) -> str:
 # --- plans rewritten with values as `--set` takes them ---
 
 
-def applied_text(spec: str, values: Mapping[str, Any]) -> str:
+def text_with_settings(spec: str, values: Mapping[str, Any]) -> str:
     """The text of a spec whose plan is the one that `--set` makes of it with these values; None: the key is left out.
 
     Comments and everything that is not changed stay. Raises SpecError where the values make no plan, or where no text
@@ -191,13 +191,13 @@ def applied_text(spec: str, values: Mapping[str, Any]) -> str:
     """
     shelf = default_library()
     source = plan_source(spec, None, shelf)
-    return text_with(source, values, library_of(source, shelf))
+    return source_text_with_settings(source, values, library_of(source, shelf))
 
 
-def text_with(source: Source, values: Mapping[str, Any], library: Library) -> str:
+def source_text_with_settings(source: Source, values: Mapping[str, Any], library: Library) -> str:
     """The text of a source with these values, as `applied_text` has it of a spec."""
     intended = plan_of(source, assignments(values), library)
-    text = edited(source.text, dict(_with_whole_lists(source, values, library)))
+    text = edit_text(source.text, dict(_with_whole_lists(source, values, library)))
     written = plan_of(replace(source, text=text), (), library)
     if different := changes(intended, written):
         paths = ", ".join(change.path for change in different)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ledger.spec.library import Library
-from ledger.spec.near import LISTED
+from ledger.spec.near import KNOWN_NAMES_PREFIX
 from ledger.spec.plan import PRICE_EXAMPLE
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError, parse
@@ -20,11 +20,11 @@ SERVING_PARTS: Mapping[str, str] = {**DEFAULT_PARTS, "stack": "serving"}  # of p
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
 PRICE = ("assumptions", "price")  # where a plan states one
 LONGEST_CHAIN = 8  # parts that are based on parts
-HERE = Source("", "", "")  # what names on the command line are relative to: the folder in which they are typed
+COMMAND_LINE = Source("", "", "")  # what names on the command line are relative to: the folder in which they are typed
 
 
 @dataclass(frozen=True)
-class Expanded:
+class ExpandedDocument:
     """A document with its parts in place; `failed` are the parts that could not be read, with the problems.
 
     `warnings` are of parts that are legal, and described for another device.
@@ -42,7 +42,7 @@ class Expanded:
     warnings: tuple[Problem, ...] = ()
     failed: frozenset[str] = frozenset()
 
-    def having(self, kind: str, part: ResolvedPart, place: Location) -> Expanded:
+    def having(self, kind: str, part: ResolvedPart, place: Location) -> ExpandedDocument:
         """The document with one part more in place."""
         return replace(
             self,
@@ -53,13 +53,13 @@ class Expanded:
             bases={**self.bases, kind: part.bases},
         )
 
-    def stating(self, path: tuple[str, str], part: ResolvedPart) -> Expanded:
+    def stating(self, path: tuple[str, str], part: ResolvedPart) -> ExpandedDocument:
         """The document with a part in place within an outer one, which is made where there is none."""
         outer, key = path
         holder = self.node.fields.get(outer, Node({}, part.node.where)).within({key: part.node}, {})
         return replace(self, node=self.node.within({outer: holder}, {}), texts={**self.texts, **part.texts})
 
-    def failing(self, part: str, error: SpecError) -> Expanded:
+    def failing(self, part: str, error: SpecError) -> ExpandedDocument:
         """The document with one part more marked as unreadable, and its problems."""
         texts = {**self.texts, **error.sources}
         return replace(self, texts=texts, problems=(*self.problems, *error.problems), failed=self.failed | {part})
@@ -75,9 +75,9 @@ class ResolvedPart:
     bases: tuple[str, ...] = ()
 
 
-def expand(node: Node, source: Source, library: Library) -> Expanded:
+def expand(node: Node, source: Source, library: Library) -> ExpandedDocument:
     """The plan with each named or based part replaced by what it stands for."""
-    expanded = Expanded(node, {source.file: source.text}, {}, {})
+    expanded = ExpandedDocument(node, {source.file: source.text}, {}, {})
     left_out = SERVING_PARTS if "serve" in node.fields else DEFAULT_PARTS
     for kind in NAMED_PARTS:
         part_node = node.fields.get(kind)
@@ -94,7 +94,7 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
     return _resolve_price(expanded, source, library)
 
 
-def _resolve_price(expanded: Expanded, source: Source, library: Library) -> Expanded:
+def _resolve_price(expanded: ExpandedDocument, source: Source, library: Library) -> ExpandedDocument:
     """The document with a price in place that is named or based on another: the one part within a part."""
     kind, key = PRICE
     assumptions = expanded.node.fields.get(kind)
@@ -111,7 +111,7 @@ def _add_price_example(error: SpecError) -> SpecError:
     """The error, with an example of a price where no name is near what is written: most prices have no name."""
     problems = list(error.problems)
     for index, problem in enumerate(problems):
-        if problem.help.startswith(LISTED):
+        if problem.help.startswith(KNOWN_NAMES_PREFIX):
             problems[index] = replace(problem, help=f"write it out: `{PRICE_EXAMPLE}`; {problem.help}")
     return SpecError(problems, error.sources)
 
@@ -124,7 +124,7 @@ def resolve(node: Node, kind: str, source: Source, library: Library, depth: int 
     reference = node if isinstance(node.value, str) else node.fields.get("base", _only_name(node))
     if reference is None or not isinstance(reference.value, str):
         return _resolve_inner_part(ResolvedPart(node, _slug(node, kind), {}), kind, source, library, depth)
-    naming_file = HERE if reference.where.file.startswith(FLAG) else source
+    naming_file = COMMAND_LINE if reference.where.file.startswith(FLAG) else source
     file = library.find(kind, reference.value, reference.where, naming_file)
     texts = {file.file: file.text}
     try:
@@ -183,7 +183,7 @@ def _resolve_inner_part(part: ResolvedPart, kind: str, source: Source, library: 
     return replace(part, node=node, texts={**part.texts, **inner.texts})
 
 
-def with_inner_parts(expanded: Expanded, source: Source, library: Library) -> Expanded:
+def with_inner_parts(expanded: ExpandedDocument, source: Source, library: Library) -> ExpandedDocument:
     """The document with inner parts in place that an override names: `--set optimizer.otherwise=adamw`."""
     for kind, key in INNER_PARTS.items():
         outer = expanded.node.fields.get(kind)
@@ -210,7 +210,7 @@ def merge(base: Node, changed: Node) -> Node:
     return Node({**base.fields, **fields}, changed.where, {**base.keys, **changed.keys})
 
 
-def assume_fabric(expanded: Expanded, source: Source, library: Library) -> Expanded:
+def assume_fabric(expanded: ExpandedDocument, source: Source, library: Library) -> ExpandedDocument:
     """The document with a network from the library, marked as assumed, where the cluster does not state its own."""
     cluster = expanded.node.fields.get("cluster")
     if cluster is None or not isinstance(cluster.value, Mapping):

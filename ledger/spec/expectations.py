@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ledger.spec.faults import Fault, Faults, Written
+from ledger.spec.faults import Fault, Faults, StatedValue
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
@@ -44,7 +44,7 @@ class Assertion(ValueType):
 
     json = ("object",)
 
-    def value(self, written: Written, faults: Faults) -> tuple[Expectation, ...]:
+    def value(self, written: StatedValue, faults: Faults) -> tuple[Expectation, ...]:
         """The assertions of a line; a line without totals, a missing unit, and a unit of something else are faults."""
         stated = LINE.values(written, faults)
         asserted = {key: node for key, node in written.node.fields.items() if key not in LINE.by_key}
@@ -70,7 +70,7 @@ EXPECT = Row(
 )
 
 
-def _asserted_value(written: Written, key: str, faults: Faults) -> float | None:
+def _asserted_value(written: StatedValue, key: str, faults: Faults) -> float | None:
     """The value of a total; types are left to the fields of the line."""
     amount: Any = written.node.value
     if not isinstance(amount, str | int | float) or isinstance(amount, bool):
@@ -106,5 +106,5 @@ def expectations(root: Node) -> tuple[Expectation, ...]:
 
 
 def _read_lines(node: Node | None) -> Iterator[Expectation]:
-    lines = () if node is None else EXPECT.type.read(Written(node), [])
+    lines = () if node is None else EXPECT.type.read(StatedValue(node), [])
     return (expectation for line in lines for expectation in line)

@@ -40,16 +40,16 @@ Faults = list[Fault]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StatedValue:
     """A value as it stands in a document: its node, its path, and what its field means."""
 
     node: Node
     path: Steps = ()
     meaning: str = ""
 
-    def inner(self, step: str | int, node: Node, meaning: str = "") -> Written:
+    def inner(self, step: str | int, node: Node, meaning: str = "") -> StatedValue:
         """An entry of this value; one of which nothing else is said means what the whole means."""
-        return Written(node, (*self.path, step), meaning or self.meaning)
+        return StatedValue(node, (*self.path, step), meaning or self.meaning)
 
 
 def label(path: Steps) -> str:
@@ -76,18 +76,18 @@ def yaml_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def fault_at(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Fault:
+def fault_at(written: StatedValue, message: str, help_text: str, *, harmless: bool = False) -> Fault:
     """A fault about this very value."""
     return Fault(written.path, Problem(written.node.where, f"{label(written.path)}{message}", help_text), harmless)
 
 
-def wrong_type(written: Written, types: Iterable[str]) -> Fault:
+def wrong_type(written: StatedValue, types: Iterable[str]) -> Fault:
     """A value of another JSON type than those that are due."""
     words = " or ".join(dict.fromkeys(WORDS[name] for name in types))
     return fault_at(written, f" must be {words}, not {quote(written.node.value)}", written.meaning)
 
 
-def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
+def wrong_choice(written: StatedValue, choices: Sequence[object]) -> Fault:
     """A value that is none of the choices."""
     names = [yaml_text(choice) for choice in choices]
     if isinstance(written.node.value, str) and written.node.value in names:
@@ -100,7 +100,7 @@ def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     return replace(fault_at(written, f" cannot be {quote(written.node.value)}", help_text), near=near)
 
 
-def no_alternative(written: Written, forms: Sequence[str], faults: Iterable[Fault]) -> Fault:
+def no_alternative(written: StatedValue, forms: Sequence[str], faults: Iterable[Fault]) -> Fault:
     """A value of none of several forms, with what is wrong of each; the one that was all but met says what it is."""
     due = f"{', '.join(forms[:-1])} or {forms[-1]}"
     nearest_form = next((fault for fault in faults if fault.near), None)
@@ -112,25 +112,25 @@ def no_alternative(written: Written, forms: Sequence[str], faults: Iterable[Faul
     return replace(nearest_form, problem=replace(problem, help=help_text), harmless=False)
 
 
-def wrong_constant(written: Written, due: str) -> Fault:
+def wrong_constant(written: StatedValue, due: str) -> Fault:
     """Another value than the only one."""
     message = f" must be `{due}`, not {quote(written.node.value)}"
     return fault_at(written, message, f"write `{written.path[-1]}: {due}`", harmless=True)
 
 
-def out_of_bounds(written: Written, bound: str, limit: float) -> Fault:
+def out_of_bounds(written: StatedValue, bound: str, limit: float) -> Fault:
     """A number on the wrong side of its bound (`at least`, `above`, `at most`)."""
     return replace(fault_at(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning), near=True)
 
 
-def no_quantity(written: Written, error: QuantityError) -> Fault:
+def no_quantity(written: StatedValue, error: QuantityError) -> Fault:
     """A text that is no quantity of the dimension; `value` of a sourced value goes without saying."""
     named = label(tuple(step for step in written.path if step != "value"))
     near = error.near or "did you mean" in error.help
     return Fault(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help), near=near)
 
 
-def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
+def wrong_amount(written: StatedValue, bound: str, limit: int) -> Fault:
     """Too few or too many entries, or letters."""
     value = written.node.value
     entries = value if isinstance(value, str | tuple | Mapping) else ()
@@ -143,22 +143,22 @@ def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
     return fault_at(written, message, written.meaning)
 
 
-def repeated(written: Written, entry: object) -> Fault:
+def duplicate_entry(written: StatedValue, entry: object) -> Fault:
     """A list that has an entry twice."""
     return fault_at(written, f" has {quote(entry)} twice", "each entry once")
 
 
-def malformed(written: Written, text: str, pattern: str) -> Fault:
+def wrong_form(written: StatedValue, text: str, pattern: str) -> Fault:
     """A text that is not written as it must be."""
     return fault_at(written, f": {quote(text)} is not of the form `{pattern}`", written.meaning)
 
 
-def cut_short(written: Written) -> Fault:
+def cut_short(written: StatedValue) -> Fault:
     """A value whose other entries were not read."""
     return fault_at(written, " holds more than is told here", "mend what is told first")
 
 
-def unknown_field(written: Written, key: str, known_keys: Sequence[str], instead: str = "") -> Fault:
+def unknown_field(written: StatedValue, key: str, known_keys: Sequence[str], instead: str = "") -> Fault:
     """A key that the mapping does not have; `instead` is what stands for it, where it once had one."""
     where: Location = written.node.keys.get(key, written.node.where)
     help_text = instead or meant(key, known_keys) or nearest(key, known_keys)
@@ -166,13 +166,13 @@ def unknown_field(written: Written, key: str, known_keys: Sequence[str], instead
     return Fault((*written.path, key), problem, harmless=True)
 
 
-def missing(written: Written, key: str, meaning: str) -> Fault:
+def missing_key(written: StatedValue, key: str, meaning: str) -> Fault:
     """A key that the mapping needs."""
     problem = Problem(written.node.where, f"{label(written.path)} lacks `{key}`", f"`{key}:` {meaning}")
     return Fault((*written.path, key), problem)
 
 
-def missing_beside(written: Written, present: str, key: str, meaning: str) -> Fault:
+def missing_companion_key(written: StatedValue, present: str, key: str, meaning: str) -> Fault:
     """A key that another one needs beside it; `spec` marks a file of its own, which has a title and a source."""
     message, help_text = f"{label(written.path)} has `{present}`, which needs `{key}` beside it", f"`{key}:` {meaning}"
     if present == "spec":

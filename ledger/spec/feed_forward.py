@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
-from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, Custom, stated
+from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, CustomPart, take_custom_part
 from ledger.spec.parts import PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, Size
@@ -49,7 +49,7 @@ class Router:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedExperts:
     """Experts that every token uses: `count` of width `d_ff`, as one gated MLP."""
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="Experts that every token uses.")
@@ -87,19 +87,19 @@ class MLP:
     experts: Annotated[int, Size(most=1_000_000), "Experts that a token can be sent to.", NEEDED_OF_EXPERTS] = 0
     top_k: Annotated[int, Size(most=1_000_000), "Experts that one token uses.", NEEDED_OF_EXPERTS] = 0
     router: Annotated[Router, OPTIONAL] = field(default_factory=Router)
-    shared: Annotated[Shared | None, OPTIONAL] = None
+    shared: Annotated[SharedExperts | None, OPTIONAL] = None
     capacity_factor: Annotated[
         Fraction | None,
         quantity("1", least=1e-3, greatest=1000, exact=True),
         "Tokens an expert takes over its even share, padded to that (GShard); without it an expert takes all that "
         "come.",
     ] = None
-    custom: Custom | None = None
+    custom: CustomPart | None = None
 
     @classmethod
     def from_spec(cls, values: Values) -> MLP:
         """A component of its author's own has steps, and no activation beside theirs."""
-        custom_fields = stated(values)
+        custom_fields = take_custom_part(values)
         return cls(**{"activation": "", **values, **custom_fields})
 
     @property

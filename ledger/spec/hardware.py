@@ -15,9 +15,9 @@ from ledger.spec.structures import (
     NEEDED,
     OPTIONAL,
     SOURCED,
+    DerivedType,
     KeyStated,
     ListOf,
-    Made,
     Needed,
     Row,
     Sourced,
@@ -80,7 +80,7 @@ class Curve:
 
     what: Annotated[
         KernelClass,
-        Made(NameOf(noun="kernel class", names=price_classes), kernel_class),
+        DerivedType(NameOf(noun="kernel class", names=price_classes), kernel_class),
         "The kernel class: `matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce`.",
     ]
     form: Annotated[str, NameOf(noun="price form", names=priced_forms), "The formula that the parameters belong to."]

@@ -111,10 +111,10 @@ LIBRARY_PARTS: Mapping[str, type] = {
     header_of(cls).kind: cls for cls in (Accelerator, Cluster, Price, Model, Precision, Optimizer, Stack)
 }
 # Parts of the library that no plan names: what is known of published runs.
-BESIDE_PLANS: Mapping[str, type] = {header_of(cls).kind: cls for cls in (Publication, Spelling)}
+EVIDENCE_PARTS: Mapping[str, type] = {header_of(cls).kind: cls for cls in (Publication, Spelling)}
 TYPES: Mapping[str, ValueType] = {
     "plan": ValuesOf(Plan),
-    **{kind: PartOf(cls) for kind, cls in {**LIBRARY_PARTS, **BESIDE_PLANS}.items()},
+    **{kind: PartOf(cls) for kind, cls in {**LIBRARY_PARTS, **EVIDENCE_PARTS}.items()},
     "evidence": EVIDENCE,
     "suite": PartOf(Suite),
 }
@@ -124,10 +124,10 @@ KINDS = tuple(TYPES)
 @cache
 def schema(kind: str) -> dict[str, Any]:
     """The JSON Schema of a kind of spec, complete in itself: the parts it refers to stand in its `$defs`."""
-    return published(TYPES[kind])
+    return json_schema(TYPES[kind])
 
 
-def published(kind: ValueType) -> dict[str, Any]:
+def json_schema(kind: ValueType) -> dict[str, Any]:
     """The JSON Schema of a document of that type."""
     head = kind.cls if isinstance(kind, PartOf) else None
     root = definition_schema(head) if head else kind.schema()

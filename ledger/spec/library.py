@@ -150,7 +150,7 @@ class Library:
         is_committed = any(_committed_root(revision, root.absolute()) for root in self.roots)
         return replace(self, revision=revision) if is_committed else self
 
-    def read(self, path: Path) -> Read:
+    def read(self, path: Path) -> LibraryFile:
         """A file of the library, read once; raises SpecError."""
         inner = self._committed_path(path)
         return _read_at(self.revision, inner) if self.revision and inner else read_once(path)
@@ -209,7 +209,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Read:
+class LibraryFile:
     """A file of the library, read."""
 
     source: Source
@@ -258,19 +258,19 @@ def display_path(path: Path) -> str:
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)
 
 
-def read_once(path: Path) -> Read:
+def read_once(path: Path) -> LibraryFile:
     """A library file, read once per state of the file; raises SpecError."""
     try:
         stamp = path.stat()
     except OSError:  # a link that leads nowhere
-        return Read(from_file(path, display_path(path)), Node(None, Location(display_path(path))))
+        return LibraryFile(from_file(path, display_path(path)), Node(None, Location(display_path(path))))
     return _read(path, display_path(path), stamp.st_mtime_ns, stamp.st_size)
 
 
 @cache
-def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
+def _read(path: Path, file: str, _modified: int, _size: int) -> LibraryFile:
     source = from_file(path, file)
-    return Read(source, read(source.text, source.file))
+    return LibraryFile(source, read(source.text, source.file))
 
 
 @cache
@@ -288,9 +288,9 @@ def _names_at(revision: Revision, folder: str) -> tuple[str, ...]:
 
 
 @cache
-def _read_at(revision: Revision, path: str) -> Read:
+def _read_at(revision: Revision, path: str) -> LibraryFile:
     source = from_revision(revision, path)
-    return Read(source, read(source.text, source.file))
+    return LibraryFile(source, read(source.text, source.file))
 
 
 def _is_spec(path: Path) -> bool:

@@ -14,7 +14,7 @@ from ledger.spec import build
 from ledger.spec.device_parts import for_its_device
 from ledger.spec.expand import (
     PRICE,
-    Expanded,
+    ExpandedDocument,
     ResolvedPart,
     assume_fabric,
     expand,
@@ -25,7 +25,7 @@ from ledger.spec.expand import (
     with_measured_links,
 )
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.faults import Fault, Faults, Written, label, unknown_field
+from ledger.spec.faults import Fault, Faults, StatedValue, label, unknown_field
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
 from ledger.spec.operations import NAME, STOOD
@@ -38,7 +38,7 @@ from ledger.spec.publication import Publication, Spelling
 from ledger.spec.reader import Node, read, read_again
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sources import YAML, Source, exists, open_source
-from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Row, Sourced
+from ledger.spec.structures import AnyOf, DerivedType, Fields, ListOf, Row, Sourced
 from ledger.spec.values import Size, ValueType
 
 Built = TypeVar("Built")
@@ -85,7 +85,7 @@ class Draft:
     texts: Mapping[str, str]
 
 
-def revised(plan: Plan, settings: Iterable[str]) -> Draft:
+def read_with_overrides(plan: Plan, settings: Iterable[str]) -> Draft:
     """A plan that was read from a spec, read again with further `key=value` overrides."""
     if plan.reading is None:
         raise ValueError("a plan that was not read from a spec cannot be read again")
@@ -120,7 +120,7 @@ def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
     )
     expanded = with_inner_parts(expanded, source, shelf)
     expanded = for_its_device(assume_fabric(expanded, source, shelf), node, source, shelf)
-    return _check_document(in_new_places(expanded, source.file), reading, rules)
+    return _check_document(with_moved_fields(expanded, source.file), reading, rules)
 
 
 def load_accelerator(name_or_path: str | Path, *, library: Library | None = None) -> Accelerator:
@@ -197,7 +197,7 @@ def _apply_overrides(node: Node, settings: Sequence[Override], texts: dict[str, 
     return node
 
 
-def _name_changed_model(expanded: Expanded, before: Node | None) -> Expanded:
+def _name_changed_model(expanded: ExpandedDocument, before: Node | None) -> ExpandedDocument:
     """The document, with a library model under a new name where overrides changed it.
 
     A model that the plan itself writes out is changed like any of its values, but owes nothing that it expects.
@@ -213,11 +213,11 @@ def _name_changed_model(expanded: Expanded, before: Node | None) -> Expanded:
     return replace(expanded, node=node, names=names)
 
 
-def _check_document(expanded: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
+def _check_document(expanded: ExpandedDocument, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
     """The plan held to types and rules; a part that is broken hides only the rules that read it."""
     node, unsized = evaluate_sizes(expanded.node)
     faults: Faults = []
-    stated = ValuesOf(Plan).read(Written(node), faults)
+    stated = ValuesOf(Plan).read(StatedValue(node), faults)
     faults += _wrong_defaults(node)
     faults = [*_faults_elsewhere(faults, unsized), *unsized]
     unsound = {str(fault.path[0]) for fault in faults if fault.path and not fault.harmless} | expanded.failed
@@ -240,7 +240,7 @@ def _wrong_defaults(node: Node) -> Faults:
     steps = ("stack", "defaults", "plan")
     for step in steps:
         node = node.fields.get(step, Node(None, node.where))
-    return misfits(Written(node, steps))
+    return plan_value_faults(StatedValue(node, steps))
 
 
 def _faults_elsewhere(faults: Faults, reported: Faults) -> Faults:
@@ -255,15 +255,17 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
         return
     fields = node.fields["accelerator"].fields
     if "sparse_peak" in fields:
-        sparse = PEAK_RATES.value(Written(fields["sparse_peak"]), [])
+        sparse = PEAK_RATES.value(StatedValue(fields["sparse_peak"]), [])
         yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
     folders = [Path(display_path(root / FOLDERS["accelerator"])) for root in library.roots]
     if all(Path(entry.where.file).parent in folders for entry in fields["peak"].fields.values()):
         return
     for name in library.names("accelerator"):
         with suppress(SpecError):
-            if device := PartByName(Accelerator).read(Written(_resolve_part(name, "accelerator", library).node), []):
-                yield build.named(device, name)
+            if device := PartByName(Accelerator).read(
+                StatedValue(_resolve_part(name, "accelerator", library).node), []
+            ):
+                yield build.with_name(device, name)
 
 
 def _resolve_part(name_or_path: str | Path, kind: str, library: Library) -> ResolvedPart:
@@ -291,12 +293,12 @@ def _build_part(part: ResolvedPart, cls: type[Built], library: Library) -> Built
     kind = header_of(cls).kind
     document, unsized = evaluate_sizes(Node({kind: part.node}, part.node.where))
     faults: Faults = []
-    value = spec_type(known_class).read(Written(document.fields[kind]), faults)
+    value = spec_type(known_class).read(StatedValue(document.fields[kind]), faults)
     faults += _wrong_defaults(document)
     faults = [*_faults_elsewhere(faults, unsized), *unsized]
     problems: list[Problem] = [fault.problem for fault in faults]
     if all(fault.harmless for fault in faults):
-        built: Built = build.named(value, part.name)
+        built: Built = build.with_name(value, part.name)
         peak_devices = _dense_peaks(document, built, library) if isinstance(built, Accelerator) else ()
         problems += check_rules(RULES, {kind: built}, Places(build.origins(document, {}), tuple(peak_devices)))
         if not problems:
@@ -349,7 +351,7 @@ def plan_keys() -> tuple[str, ...]:
     return tuple(dict.fromkeys(_paths_below(PLAN, "", ())))
 
 
-def misfits(values: Written) -> Faults:
+def plan_value_faults(values: StatedValue) -> Faults:
     """Faults in values held by their paths: paths that no plan has, and values of wrong types."""
     faults: Faults = []
     for path, node in values.node.fields.items():
@@ -373,7 +375,7 @@ def _paths_below(kind: ValueType, path: str, within: tuple[type, ...]) -> Iterat
                 inner = f"{path}.{row.key}" if path else row.key
                 yield inner
                 yield from _paths_below(row.type, inner, within)
-    elif isinstance(kind, AnyOf | Made):
+    elif isinstance(kind, AnyOf | DerivedType):
         for inner_kind in kind.inners:
             yield from _paths_below(inner_kind, path, within)
     elif isinstance(kind, Sourced):
@@ -470,7 +472,7 @@ def _sizes_in_scope(scope: Scope) -> list[str]:
 LIBRARY, PLAN_KEYS, TYPED = range(3)  # who says a value: the stronger last
 
 
-def in_new_places(expanded: Expanded, file: str) -> Expanded:
+def with_moved_fields(expanded: ExpandedDocument, file: str) -> ExpandedDocument:
     """The plan with each field where it stands now.
 
     Of two spellings one that is typed on the command line holds over the plan's (`file`), and the plan's over that of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec import load
-from ledger.spec.faults import Fault, Faults, Written
+from ledger.spec.faults import Fault, Faults, StatedValue
 from ledger.spec.parts import PartOf, ValuesOf
 from ledger.spec.plan import Plan
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
@@ -24,7 +24,7 @@ LOADERS: Mapping[str, Callable[[str], Any]] = {
 
 
 @dataclass(frozen=True)
-class Named:
+class PartReference:
     """A part of the library, or a plan, by its name, and where it is named."""
 
     kind: str
@@ -39,13 +39,13 @@ class LibraryName(String):
     least: int | None = 1
     kind: str = ""
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The name with its place."""
-        return Named(self.kind, super().value(written, faults), written.node.where)
+        return PartReference(self.kind, super().value(written, faults), written.node.where)
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedRecord:
     """A record as written: its class, and the values that a question gives it."""
 
     cls: type
@@ -59,19 +59,19 @@ class AskOf(PartOf):
     `check` finds what is wrong between values that are sound by themselves.
     """
 
-    check: Callable[[Written, Values], Iterable[Fault]] = lambda written, values: ()  # noqa: ARG005
+    check: Callable[[StatedValue, Values], Iterable[Fault]] = lambda written, values: ()  # noqa: ARG005
 
-    def value(self, written: Written, faults: Faults) -> Stated:
+    def value(self, written: StatedValue, faults: Faults) -> StatedRecord:
         """The class and its values."""
         fault_count = len(faults)
         values = ValuesOf(self.cls).value(written, faults)
         if len(faults) == fault_count:
             faults.extend(self.check(written, values))
-        return Stated(self.cls, values)
+        return StatedRecord(self.cls, values)
 
 
 @dataclass(frozen=True)
-class Reader:
+class PartLoader:
     """Loads what a question names; `folder` is that of its file."""
 
     folder: Path
@@ -81,25 +81,29 @@ class Reader:
         """The part that a name stands for, the record of what is written; any other value as it is."""
         if isinstance(value, tuple):
             return tuple(self.loaded(entry) for entry in value)
-        if isinstance(value, Stated):
+        if isinstance(value, StatedRecord):
             field_names = {entry.name for entry in fields(value.cls)}
             arguments = {key: self.loaded(entry) for key, entry in value.values.items() if key in field_names}
-            if isinstance(plan := value.values.get("plan"), Named):
+            if isinstance(plan := value.values.get("plan"), PartReference):
                 arguments["plan"] = self.plan(plan, value.values.get("set", ()))
             return value.cls(**arguments)
-        return located(LOADERS[value.kind], value) if isinstance(value, Named) and value.kind in LOADERS else value
+        return (
+            load_in_place(LOADERS[value.kind], value)
+            if isinstance(value, PartReference) and value.kind in LOADERS
+            else value
+        )
 
-    def plan(self, named: Named, changes: tuple[str, ...]) -> Plan:
+    def plan(self, named: PartReference, changes: tuple[str, ...]) -> Plan:
         """The plan of a name with overrides; each is read once."""
         key = (named.name, *changes)
         if key not in self.plans:
             is_path = named.name.endswith(YAML)
             path = str(self.folder / named.name) if is_path else named.name
-            self.plans[key] = located(lambda name: load.load_plan(name, changes), replace(named, name=path))
+            self.plans[key] = load_in_place(lambda name: load.load_plan(name, changes), replace(named, name=path))
         return self.plans[key]
 
 
-def located(read: Callable[[str], Any], named: Named) -> Any:
+def load_in_place(read: Callable[[str], Any], named: PartReference) -> Any:
     """The part that `read` finds; an unknown name is a problem in the place that names it."""
     try:
         return read(named.name)

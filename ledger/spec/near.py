@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 
-LISTED = "known: "  # begins a help line that offers no near miss
+KNOWN_NAMES_PREFIX = "known: "  # begins a help line that offers no near miss
 MOST_NAMES = 40  # names that a help line lists
 MOST_OFFERED = 3  # near misses
 LONGEST_WORD = 100  # characters of a word that a name may be near to
@@ -18,7 +18,7 @@ def nearest(word: str, names: Sequence[str]) -> str:
     if near := closest(word, names):
         return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?"
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{LISTED}{', '.join(names[:MOST_NAMES])}{more}" if names else ""
+    return f"{KNOWN_NAMES_PREFIX}{', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 def closest(word: str, names: Sequence[str]) -> list[str]:
@@ -39,7 +39,7 @@ ARGUMENT = "--"  # begins an argument of other tools' command lines
 # What to write -> what it is called elsewhere, each word once. What to write is the path of a field, and after a colon
 # the value that the words stand for. From the arguments of Megatron-LM, torchtitan, DeepSpeed, FSDP and transformers'
 # Trainer, the fields of config.json, and the usual abbreviations of papers.
-WORDS: Mapping[str, str] = {
+NAMES_ELSEWHERE: Mapping[str, str] = {
     "parallelism.data": "dp ddp data_parallel data_parallelism dp_size data_parallel_size replicas",
     "parallelism.tensor": "tp tp_size tensor_parallel tensor_parallelism tensor_parallel_degree tensor_parallel_size "
     "tensor_model_parallel_size",
@@ -119,7 +119,7 @@ WORDS: Mapping[str, str] = {
     "run.documents": "packed packing sample_packing packed_sequence packed_sequences padding_free document_length",
     "expect": "expect_parameters expectations assert asserts",
 }
-SYNONYMS: Mapping[str, str] = {word: written for written, words in WORDS.items() for word in words.split()}
+SYNONYMS: Mapping[str, str] = {word: written for written, words in NAMES_ELSEWHERE.items() for word in words.split()}
 
 
 def meant(key: str, keys: Collection[str]) -> str:

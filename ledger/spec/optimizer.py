@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import DTYPE, At, PartHeader, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Made, MappingOf, Values, members
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, DerivedType, ListOf, MappingOf, Values, members
 from ledger.spec.values import Choice, Integer, String
 
 # The kinds of weights that a rule may treat apart: matrices of the embedding and the head, matrices and vectors of all.
@@ -38,7 +38,7 @@ def for_all(shape: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class State:
+class OptimizerState:
     """One state. `shapes` by kind of weight or by the name of one; a kind that is not listed has no such state.
 
     A factored state of a vector is whole.
@@ -49,7 +49,9 @@ class State:
     shapes: Annotated[
         Mapping[str, str],
         At("shape"),
-        AnyOf((Made(STATE_SHAPE, for_all), MappingOf(STATE_SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
+        AnyOf(
+            (DerivedType(STATE_SHAPE, for_all), MappingOf(STATE_SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))
+        ),
         "One for all weights (`whole` where not given), or by kind of weight or name of one (`attention/q`); a kind "
         "that is not listed has no such state. As large as the weight (`whole`), or one number a row, a column, a row "
         "and a column (`factored`), a head, or a weight (`one`).",
@@ -134,7 +136,10 @@ class Optimizer:
     name: Annotated[str, String(least=1), "What `otherwise` goes by; filled in when the name is resolved."] = "adamw"
     title: str = ""
     states: Annotated[
-        Mapping[str, State], MappingOf(PartOf(State)), "What is kept from step to step, by name.", NEEDED
+        Mapping[str, OptimizerState],
+        MappingOf(PartOf(OptimizerState)),
+        "What is kept from step to step, by name.",
+        NEEDED,
     ] = field(default_factory=dict)
     flops: Annotated[
         int,

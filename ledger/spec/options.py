@@ -7,11 +7,11 @@ from functools import singledispatch
 from itertools import combinations
 from typing import Any
 
-from ledger.spec.faults import Written
+from ledger.spec.faults import StatedValue
 from ledger.spec.parts import PartOf, spec_type
 from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
-from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Sourced
+from ledger.spec.structures import AnyOf, DerivedType, Fields, ListOf, Sourced
 from ledger.spec.token_budget import EXAMPLE, PerParameter
 from ledger.spec.values import Choice, Flag, Integer, ValueType
 
@@ -33,7 +33,7 @@ def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
     """The listed values of a type, each with the plan's value; of several with one meaning, the first."""
     options: list[tuple[Any, Any]] = []
     for stated in listed_values(kind, most):
-        meant = kind.read(Written(as_node(stated, Location(""))), []) if kind is not None else None
+        meant = kind.read(StatedValue(as_node(stated, Location(""))), []) if kind is not None else None
         if all(meant != known_meaning for _, known_meaning in options):
             options.append((stated, meant))
     return options
@@ -62,7 +62,7 @@ def _values_of_flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
 def _values_of_alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
     """The values of each form; of a mapping, each entry alone."""
     for inner in kind.alternatives:
-        form = inner.inner if isinstance(inner, Made) else inner
+        form = inner.inner if isinstance(inner, DerivedType) else inner
         yield from _single_entries(form, most) if isinstance(form, Fields) else listed_values(form, most)
 
 
@@ -88,7 +88,7 @@ def _values_per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # no
 
 
 @_list_values.register
-def _values_of_made(kind: Made, most: int) -> Iterator[Any]:
+def _values_of_made(kind: DerivedType, most: int) -> Iterator[Any]:
     """The values of the inner type."""
     return iter(listed_values(kind.inner, most))
 

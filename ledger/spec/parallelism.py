@@ -9,7 +9,7 @@ from operator import mul
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import At, PartHeader
-from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, DerivedType, Fields, ListOf, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Size, degree
 
 MOST_STAGES = 256  # of a pipeline, four times those of any published run: each kind of stage is priced
@@ -139,7 +139,7 @@ class Parallelism:
         AnyOf(
             (
                 Choice("layer", "model", means={"layer": 1, "model": 0}),
-                Made(EVERY_SO_MANY, lambda values: values["every"]),
+                DerivedType(EVERY_SO_MANY, lambda values: values["every"]),
             )
         ),
         "What ZeRO 3 gathers and reduces as one: each layer (where not given), the whole model, or {every: n} layers.",

@@ -8,16 +8,16 @@ from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.structures import (
-    EACH,
+    KEEP_EACH_ENTRY,
     NEEDED,
     OPTIONAL,
     SOURCED,
     AnyOf,
+    DerivedType,
     Fields,
     ListOf,
-    Made,
     Needed,
     Row,
     Sourced,
@@ -97,7 +97,7 @@ class PartOf(ValueType):
         """A mapping, and the types of what may stand instead."""
         return spec_type(self.cls).types
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The part that a mapping, or what stands instead of it, describes."""
         return spec_type(self.cls).value(written, faults)
 
@@ -121,7 +121,7 @@ class PartOf(ValueType):
 class ValuesOf(PartOf):
     """The values of a part one by one, which is made of them and of other parts together."""
 
-    def value(self, written: Written, faults: Faults) -> Values:
+    def value(self, written: StatedValue, faults: Faults) -> Values:
         """Every value by its attribute."""
         fields_type: Any = spec_type(self.cls)
         return fields_type.values(written, faults)  # type: ignore[no-any-return]
@@ -136,13 +136,13 @@ class PartByName(PartOf):
         """A text, and those of the part."""
         return ("string", *super().types)
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The part; where it is not sound, whether a name was meant is a guess."""
         value, new_faults = _read_part(self, written)
         faults.extend(new_faults)
         return value
 
-    def meant(self, written: Written) -> ValueType:
+    def meant(self, written: StatedValue) -> ValueType:
         """A name; a mapping that has a name and nothing that the part needs; or the part."""
         if isinstance(written.node.value, str):
             return NAME
@@ -163,7 +163,7 @@ class PartByName(PartOf):
 
 
 @lru_cache(maxsize=64)
-def _read_part(named: PartByName, written: Written) -> tuple[Any, Faults]:
+def _read_part(named: PartByName, written: StatedValue) -> tuple[Any, Faults]:
     """A part and what is wrong with it; parts of the library are read with many plans."""
     faults: Faults = []
     value = named.meant(written).read(written, faults)
@@ -247,7 +247,7 @@ def _add_alternative(mapping: Fields, row: Row | None, make: Make) -> ValueType:
     if row is None:
         return mapping
     bare = row.type.inner if isinstance(row.type, Sourced) else row.type
-    return AnyOf((Made(bare, lambda value: make({row.attribute: value})), mapping))
+    return AnyOf((DerivedType(bare, lambda value: make({row.attribute: value})), mapping))
 
 
 def _header_rows(cls: type) -> tuple[Row, ...]:
@@ -274,7 +274,7 @@ def _nest_rows(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator
             bare = next((row for row in entries if row.attribute == group.instead), None)
             gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.gone.items()}
             mapping = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
-            yield Row(key, _add_alternative(mapping, bare, dict), group.meaning, EACH, group.needed)
+            yield Row(key, _add_alternative(mapping, bare, dict), group.meaning, KEEP_EACH_ENTRY, group.needed)
         else:
             yield replace(members[0], key=key)
 

@@ -10,7 +10,7 @@ from math import inf
 from ledger.spec.parts import PartOf, field_rows, header_of, spec_type
 from ledger.spec.plan import Accelerator, Origin, Plan
 from ledger.spec.problems import FLAG, Location
-from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Sourced
+from ledger.spec.structures import AnyOf, DerivedType, Fields, ListOf, MappingOf, Row, Sourced
 from ledger.spec.values import Integer, Quantity, Size, ValueType
 
 PLAN = PartOf(Plan)
@@ -110,7 +110,7 @@ def _inner_type(kind: ValueType, step: str) -> tuple[ValueType | None, Row | Non
         return (field_row.type, field_row) if field_row else (None, None)
     if isinstance(kind, ListOf | MappingOf):
         return kind.item, None
-    entries = [_inner_type(inner, step) for inner in kind.inners if isinstance(kind, AnyOf | Made)]
+    entries = [_inner_type(inner, step) for inner in kind.inners if isinstance(kind, AnyOf | DerivedType)]
     return max(entries, key=lambda entry: (entry[1] is not None, entry[0] is not None), default=(None, None))
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
-from ledger.spec.components import ComponentStep, Custom
+from ledger.spec.components import ComponentStep, CustomPart
 from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
-from ledger.spec.feed_forward import MLP, Router, Shared
+from ledger.spec.feed_forward import MLP, Router, SharedExperts
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve, Host
 from ledger.spec.headroom import DEFAULT, HEADROOM, Headroom
 from ledger.spec.library import Library
@@ -51,7 +51,7 @@ __all__ = [
     "Cluster",
     "ComponentStep",
     "Curve",
-    "Custom",
+    "CustomPart",
     "Expectation",
     "Group",
     "Kernels",
@@ -74,7 +74,7 @@ __all__ = [
     "Router",
     "Run",
     "Serve",
-    "Shared",
+    "SharedExperts",
     "Stack",
     "Stages",
     "Train",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, PriceForm, PriceParameter
-from ledger.spec.faults import Fault, Faults, Written
+from ledger.spec.faults import Fault, Faults, StatedValue
 from ledger.spec.kernel_classes import form_of, kernel_class
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
@@ -34,7 +34,7 @@ class NameOf(String):
     noun: str = ""
     names: Callable[[], tuple[str, ...]] = tuple
 
-    def value(self, written: Written, faults: Faults) -> str:
+    def value(self, written: StatedValue, faults: Faults) -> str:
         """The name; of an unknown one, the fault offers the nearest."""
         name = super().value(written, faults)
         if name not in (names := self.names()):
@@ -69,7 +69,7 @@ def _parameter_fields(form: PriceForm) -> Fields:
 class PriceOf(PartOf):
     """A fitted price: a part whose parameters are those of its form, with their units and within their ranges."""
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The price; faults of its class and parameters are in the words of its form."""
         fault_count, price = len(faults), written.node
         kernel, stated = _plain_text(price, "what"), _plain_text(price, "form")

@@ -58,7 +58,7 @@ class SpecError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def made_of_all(makers: Iterable[Callable[[], Made]]) -> list[Made]:
+def collect_results(makers: Iterable[Callable[[], Made]]) -> list[Made]:
     """The result of each maker; where some raise SpecError, one with the problems of all of them is raised."""
     results: list[Made] = []
     errors: list[SpecError] = []

@@ -173,7 +173,7 @@ def parse_any(text: str, expected: str = "") -> tuple[Fraction, str]:
 
     It is no larger than `LARGEST`, whatever it measures. Near misses are offered from the units of `expected`, if any.
     """
-    number, unit = parted(text)
+    number, unit = split_number_and_unit(text)
     if not number:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
     unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|parameters|USD)", r"\1 ", unit)
@@ -186,7 +186,7 @@ def parse_any(text: str, expected: str = "") -> tuple[Fraction, str]:
     return value, base
 
 
-def parted(text: str) -> tuple[str, str]:
+def split_number_and_unit(text: str) -> tuple[str, str]:
     """The number and the unit of a quantity as written; no number where none is. QuantityError for what is too long."""
     if len(text) > LONGEST:
         raise QuantityError(f"a quantity of more than {LONGEST} characters", "a few digits and a unit are enough")

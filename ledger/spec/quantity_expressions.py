@@ -32,17 +32,17 @@ COMPARED: Mapping[type[ast.cmpop], Callable[[Fraction | float, Fraction | float]
     ast.Gt: operator.gt,
 }
 ROUNDED: Mapping[str, Callable[[Fraction | float], int]] = {"ceil": math.ceil, "floor": math.floor}
-CHOSEN: Mapping[str, Callable[..., Quantity]] = {"min": min, "max": max}
+CHOSEN: Mapping[str, Callable[..., ExpressionQuantity]] = {"min": min, "max": max}
 
 
 @dataclass(frozen=True)
-class Quantity:
+class ExpressionQuantity:
     """A number in the SI base unit that is made of these powers, a word, or true or false."""
 
     value: Value
     powers: Powers = field(default_factory=dict)
 
-    def __lt__(self, other: Quantity) -> bool:
+    def __lt__(self, other: ExpressionQuantity) -> bool:
         return self.number < other.number
 
     @property
@@ -63,22 +63,22 @@ class Quantity:
         return f"{above}{below}" or "1"
 
 
-def measured(value: Value, unit: str) -> Quantity:
+def quantity_in(value: Value, unit: str) -> ExpressionQuantity:
     """A quantity in a unit as text; what is a share or a number of times has none."""
     above, *below = ("" if unit in ("1", "%", "x", "plain") else unit.removesuffix(" each")).split("/")
     powers: dict[str, int] = {name: 1 for name in (above,) if name}
     for name in below:
         powers[name] = powers.get(name, 0) - 1
-    return Quantity(value, powers)
+    return ExpressionQuantity(value, powers)
 
 
-def alike(left: Quantity, right: Quantity) -> bool:
+def alike(left: ExpressionQuantity, right: ExpressionQuantity) -> bool:
     """Whether two quantities have the same unit, counted things (tokens, parameters) left out."""
     return _physical_powers(left.powers) == _physical_powers(right.powers)
 
 
-Lookup = Callable[[str], Quantity]  # raises KeyError
-Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that patterns match
+Lookup = Callable[[str], ExpressionQuantity]  # raises KeyError
+Sum = Callable[[Sequence[str]], Sequence[ExpressionQuantity]]  # of the names that patterns match
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Names:
     unknown: Callable[[str], ExpressionError] = lambda name: ExpressionError(f"nothing here is called `{name}`", FORMS)
 
 
-def evaluate(text: str, names: Names) -> Quantity:
+def evaluate(text: str, names: Names) -> ExpressionQuantity:
     """The quantity that an expression gives; raises ExpressionError, which says what may be written instead."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of more than {LONGEST} characters", FORMS)
@@ -108,19 +108,21 @@ class _Evaluator:
     text: str
     names: Names
 
-    def value(self, node: ast.expr) -> Quantity:
+    def value(self, node: ast.expr) -> ExpressionQuantity:
         match node:
             case ast.Constant(value=int() | float() | str() as constant) if not isinstance(constant, bool):
-                return Quantity(constant if isinstance(constant, str) else Fraction(str(self.bounded(constant))))
+                return ExpressionQuantity(
+                    constant if isinstance(constant, str) else Fraction(str(self.bounded(constant)))
+                )
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 return self.named(self.path(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.value(operand)
-                return Quantity(-inner.number, inner.powers)
+                return ExpressionQuantity(-inner.number, inner.powers)
             case ast.BinOp(left=left, op=op, right=right):
                 return self.joined(op, self.value(left), self.value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return Quantity(self.compared(op, self.value(left), self.value(right)))
+                return ExpressionQuantity(self.compared(op, self.value(left), self.value(right)))
             case ast.IfExp(test=test, body=body, orelse=otherwise):
                 return self.value(body if self.value(test).value else otherwise)
             case ast.Call(func=ast.Name(id=name), args=inputs, keywords=[]) if inputs:
@@ -138,13 +140,13 @@ class _Evaluator:
                 return f"{self.path(value)}.{self.value(key).value}"
         raise ExpressionError(f"`{ast.unparse(node)}` is no name", FORMS)
 
-    def named(self, name: str) -> Quantity:
+    def named(self, name: str) -> ExpressionQuantity:
         try:
             return self.names.lookup(name)
         except KeyError:
             raise self.names.unknown(name) from None
 
-    def compared(self, op: ast.cmpop, left: Quantity, right: Quantity) -> bool:
+    def compared(self, op: ast.cmpop, left: ExpressionQuantity, right: ExpressionQuantity) -> bool:
         """Words are equal or not; numbers of one unit have an order."""
         if isinstance(op, ast.Eq):
             if not any(isinstance(operand.value, str | bool) for operand in (left, right)):
@@ -155,21 +157,23 @@ class _Evaluator:
         self.alike(left, right)
         return COMPARED[type(op)](left.number, right.number)
 
-    def alike(self, left: Quantity, right: Quantity) -> None:
+    def alike(self, left: ExpressionQuantity, right: ExpressionQuantity) -> None:
         """ExpressionError for quantities of two units."""
         if 0 not in (left.value, right.value) and _physical_powers(left.powers) != _physical_powers(right.powers):
             raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
 
-    def all_alike(self, several: Sequence[Quantity]) -> None:
+    def all_alike(self, several: Sequence[ExpressionQuantity]) -> None:
         """ExpressionError for quantities of more than one unit."""
         for quantity in several[1:]:
             self.alike(several[0], quantity)
 
-    def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
+    def joined(self, op: ast.operator, left: ExpressionQuantity, right: ExpressionQuantity) -> ExpressionQuantity:
         """Two quantities by an operator; unlike ones are not added."""
         if type(op) in SUMS:
             self.alike(left, right)
-            return Quantity(self.bounded(SUMS[type(op)](left.number, right.number)), left.powers or right.powers)
+            return ExpressionQuantity(
+                self.bounded(SUMS[type(op)](left.number, right.number)), left.powers or right.powers
+            )
         if isinstance(op, ast.Pow):
             return self.power(left, right.number)
         if type(op) not in PRODUCTS:
@@ -180,38 +184,38 @@ class _Evaluator:
         powers = dict(left.powers)
         for name, power in right.powers.items():
             powers[name] = powers.get(name, 0) + sign * power
-        return Quantity(self.bounded(function(left.number, right.number)), powers)
+        return ExpressionQuantity(self.bounded(function(left.number, right.number)), powers)
 
-    def power(self, base: Quantity, exponent: Fraction | float) -> Quantity:
+    def power(self, base: ExpressionQuantity, exponent: Fraction | float) -> ExpressionQuantity:
         if exponent != int(exponent) or not 0 <= exponent <= 64:
             raise ExpressionError(f"`{self.text}` has an exponent that is not a whole number from 0 to 64", FORMS)
         try:
             raised = self.bounded(base.number ** int(exponent))
         except OverflowError:
             raise self.beyond_reason() from None
-        return Quantity(raised, {name: power * int(exponent) for name, power in base.powers.items()})
+        return ExpressionQuantity(raised, {name: power * int(exponent) for name, power in base.powers.items()})
 
-    def called(self, name: str, inputs: Sequence[ast.expr]) -> Quantity:
+    def called(self, name: str, inputs: Sequence[ast.expr]) -> ExpressionQuantity:
         """A function of quantities, or the sum over all that patterns match."""
         if name in self.names.functions:
             terms = self.names.functions[name]([str(self.value(node).value) for node in inputs])
             added: Fraction | float = sum((term.number for term in terms), Fraction(0))
             self.all_alike(terms)
-            return Quantity(self.bounded(added), terms[0].powers if terms else {})
+            return ExpressionQuantity(self.bounded(added), terms[0].powers if terms else {})
         quantities = [self.value(node) for node in inputs]
         if name in CHOSEN:
             self.all_alike(quantities)
             return CHOSEN[name](quantities)
         if name in ROUNDED and len(quantities) == 1:
-            return Quantity(Fraction(ROUNDED[name](quantities[0].number)), quantities[0].powers)
+            return ExpressionQuantity(Fraction(ROUNDED[name](quantities[0].number)), quantities[0].powers)
         if name == "sqrt" and len(quantities) == 1 and quantities[0].number >= 0:
             return self.root(quantities[0])
         raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(quantities)} such values", FORMS)
 
-    def root(self, square: Quantity) -> Quantity:
+    def root(self, square: ExpressionQuantity) -> ExpressionQuantity:
         """The root of a number, and of what of its unit is a square; the rest is left out, as the FLOPs of a budget."""
         halves = {unit: power // 2 for unit, power in square.powers.items() if power % 2 == 0}
-        return Quantity(math.sqrt(square.number), halves)
+        return ExpressionQuantity(math.sqrt(square.number), halves)
 
     def bounded(self, value: Fraction | float) -> Fraction | float:
         if not -LARGEST <= value <= LARGEST or (isinstance(value, Fraction) and value.denominator > FINEST):

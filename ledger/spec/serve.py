@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from ledger.spec.parts import PartHeader, PartOf
-from ledger.spec.structures import OPTIONAL, AnyOf, ListOf, Made, quantity
+from ledger.spec.structures import OPTIONAL, AnyOf, DerivedType, ListOf, quantity
 from ledger.spec.values import Size
 
 SEQUENCES = Size(most=1_000_000_000)
@@ -67,7 +67,7 @@ class Lengths:
         return f"[{', '.join(entries)}]"
 
 
-LENGTHS = AnyOf((Made(TOKENS, Lengths.alike), Made(ListOf(PartOf(LengthShare), 1), Lengths.of)))
+LENGTHS = AnyOf((DerivedType(TOKENS, Lengths.alike), DerivedType(ListOf(PartOf(LengthShare), 1), Lengths.of)))
 A_DISTRIBUTION = (
     "one for all, or a distribution: `[{length: 512 tokens, share: 70 %}, {length: 8192 tokens, share: 30 %}]`."
 )

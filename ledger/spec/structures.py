@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from ledger.spec.faults import (
     Faults,
-    Written,
+    StatedValue,
     cut_short,
-    malformed,
-    missing,
-    missing_beside,
+    duplicate_entry,
+    missing_companion_key,
+    missing_key,
     no_alternative,
-    repeated,
     unknown_field,
+    wrong_form,
 )
 from ledger.spec.problems import MOST_PROBLEMS
 from ledger.spec.reader import Node
@@ -36,7 +36,7 @@ class KeyStated:
     key: str
     value: str = ""
 
-    def holds(self, written: Written) -> bool:
+    def holds(self, written: StatedValue) -> bool:
         """Whether a mapping meets it."""
         node = written.node.fields.get(self.key)
         return node is not None and (not self.value or node.value == self.value)
@@ -53,7 +53,7 @@ class AnyStated:
 
     keys: tuple[KeyStated, ...]
 
-    def holds(self, written: Written) -> bool:
+    def holds(self, written: StatedValue) -> bool:
         """Whether a mapping meets one of them."""
         return any(key.holds(written) for key in self.keys)
 
@@ -70,7 +70,7 @@ class Needed:
     unless: KeyStated | AnyStated | None = None
     never: bool = False
 
-    def holds(self, written: Written) -> bool:
+    def holds(self, written: StatedValue) -> bool:
         """Whether a mapping needs the field."""
         return not (
             self.never
@@ -79,7 +79,7 @@ class Needed:
         )
 
 
-EACH = "*"
+KEEP_EACH_ENTRY = "*"
 NAMED_KEYS = 3  # of a mapping that is one of several forms
 NEEDED = Needed()
 OPTIONAL = Needed(never=True)  # said of a field of a part: it follows from others where it is not given
@@ -144,7 +144,7 @@ class Fields(ValueType):
         """Fields that are needed, always or under a condition."""
         return tuple(row for row in self.rows if not row.needed.never)
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The values as `make` joins them; None where one is unsound, and where a base is still to be found."""
         fault_count = len(faults)
         values = self.values(written, faults)
@@ -158,16 +158,16 @@ class Fields(ValueType):
         keys = [f"{row.key}: ..." for row in self.rows if row.key != SOURCED.key][:NAMED_KEYS]
         return f"`{{{', '.join(keys)}}}`" if keys else super().form
 
-    def values(self, written: Written, faults: Faults) -> Values:
+    def values(self, written: StatedValue, faults: Faults) -> Values:
         """Every value that is sound, by its attribute."""
         values: Values = {}
-        for key, node in heeded(written, written.node.fields.items(), faults):
+        for key, node in until_too_many_faults(written, written.node.fields.items(), faults):
             row = self.by_key.get(key)
             if row is not None:
                 fault_count = len(faults)
                 value = row.type.read(written.inner(key, node, row.meaning), faults)
                 if row.attribute and all(fault.harmless for fault in faults[fault_count:]):
-                    values.update(value if row.attribute == EACH else {row.attribute: value})
+                    values.update(value if row.attribute == KEEP_EACH_ENTRY else {row.attribute: value})
             elif self.others is not None:
                 values[key] = self.others.read(written.inner(key, node), faults)
             else:
@@ -186,16 +186,18 @@ class Fields(ValueType):
         """The keys of its fields."""
         return self.by_key.keys()
 
-    def lacking(self, written: Written) -> Faults:
+    def lacking(self, written: StatedValue) -> Faults:
         """Keys that are needed and not there, and too few or too many of them."""
         keys, faults = written.node.fields, Faults()
         if not (self.based and "base" in keys):
             absent = (row for row in self.due if row.key not in keys and row.needed.holds(written))
-            faults += (missing(written, row.key, row.meaning) for row in absent)
+            faults += (missing_key(written, row.key, row.meaning) for row in absent)
         for present, needed in self.beside.items() if keys else ():
             if present in keys:
                 absent_keys = (key for key in needed if key not in keys)
-                faults += (missing_beside(written, present, key, self.by_key[key].meaning) for key in absent_keys)
+                faults += (
+                    missing_companion_key(written, present, key, self.by_key[key].meaning) for key in absent_keys
+                )
         return [*faults, *self.beyond(written, len(keys))]
 
     def schema(self) -> Schema:
@@ -240,7 +242,7 @@ class Sourced(ValueType):
         """The JSON types of the value, and a mapping."""
         return (*self.inner.types, "object")
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The value without its source."""
         if isinstance(written.node.value, Mapping):
             return self.whole.values(written, faults).get("value")
@@ -283,7 +285,7 @@ class ListOf(ValueType):
     most: int = LONGEST_LIST
     unique: bool = False
 
-    def value(self, written: Written, faults: Faults) -> tuple[Any, ...]:
+    def value(self, written: StatedValue, faults: Faults) -> tuple[Any, ...]:
         """The values; of a list that is too long none."""
         items = written.node.items
         faults += self.beyond(written, len(items))
@@ -291,7 +293,7 @@ class ListOf(ValueType):
             return ()
         if self.unique:
             faults.extend(_repetitions(written))
-        entries = heeded(written, enumerate(items), faults)
+        entries = until_too_many_faults(written, enumerate(items), faults)
         return tuple(self.item.read(written.inner(index, node), faults) for index, node in entries)
 
     def schema(self) -> Schema:
@@ -299,14 +301,14 @@ class ListOf(ValueType):
         return super().schema() | {"items": self.item.schema()}
 
 
-def _repetitions(written: Written) -> Faults:
+def _repetitions(written: StatedValue) -> Faults:
     """The first entry that stands a second time; 1 and true are two values."""
     seen: set[str] = set()
     for node in written.node.items:
         plain = node.plain()
         content = json.dumps(plain, sort_keys=True)
         if content in seen:
-            return [repeated(written, plain)]
+            return [duplicate_entry(written, plain)]
         seen.add(content)
     return []
 
@@ -314,7 +316,9 @@ def _repetitions(written: Written) -> Faults:
 Key = TypeVar("Key")
 
 
-def heeded(written: Written, entries: Iterable[tuple[Key, Node]], faults: Faults) -> Iterator[tuple[Key, Node]]:
+def until_too_many_faults(
+    written: StatedValue, entries: Iterable[tuple[Key, Node]], faults: Faults
+) -> Iterator[tuple[Key, Node]]:
     """The entries of a value, until there are more faults than anyone reads; the rest is said to be left out."""
     for entry in entries:
         if len(faults) > MOST_PROBLEMS:
@@ -333,14 +337,14 @@ class MappingOf(ValueType):
     least: int | None = None
     pattern: str = ""
 
-    def value(self, written: Written, faults: Faults) -> dict[str, Any]:
+    def value(self, written: StatedValue, faults: Faults) -> dict[str, Any]:
         """The values by name, as they are written."""
         fields = written.node.fields
         faults += self.beyond(written, len(fields))
         if self.pattern:
             strange = islice((name for name in fields if not re.search(self.pattern, name)), MOST_PROBLEMS)
-            faults.extend(malformed(written, name, self.pattern) for name in strange)
-        entries = heeded(written, fields.items(), faults)
+            faults.extend(wrong_form(written, name, self.pattern) for name in strange)
+        entries = until_too_many_faults(written, fields.items(), faults)
         return {name: self.item.read(written.inner(name, node), faults) for name, node in entries}
 
     def schema(self) -> Schema:
@@ -356,7 +360,7 @@ def members(item: ValueType, names: Mapping[str, str], *, sourced: bool = False)
 
 
 @dataclass(frozen=True)
-class Made(ValueType):
+class DerivedType(ValueType):
     """A value of another type, which `make` turns into the plan's value."""
 
     inner: ValueType
@@ -367,7 +371,7 @@ class Made(ValueType):
         """The JSON types of the inner type."""
         return self.inner.types
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The result of `make` for a sound value, else None."""
         fault_count = len(faults)
         value = self.inner.read(written, faults)
@@ -394,7 +398,7 @@ class AnyOf(ValueType):
         """The JSON types of all alternatives."""
         return tuple(dict.fromkeys(name for alternative in self.alternatives for name in alternative.types))
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The value; where none fits, a fault names all alternatives, and what is wrong with the one likely meant.
 
         Of a mapping or a list, the one with the fewest faults was likely meant, and only its faults are added.

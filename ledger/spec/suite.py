@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.overrides import assignments
 from ledger.spec.parts import NAME, SPEC, TITLED, At, PartHeader, spec_type
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
-from ledger.spec.structures import NEEDED, Made, MappingOf, Row, Values
+from ledger.spec.structures import NEEDED, DerivedType, MappingOf, Row, Values
 from ledger.spec.values import Anything, String
 
-CASE_OVERRIDES = Made(MappingOf(Anything()), assignments)
+CASE_OVERRIDES = DerivedType(MappingOf(Anything()), assignments)
 OVERRIDES = "Overrides of the plan by dotted key, as `--set` takes them."
 
 
@@ -112,7 +112,7 @@ def _open_suite(path: str, library: Library) -> Source:
 def _read_sound(node: Node) -> Suite:
     """The suite of a document that is allowed and whose cases have names of their own."""
     faults: Faults = []
-    suite: Suite = spec_type(Suite).read(Written(node), faults)
+    suite: Suite = spec_type(Suite).read(StatedValue(node), faults)
     problems = [fault.problem for fault in faults] or list(_repeated_names(node))
     if problems:
         raise SpecError(problems)

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ledger.spec.faults import Faults, Written, no_quantity
-from ledger.spec.quantities import QuantityError, parted
+from ledger.spec.faults import Faults, StatedValue, no_quantity
+from ledger.spec.quantities import QuantityError, split_number_and_unit
 from ledger.spec.values import ValueType
 
 UNIT = "a parameter"
@@ -51,7 +51,7 @@ class PerParameter(ValueType):
     keywords = (("pattern", "pattern"),)
     pattern: str = PATTERN
 
-    def value(self, written: Written, faults: Faults) -> TokensPerParameter | None:
+    def value(self, written: StatedValue, faults: Faults) -> TokensPerParameter | None:
         """The number of tokens each parameter has."""
         try:
             return TokensPerParameter(parse_each(str(written.node.value)))
@@ -71,7 +71,7 @@ class PerParameter(ValueType):
 
 def parse_each(text: str) -> Fraction:
     """The number of `20 a parameter`; raises QuantityError, which knows other ways to write it."""
-    number, unit = parted(text)
+    number, unit = split_number_and_unit(text)
     unit = " ".join(unit.split())
     if unit != UNIT:
         raise _wrong_words(text, number, unit)

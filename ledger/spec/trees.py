@@ -19,7 +19,7 @@ from ledger.spec.sources import YAML, Source, from_file, from_revision, read_bou
 NAMES_A_PLAN = re.compile(rb"^[\"']?plan[\"']?\s*:", re.MULTILINE)
 NAMES_THE_LANGUAGE = re.compile(rb"^[\"']?spec[\"']?\s*:\s*[\"']?ledger/", re.MULTILINE)
 OTHER_KINDS = ("evidence", "lecture", "suite")  # specs that may say `plan:` too
-Chosen = Callable[[str], bool]
+PathFilter = Callable[[str], bool]
 
 
 class Tree(Protocol):
@@ -29,7 +29,7 @@ class Tree(Protocol):
     def title(self) -> str:
         """The name of the tree as it was typed."""
 
-    def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
+    def files(self, chosen: PathFilter) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`, with what they hold."""
 
     def source(self, path: str) -> Source:
@@ -41,7 +41,7 @@ class Tree(Protocol):
     def file(self, path: str) -> str:
         """The name of a file for users."""
 
-    def chosen(self, typed: Iterable[str]) -> Chosen:
+    def chosen(self, typed: Iterable[str]) -> PathFilter:
         """Whether a path is, or lies below, or matches one of those that a user typed in the current folder."""
 
 
@@ -56,7 +56,7 @@ class RevisionTree:
         """The revision as it was typed."""
         return self.revision.name
 
-    def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
+    def files(self, chosen: PathFilter) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`."""
         paths = [path for path in self.revision.paths if path.endswith(YAML) and chosen(path)]
         return self.revision.contents(paths)
@@ -73,7 +73,7 @@ class RevisionTree:
         """The file as `REV:path`."""
         return self.revision.file(path)
 
-    def chosen(self, typed: Iterable[str]) -> Chosen:
+    def chosen(self, typed: Iterable[str]) -> PathFilter:
         """The filter of typed paths, which are taken from the repository's top."""
         return _path_filter([self._path_from_top(path) for path in typed])
 
@@ -98,7 +98,7 @@ class FolderTree:
         """The folder as it was typed."""
         return str(self.folder)
 
-    def files(self, chosen: Chosen) -> Iterator[tuple[str, bytes]]:
+    def files(self, chosen: PathFilter) -> Iterator[tuple[str, bytes]]:
         """The YAML files whose path is `chosen`; hidden folders are passed over."""
         for path in sorted(self.folder.rglob("*")):
             inner = path.relative_to(self.folder)
@@ -118,7 +118,7 @@ class FolderTree:
         """The path as users would type it."""
         return str(self.folder / path)
 
-    def chosen(self, typed: Iterable[str]) -> Chosen:
+    def chosen(self, typed: Iterable[str]) -> PathFilter:
         """The filter of typed paths, which are taken from the folder."""
         return _path_filter([normpath(path) for path in typed])
 
@@ -131,7 +131,7 @@ def range_trees(typed: str) -> tuple[RevisionTree, RevisionTree]:
     return RevisionTree(open_revision(base)), RevisionTree(open_revision(new))
 
 
-def plan_paths(tree: Tree, chosen: Chosen) -> tuple[str, ...]:
+def plan_paths(tree: Tree, chosen: PathFilter) -> tuple[str, ...]:
     """The files of a tree that are plans, of those that are chosen; sorted."""
     return tuple(sorted(path for path, content in tree.files(chosen) if is_plan(content, path)))
 
@@ -158,7 +158,7 @@ def moved_files(old: Tree, new: Tree) -> Mapping[str, str]:
     return {}
 
 
-def _path_filter(patterns: list[str]) -> Chosen:
+def _path_filter(patterns: list[str]) -> PathFilter:
     """Whether a path is one of the patterns, lies below one, or matches one; every path where there is none."""
     if not patterns or "." in patterns:
         return lambda _: True

@@ -18,14 +18,14 @@ from ledger.spec.faults import (
     WORDS,
     Fault,
     Faults,
-    Written,
+    StatedValue,
     fault_at,
-    malformed,
     no_quantity,
     out_of_bounds,
     wrong_amount,
     wrong_choice,
     wrong_constant,
+    wrong_form,
     wrong_type,
     yaml_text,
 )
@@ -80,7 +80,7 @@ class ValueType(ABC):
         """Whether a value has one of the types."""
         return not self.types or any(HAS_TYPE[name](value) for name in self.types)
 
-    def read(self, written: Written, faults: Faults) -> Any:
+    def read(self, written: StatedValue, faults: Faults) -> Any:
         """The value as the plan has it; what is wrong with it is added to `faults`."""
         if self.suits(written.node.value):
             return self.value(written, faults)
@@ -88,7 +88,7 @@ class ValueType(ABC):
         return None
 
     @abstractmethod
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The plan's value of a node that has one of the types; what is wrong with it is added to `faults`."""
 
     @cached_property
@@ -97,7 +97,7 @@ class ValueType(ABC):
         stated = {keyword: getattr(self, attribute) for attribute, keyword in self.keywords}
         return {key: value for key, value in stated.items() if value is not None and value is not False and value != ""}
 
-    def beyond(self, written: Written, size: float) -> list[Fault]:
+    def beyond(self, written: StatedValue, size: float) -> list[Fault]:
         """The bounds that a number breaks: a value itself, or how many letters or entries it has."""
         broken = [key for key, limit in self.bounds.items() if key in LIMITS and LIMITS[key][0](size, limit)]
         fault = wrong_amount if isinstance(written.node.value, str | tuple | Mapping) else out_of_bounds
@@ -113,7 +113,7 @@ class ValueType(ABC):
     def plain(self, value: Any) -> Any:
         """A default as a spec would state it; None where none could."""
         faults: Faults = []
-        again = None if value is None else self.read(Written(as_node(value, Location(""))), faults)
+        again = None if value is None else self.read(StatedValue(as_node(value, Location(""))), faults)
         return None if faults or again != value else value
 
     def schema(self) -> Schema:
@@ -137,12 +137,12 @@ class String(ValueType):
     most: int | None = None
     pattern: str = ""
 
-    def value(self, written: Written, faults: Faults) -> str:
+    def value(self, written: StatedValue, faults: Faults) -> str:
         """The text, within its length and of its form."""
         text = str(written.node.value)
         faults += self.beyond(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
-            faults.append(malformed(written, text, self.pattern))
+            faults.append(wrong_form(written, text, self.pattern))
         return text
 
 
@@ -157,7 +157,7 @@ class Date(String):
 
     pattern: str = DAY
 
-    def value(self, written: Written, faults: Faults) -> str:
+    def value(self, written: StatedValue, faults: Faults) -> str:
         """The date as it is written."""
         text = super().value(written, faults)
         if re.search(self.pattern, text):
@@ -174,7 +174,7 @@ class Label(ValueType):
 
     json = ("string", "number")
 
-    def value(self, written: Written, faults: Faults) -> str:  # noqa: ARG002 - every one is right
+    def value(self, written: StatedValue, faults: Faults) -> str:  # noqa: ARG002 - every one is right
         """The value as a text."""
         return str(written.node.value)
 
@@ -190,7 +190,7 @@ class Anything(ValueType):
         """The types that are named."""
         return self.kinds
 
-    def value(self, written: Written, faults: Faults) -> object:  # noqa: ARG002 - every one is right
+    def value(self, written: StatedValue, faults: Faults) -> object:  # noqa: ARG002 - every one is right
         """The value without places."""
         return written.node.plain()
 
@@ -201,7 +201,7 @@ class Flag(ValueType):
 
     json = ("boolean",)
 
-    def value(self, written: Written, faults: Faults) -> bool:  # noqa: ARG002 - either is right
+    def value(self, written: StatedValue, faults: Faults) -> bool:  # noqa: ARG002 - either is right
         """Whether the value is true."""
         return written.node.value is True
 
@@ -223,11 +223,11 @@ class Choice(ValueType):
         kinds = (next(name for name in HAS_TYPE if HAS_TYPE[name](option)) for option in self.options)
         return tuple(dict.fromkeys(kinds))
 
-    def read(self, written: Written, faults: Faults) -> Any:
+    def read(self, written: StatedValue, faults: Faults) -> Any:
         """The chosen value; one of another type is no choice either."""
         return self.value(written, faults)
 
-    def value(self, written: Written, faults: Faults) -> Any:
+    def value(self, written: StatedValue, faults: Faults) -> Any:
         """The chosen value, as the plan has it."""
         value = written.node.value
         for option in self.options:
@@ -273,7 +273,7 @@ class Constant(ValueType):
     keywords = (("text", "const"),)
     text: str
 
-    def value(self, written: Written, faults: Faults) -> str:
+    def value(self, written: StatedValue, faults: Faults) -> str:
         """The one text there is."""
         if written.node.value != self.text:
             faults.append(wrong_constant(written, self.text))
@@ -294,7 +294,7 @@ class Integer(ValueType):
         """The least and the greatest value."""
         return self.least, self.most
 
-    def value(self, written: Written, faults: Faults) -> int:
+    def value(self, written: StatedValue, faults: Faults) -> int:
         """The whole number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
@@ -308,7 +308,7 @@ class Size(Integer):
     json = ("integer", "string")
     least: int = 1
 
-    def value(self, written: Written, faults: Faults) -> int:
+    def value(self, written: StatedValue, faults: Faults) -> int:
         """The number, or the result of the expression."""
         text = written.node.value
         if not isinstance(text, str):
@@ -318,7 +318,7 @@ class Size(Integer):
         except ExpressionError as error:
             faults.append(fault_at(written, f": {error.message}", error.help))
             return 0
-        return super().value(Written(Node(number, written.node.where), written.path, written.meaning), faults)
+        return super().value(StatedValue(Node(number, written.node.where), written.path, written.meaning), faults)
 
 
 def degree() -> Size:
@@ -340,7 +340,7 @@ class Number(ValueType):
         """The least and the greatest value."""
         return self.least, self.most
 
-    def value(self, written: Written, faults: Faults) -> float:
+    def value(self, written: StatedValue, faults: Faults) -> float:
         """The number, within its bounds."""
         number: Any = written.node.value
         faults += self.beyond(written, number)
@@ -379,7 +379,7 @@ class Quantity(ValueType):
         positive = float(dimension.smallest) if self.least is None else self.least
         return -greatest if self.signed else 0 if self.zero else positive, greatest
 
-    def value(self, written: Written, faults: Faults) -> float | Fraction:
+    def value(self, written: StatedValue, faults: Faults) -> float | Fraction:
         """The value in the base unit: whole numbers of bytes, tokens and parameters."""
         value: Any = written.node.value
         try:
@@ -416,7 +416,7 @@ class Quantity(ValueType):
         bare = int(value) if value == int(value) else float(value)
         amount = bare if self.unit == "1" else write(value, self.unit)
         faults: Faults = []
-        self.read(Written(as_node(amount, Location(""))), faults)
+        self.read(StatedValue(as_node(amount, Location(""))), faults)
         return None if faults else amount
 
 
@@ -426,7 +426,7 @@ class Constants(ValueType):
 
     json = ("number", "string")
 
-    def value(self, written: Written, faults: Faults) -> float:  # noqa: ARG002 - the form finds what is wrong
+    def value(self, written: StatedValue, faults: Faults) -> float:  # noqa: ARG002 - the form finds what is wrong
         """The value in the base unit of its dimension; 0 of what has none."""
         try:
             return float(parse_any(str(written.node.value))[0])

@@ -45,7 +45,7 @@ class Window:
         return 0 < self.padding == self.stride * (over - 1) + self.dilation * (tap - 1) + 1 - places
 
 
-def squeezed(einsum: str) -> str:
+def without_inner_spaces(einsum: str) -> str:
     """The text without spaces inside of parentheses: `(2*h + r)` is one index."""
     return re.sub(r"\([^()]*\)", lambda match: match[0].replace(" ", ""), einsum)
 
@@ -74,7 +74,7 @@ def names(term: Term) -> Term:
 @lru_cache(maxsize=4096)
 def terms(einsum: str) -> tuple[Term, Term, Term]:
     """The indices of both operands and of the result."""
-    operands, out = squeezed(einsum).split("->")
+    operands, out = without_inner_spaces(einsum).split("->")
     first, second = operands.split(",")
     return tuple(first.split()), tuple(second.split()), tuple(out.split())
 
@@ -82,25 +82,25 @@ def terms(einsum: str) -> tuple[Term, Term, Term]:
 @lru_cache(maxsize=4096)
 def sides(pattern: str) -> tuple[Term, Term]:
     """The indices of the one operand of a reduction, and those of its result."""
-    operand, out = squeezed(pattern).split("->")
+    operand, out = without_inner_spaces(pattern).split("->")
     return tuple(operand.split()), tuple(out.split())
 
 
-def reduction(pattern: str) -> tuple[Term, Term] | None:
+def parse_reduction(pattern: str) -> tuple[Term, Term] | None:
     """The sides of a reduction; None where the text is no reduction of one operand over named dims."""
     term = rf" *(?:{NAME}|{WINDOW.pattern})(?: +(?:{NAME}|{WINDOW.pattern}))* *"
-    return sides(pattern) if re.fullmatch(rf"{term}->{term}", squeezed(pattern)) else None
+    return sides(pattern) if re.fullmatch(rf"{term}->{term}", without_inner_spaces(pattern)) else None
 
 
-def parsed(einsum: str) -> tuple[Term, Term, Term] | None:
+def parse_einsum(einsum: str) -> tuple[Term, Term, Term] | None:
     """The terms of an einsum; None where the text is no einsum of two operands over named dims."""
     index = rf"(?:{NAME}|{WINDOW.pattern})"
     term = rf" *{index}(?: +{index})* *"
-    return terms(einsum) if re.fullmatch(rf"{term},{term}->{term}", squeezed(einsum)) else None
+    return terms(einsum) if re.fullmatch(rf"{term},{term}->{term}", without_inner_spaces(einsum)) else None
 
 
 @dataclass(frozen=True)
-class Roles:
+class ConvolutionRoles:
     """The role of each dim of a convolution, as PyTorch has them: images (batch groups*channels places), filters.
 
     `batch` is in the operand and the result alone, `groups` in all three terms, `channels` are summed over, `filters`
@@ -129,13 +129,13 @@ class Roles:
         return (self.batch, *self.groups, *self.filters, *(span.over for span in self.windows))
 
 
-def unpadded(einsum: str) -> str:
+def without_padding(einsum: str) -> str:
     """The einsum of an operand that has its zeros already."""
-    return re.sub(rf"({NAME})-\d+\)", r"\1)", squeezed(einsum))
+    return re.sub(rf"({NAME})-\d+\)", r"\1)", without_inner_spaces(einsum))
 
 
 @lru_cache(maxsize=4096)
-def roles(einsum: str) -> Roles | None:
+def roles(einsum: str) -> ConvolutionRoles | None:
     """The roles of a convolution's dims; None where the text is none that PyTorch has."""
     first, second, out = terms(einsum)
     spans = tuple(span for index in first if (span := window(index)))
@@ -147,7 +147,7 @@ def roles(einsum: str) -> Roles | None:
     filters = tuple(name for name in second if name not in plain and name not in taps)
     if len(batch) != 1:
         return None
-    convolution = Roles(batch[0], groups, channels, filters, spans)
+    convolution = ConvolutionRoles(batch[0], groups, channels, filters, spans)
     pairs = ((plain, convolution.operand), (second, convolution.filter), (out, convolution.result))
     is_complete = all(set(named) == set(expected) for named, expected in pairs)
     return convolution if is_complete and taps <= {*second} and len(out) == len(convolution.result) else None

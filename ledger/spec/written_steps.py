@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ledger.spec.components import GIVEN, KEY, PAIRS, REDUCTIONS, STEPS, shape
+from ledger.spec.components import COMMON_DIMS, KEY, PAIRS, REDUCTIONS, STEPS, shape
 from ledger.spec.paths import Places
-from ledger.spec.plan import ComponentStep, Custom
+from ledger.spec.plan import ComponentStep, CustomPart
 from ledger.spec.problems import Location, Problem
-from ledger.spec.windows import Roles, Term, Window, has_windows, parsed, reduction, roles, terms, window
+from ledger.spec.windows import (
+    ConvolutionRoles,
+    Term,
+    Window,
+    has_windows,
+    parse_einsum,
+    parse_reduction,
+    roles,
+    terms,
+    window,
+)
 
-RESULT = " ".join(GIVEN)
+RESULT = " ".join(COMMON_DIMS)
 # Names and letters of the sizes that a plan has already (ledger/model/dims.py): a formula could not tell them apart.
-TAKEN = frozenset(
+NAMES_OF_SIZES = frozenset(
     """
     attended bands capacity_factor cf chunk chunks classes context convolution cp d_ff data document dp ep expert
     experts frames head_dim heads hit hosted im image_channels image_height image_width imbalance in_flight key kv_heads
@@ -26,7 +36,7 @@ TAKEN = frozenset(
 Shapes = dict[str, Term]
 
 
-def step_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
+def step_problems(custom: CustomPart, path: str, at: Places) -> Iterator[Problem]:
     """The problems of a component at this path, or of the steps of the group that it is like."""
     yield from _name_problems(custom, path, at)
     steps = f"model.layers.{custom.like}.block.steps" if custom.like else f"{path}.steps"
@@ -50,16 +60,18 @@ def step_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
         if problems:
             return
         shapes[step.name] = shape(step, shapes)
-    if custom.steps and custom.takes == GIVEN and shapes[custom.steps[-1].name] != GIVEN:
+    if custom.steps and custom.takes == COMMON_DIMS and shapes[custom.steps[-1].name] != COMMON_DIMS:
         result = " ".join(shapes[custom.steps[-1].name])
         yield Problem(at(f"{steps}.{len(custom.steps) - 1}"), f"the result is `{result}`", f"it must be `{RESULT}`")
 
 
-def _name_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
-    layer_dims = GIVEN if custom.takes == GIVEN else GIVEN[:1]  # of weights; the sequence is in no weight
+def _name_problems(custom: CustomPart, path: str, at: Places) -> Iterator[Problem]:
+    layer_dims = (
+        COMMON_DIMS if custom.takes == COMMON_DIMS else COMMON_DIMS[:1]
+    )  # of weights; the sequence is in no weight
     known_dims = {*layer_dims, *(name for name, _ in custom.dims)}
     for name, _ in custom.dims:
-        if name in (*GIVEN, *TAKEN):
+        if name in (*COMMON_DIMS, *NAMES_OF_SIZES):
             yield Problem(at(f"{path}.dims.{name}"), f"`{name}` is a dim of the model already", "choose another name")
     for weight, dims in custom.weights:
         for unknown in [name for name in dims if name not in known_dims]:
@@ -68,13 +80,15 @@ def _name_problems(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
         if not any(weight in (step.weight, step.bias) for step in custom.steps):
             yield Problem(at(f"{path}.weights.{weight}"), f"weight `{weight}` is used by no step", "leave it out")
     for axis, names in custom.split:
-        for unknown in [name for name in names if name not in known_dims - set(GIVEN)]:
+        for unknown in [name for name in names if name not in known_dims - set(COMMON_DIMS)]:
             message = f"`{unknown}` is no dim of this component"
             help_text = f"its own dims are {', '.join(name for name, _ in custom.dims)}"
             yield Problem(at(f"{path}.split.{axis}"), message, help_text)
 
 
-def _kind_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
+def _kind_problems(
+    custom: CustomPart, step: ComponentStep, shapes: Shapes, where: str, at: Places
+) -> Iterator[Problem]:
     if step.weight and step.kind not in ("einsum", "norm"):
         yield Problem(at(f"{where}.weight"), f"a weight of {step.kind}", "only an einsum and a norm have one")
     if step.kind == "einsum":
@@ -95,7 +109,7 @@ def _kind_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: s
         message = f"softmax over `{KEY}` of `{' '.join(first)}`"
         yield Problem(at(f"{where}.softmax"), message, f"scores end with `seq {KEY}`")
     if step.kind == "scan" and not (
-        "seq" in first and set(first) <= set(other_dims[0]) and other_dims[0][:2] == GIVEN[:2]
+        "seq" in first and set(first) <= set(other_dims[0]) and other_dims[0][:2] == COMMON_DIMS[:2]
     ):
         help_text = "a decay and an input that begins with `batch seq` and has its dims"
         yield Problem(at(f"{where}.scan"), f"scan of {both}", help_text)
@@ -107,10 +121,10 @@ def _kind_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: s
         yield Problem(at(f"{where}.of"), f"{step.kind} of {both}", "both must have the dims they share in one order")
 
 
-def _norm_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
+def _norm_problems(custom: CustomPart, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
     """Batch norm keeps dims that follow the first, and has a factor and an addend for each of their places."""
     weights = dict(custom.weights)
-    if len(x) < 2 or x[0] != GIVEN[0]:
+    if len(x) < 2 or x[0] != COMMON_DIMS[0]:
         yield Problem(at(f"{where}.norm"), f"batch norm of `{' '.join(x)}`", "its second dim is that of channels")
         return
     if not (step.weight and step.bias):
@@ -141,8 +155,10 @@ def _sum_problems(step: ComponentStep, einsum: tuple[Term, Term, Term], where: s
         yield Problem(at(where), message, "what is summed over is in both operands")
 
 
-def _einsum_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
-    einsum, weights = parsed(step.einsum), dict(custom.weights)
+def _einsum_problems(
+    custom: CustomPart, step: ComponentStep, shapes: Shapes, where: str, at: Places
+) -> Iterator[Problem]:
+    einsum, weights = parse_einsum(step.einsum), dict(custom.weights)
     if einsum is None:
         message = f"`{step.einsum}` is no einsum of two operands over named dims"
         yield Problem(at(f"{where}.einsum"), message, "`batch seq d_model, latent d_model -> batch seq latent`")
@@ -170,7 +186,7 @@ def _einsum_problems(custom: Custom, step: ComponentStep, shapes: Shapes, where:
     yield from _bias_problems(custom, step, out, where, at)
 
 
-def _bias_problems(custom: Custom, step: ComponentStep, out: Term, where: str, at: Places) -> Iterator[Problem]:
+def _bias_problems(custom: CustomPart, step: ComponentStep, out: Term, where: str, at: Places) -> Iterator[Problem]:
     """A bias is over the last dims of a product, and over the channels of a convolution's result."""
     if not step.bias:
         return
@@ -187,7 +203,7 @@ MOST_WINDOWS = 3  # PyTorch convolves over up to three dims
 
 
 def convolution_problems(
-    custom: Custom, step: ComponentStep, operands: tuple[Term, Term], where: str, at: Places
+    custom: CustomPart, step: ComponentStep, operands: tuple[Term, Term], where: str, at: Places
 ) -> Iterator[Problem]:
     """Images or sequences, channels and windows of the first operand meet the filter that the second one is."""
     first, second, out = terms(step.einsum)
@@ -212,17 +228,17 @@ def convolution_problems(
         yield from _role_problems(convolution, at(where))
 
 
-def _role_problems(convolution: Roles, where: Location) -> Iterator[Problem]:
+def _role_problems(convolution: ConvolutionRoles, where: Location) -> Iterator[Problem]:
     if len(convolution.windows) > MOST_WINDOWS:
         yield Problem(where, f"{len(convolution.windows)} windows", f"at most {MOST_WINDOWS}")
     if len(convolution.groups) > 1:
         yield Problem(where, f"`{' '.join(convolution.groups)}` are groups of a convolution", "merge them into one dim")
 
 
-def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
+def reduction_problems(custom: CustomPart, step: ComponentStep, x: Term, where: str, at: Places) -> Iterator[Problem]:
     """The largest or the mean in windows of all last dims, or over dims that the result lacks."""
     pattern = getattr(step, step.kind)
-    both_sides = reduction(pattern)
+    both_sides = parse_reduction(pattern)
     if both_sides is None:
         message = f"`{pattern}` is no reduction of one operand over named dims"
         yield Problem(at(where), message, "`batch wide (2*rows+tall-1) (2*columns+broad-1) -> batch wide rows columns`")
@@ -246,7 +262,7 @@ def reduction_problems(custom: Custom, step: ComponentStep, x: Term, where: str,
     yield from _index_problems(custom, operand, x, at(where))
 
 
-def _index_problems(custom: Custom, term: Term, x: Term, where: Location) -> Iterator[Problem]:
+def _index_problems(custom: CustomPart, term: Term, x: Term, where: Location) -> Iterator[Problem]:
     """Each index is the dim that the operand has in its place, or windows that fit it."""
     if len(term) != len(x):
         message = f"`{' '.join(term)}` has {len(term)} dims, and what is read is `{' '.join(x)}`"
@@ -267,7 +283,7 @@ def _window_problems(span: Window, name: str, sizes: Mapping[str, int], where: L
     if span.tap not in sizes:
         yield Problem(where, f"`{span.tap}` has no size", f"state it in `dims`: `{span.tap}: 3`")
         return
-    if name in GIVEN:  # a sequence, whatever its length is
+    if name in COMMON_DIMS:  # a sequence, whatever its length is
         tap, keeps_dim = sizes[span.tap], span.over == name and span.stride == 1
         reach = span.dilation * (tap - 1)
         if not (keeps_dim and span.padding in (reach, reach / 2)):

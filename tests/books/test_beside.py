@@ -9,8 +9,8 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.compiled import Compiled
-from ledger.books.overlap import hidden, slowdown, spent
-from ledger.books.prices import Work, kernel
+from ledger.books.overlap import overlapped_seconds, slowdown, total_seconds
+from ledger.books.prices import KernelWork, kernel
 from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import KernelClass, kernel_class
@@ -64,7 +64,9 @@ def test_a_transfer_hides_behind_its_own_block_alone() -> None:
         _row(Cause("decoder", "up", "mlp"), matmul, 9.0),
     )
     plan = replace(PLAN, stack=replace(STACK, overlap=replace(STACK.overlap, tensor="matmul")))
-    assert sum(seconds for _, seconds in hidden("forward", [moving, short, long], plan)) == spent([short])
+    assert sum(seconds for _, seconds in overlapped_seconds("forward", [moving, short, long], plan)) == total_seconds(
+        [short]
+    )
 
 
 def test_a_transfer_takes_multiprocessors_from_what_runs_beside_it() -> None:
@@ -76,7 +78,7 @@ def test_a_transfer_takes_multiprocessors_from_what_runs_beside_it() -> None:
 def test_a_stacks_level_is_of_plain_matmuls() -> None:
     """Products of quantised operands have one of their own, and nothing but a matmul has any."""
     device = load_accelerator("h100-sxm")
-    work = Work(
+    work = KernelWork(
         kernel_class("matmul.bf16"), flops=2.0 * 8192**3, bytes=6.0 * 8192**2, dtype="bf16", m=8192, n=8192, k=8192
     )
     narrow = replace(work, kind=kernel_class("matmul.fp8"), dtype="fp8")

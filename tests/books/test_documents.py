@@ -14,7 +14,7 @@ from ledger.books.compiler import compile_plan
 from ledger.books.traced import setting
 from ledger.books.what_if.sensitivity import sensitivities
 from ledger.books.what_if.solve import solve
-from ledger.search.pricing import pieces, price
+from ledger.search.pricing import pieces, price_piece
 from ledger.search.space import space_of
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -175,7 +175,7 @@ def test_a_search_prices_packed_layouts_as_the_compiler_does() -> None:
             "parallelism.interleave": [1], "run.micro_batch": [1], "recompute": ["none"], "parallelism.zero": [3],
             "parallelism.offload": [None], "parallelism.replicate": [1]}  # fmt: skip
     space = space_of(load_plan(*SPEC), over)
-    blocks = [block for piece in pieces(space) for block in price(piece, ("time.step", "flops.forward", "mfu"))]
+    blocks = [block for piece in pieces(space) for block in price_piece(piece, ("time.step", "flops.forward", "mfu"))]
     found = [(block.layout(row), {key: float(block.totals[key][row]) for key in block.totals})
              for block in blocks for row in range(len(block))]  # fmt: skip
     assert found

@@ -12,8 +12,8 @@ import ledger
 from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan, compile_totals
 from ledger.books.results import Account
-from ledger.search.pricing import pieces, price
-from ledger.search.space import laid_out, space_of
+from ledger.search.pricing import pieces, price_piece
+from ledger.search.space import space_of, with_layout
 from ledger.spec.load import load_plan
 from tests.model import plans
 
@@ -139,8 +139,8 @@ def layouts(model: plans.Mapped, **run: Any) -> Iterator[tuple[dict[str, float],
     space = space_of(plan, {**over, "recompute": ["full"], "run.micro_batch": [3]})
     keys = ("time.step", "memory.peak")
     for piece in pieces(space):
-        for block in price(piece, keys):
-            compiled = compile_totals(laid_out(plan, block.layout(0)))
+        for block in price_piece(piece, keys):
+            compiled = compile_totals(with_layout(plan, block.layout(0)))
             yield {key: float(block.totals[key][0]) for key in keys}, {key: float(compiled[key]) for key in keys}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import ledger
 from ledger.books.compiled import Compiled
-from ledger.books.meanings import Meaning, known, meanings
+from ledger.books.meanings import Meaning, meanings, value_of_input
 from ledger.books.results import Number
 from ledger.model import dtypes
 from ledger.model.optimizers import per_parameter
@@ -52,7 +52,7 @@ def evaluated(compiled: Compiled, meaning: Meaning) -> Fraction:
 
 def _number(compiled: Compiled, written: str) -> Fraction:
     function, call, name = written.rstrip(")").rpartition("(")
-    value: Number | str | None = known(compiled, name)
+    value: Number | str | None = value_of_input(compiled, name)
     if call and function == "bytes":
         return dtypes.size(str(value)) if value else Fraction(0)
     if call:
@@ -65,7 +65,7 @@ def test_every_total_has_one_meaning_and_known_inputs(compiled: Compiled) -> Non
     for key in compiled.totals:
         (row,) = meanings(compiled.plan, key)
         for name in row.inputs:
-            known(compiled, name)
+            value_of_input(compiled, name)
 
 
 def test_exact_formulas_give_their_totals(compiled: Compiled) -> None:

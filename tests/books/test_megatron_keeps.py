@@ -13,7 +13,7 @@ from ledger.books import prices
 from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.entries import Lifetime
-from ledger.books.memory.steps import standing
+from ledger.books.memory.steps import outlives_unit
 from ledger.books.results import KernelTime
 from ledger.model.schedule import roles
 from ledger.spec.kernel_classes import kernel_class
@@ -114,7 +114,7 @@ def saved(one: Compiled) -> int:
     """Bytes that a layer saves on a device."""
     book = compile_roles(one.plan, roles(one.plan))[0]
     (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
-    return int(sum(book.value(tensor.bytes()) for tensor in layer.kept.saved if not standing(tensor)))
+    return int(sum(book.value(tensor.bytes()) for tensor in layer.kept.saved if not outlives_unit(tensor)))
 
 
 def test_latent_heads_rotated_in_place_keep_no_parts_of_keys_beside_them() -> None:
@@ -189,7 +189,7 @@ def test_a_burst_is_charged_at_the_clock_of_a_run() -> None:
     assert curve is not None
     assert curve.regime == "burst"
     flops, seq = 4.0 * 8192 * 8192 * 4096, 8192
-    row = prices.kernel(device, prices.Work(kind, flops, 1.0, "bf16", m=seq, k=128))
+    row = prices.kernel(device, prices.KernelWork(kind, flops, 1.0, "bf16", m=seq, k=128))
     found = curve.parameters
     burst = found["t0"] + flops * (1 + found["s0"] / seq) / (found["e"] * device.peak["bf16"])
     assert row.seconds == pytest.approx(burst / prices.sustained_share(device))

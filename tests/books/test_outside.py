@@ -8,7 +8,7 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.compiled_roles import compile_roles
-from ledger.books.memory.outside import outside, workspaces_of
+from ledger.books.memory.outside import allocations_outside, workspaces_of
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
@@ -66,6 +66,8 @@ def test_a_moment_without_attention_reserves_no_workspace_for_it() -> None:
     """The update's peak is not made larger by a buffer that was freed before."""
     made = plan()
     (book,) = compile_roles(made, roles(made))
-    names = [part.name for part in outside(made, Peak(len(book.line.points) - 1, 10**6), workspaces_of(book))]
+    names = [
+        part.name for part in allocations_outside(made, Peak(len(book.line.points) - 1, 10**6), workspaces_of(book))
+    ]
     assert "workspaces of attention's backward" not in names
-    assert all(isinstance(part, Outside) for part in outside(made, Peak(0, 10**6), workspaces_of(book)))
+    assert all(isinstance(part, Outside) for part in allocations_outside(made, Peak(0, 10**6), workspaces_of(book)))

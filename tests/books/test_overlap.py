@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from ledger.books.compiled import Compiled
-from ledger.books.overlap import RULES, cargo, hidden, in_force, moves, said
+from ledger.books.overlap import RULES, in_force, is_transfer, overlapped_seconds, rules_in_words, transfer_kind
 from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, Purpose, Transfer
 from ledger.spec.kernel_classes import KernelClass, kernel_class
@@ -37,7 +37,7 @@ def compiled(parts: plans.Mapped, **overlap: str) -> Compiled:
 
 def transfers(found: Compiled, kind: str) -> list[KernelTime]:
     """The transfers of one kind on the only role."""
-    return [row for row in found.roles[0].kernels if moves(row) and cargo(row) == kind]
+    return [row for row in found.roles[0].kernels if is_transfer(row) and transfer_kind(row) == kind]
 
 
 def spent(rows: list[KernelTime]) -> float:
@@ -70,7 +70,9 @@ def test_tokens_hide_behind_shared_experts_or_behind_all_that_computes() -> None
     open_to_all = [waited(one, "expert") for one in found]
     assert open_to_all[0] == pytest.approx(spent(transfers(found[0], "expert")))
     assert all(less < more for more, less in pairwise(open_to_all))
-    covers = [r for r in found[0].roles[0].kernels if "/shared" in r.account and not moves(r) and r.when != "optimizer"]
+    covers = [
+        r for r in found[0].roles[0].kernels if "/shared" in r.account and not is_transfer(r) and r.when != "optimizer"
+    ]
     assert open_to_all[0] - open_to_all[1] <= spent(covers) * (1 + 1e-12)
 
 
@@ -83,7 +85,7 @@ def test_no_kernel_hides_two_transfers() -> None:
         row(Cause("moe", "x", "mlp"), Transfer("all_gather", "tensor", "tensor"), 2.0),
         row(Cause("moe", "tokens"), Transfer("all_to_all", "expert", "expert"), 9.0),
     ]
-    assert dict(hidden("forward", rows, plan)) == {"tensor": 2.0, "context": 0.0, "expert": 3.0}
+    assert dict(overlapped_seconds("forward", rows, plan)) == {"tensor": 2.0, "context": 0.0, "expert": 3.0}
 
 
 def row(cause: Cause, kind: KernelClass | Transfer, seconds: float) -> KernelTime:
@@ -103,8 +105,8 @@ def test_gradients_of_inputs_hide_behind_weight_gradients_alone_in_userbuffers()
     gather = row(Cause("moe", "down", "mlp"), Transfer("all_gather", "tensor", "tensor"), 1.0)
     product = row(Cause("moe", "up", "mlp"), kernel_class("matmul.bf16"), 3.0)
     weight = row(Cause("moe", "up", "mlp", purpose=Purpose.WEIGHT_GRADIENT), kernel_class("matmul.bf16"), 3.0)
-    assert sum(s for _, s in hidden("backward", [product, scatter, gather], plan)) == 1.0
-    assert sum(s for _, s in hidden("backward", [product, weight, scatter, gather], plan)) == 3.0
+    assert sum(s for _, s in overlapped_seconds("backward", [product, scatter, gather], plan)) == 1.0
+    assert sum(s for _, s in overlapped_seconds("backward", [product, weight, scatter, gather], plan)) == 3.0
 
 
 def test_the_first_set_of_layers_is_waited_for() -> None:
@@ -125,7 +127,7 @@ def test_every_choice_has_rules_of_their_own_and_a_source() -> None:
     """No transfers twice in one choice, words for each, and a stack's rules are said kind by kind."""
     assert len({(rule.kind, rule.choice, rule.transfers) for rule in RULES}) == len(RULES)
     assert all(rule.source and rule.transfers and rule.behind for rule in RULES)
-    assert [row.kind for row in said(Overlap())] == list(vars(Overlap()))
+    assert [row.kind for row in rules_in_words(Overlap())] == list(vars(Overlap()))
     assert {rule.kind for rule in in_force(Overlap())} == {"data", "gather", "context"}
 
 

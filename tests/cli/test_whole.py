@@ -14,8 +14,8 @@ import ledger
 from ledger.books.breakdown import breakdown
 from ledger.books.compiled import Compiled
 from ledger.cli import main
-from ledger.report.files import FORMATS as ASKED
-from ledger.report.write import FORMATS as WRITTEN
+from ledger.report.files import REPORT_FORMATS as ASKED
+from ledger.report.write import REPORT_WRITERS as WRITTEN
 from tests.model import plans
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from ledger.course.answers import last_digit
 from ledger.course.lecture import is_lecture, load_lecture
 from ledger.course.questions import FORMS, LECTURE, SUBJECTS
 from ledger.model.dtypes import BLOCKS, DTYPES
-from ledger.spec.kinds import published
+from ledger.spec.kinds import json_schema
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
 
@@ -95,7 +95,7 @@ def test_unknown_fields_are_refused(tmp_path: Path) -> None:
 
 def test_every_kind_of_question_is_in_the_schema() -> None:
     """Editors know each kind that the reader knows, and have nothing against the lectures of the library."""
-    schema = published(LECTURE)
+    schema = json_schema(LECTURE)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert {*SUBJECTS, *FORMS} <= set(schema["properties"]["questions"]["items"]["properties"])
     for path in (ROOT / "specs" / "lecture").glob("*.yaml"):

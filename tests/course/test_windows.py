@@ -10,7 +10,7 @@ from ledger.course.asks import AskedStep, OperationAsk
 from ledger.course.subjects import operation
 from ledger.model.contraction import Contraction
 from ledger.model.einsum_kernels import SizedDims, convolution, letter
-from ledger.spec.windows import Window, parsed, terms, window
+from ledger.spec.windows import Window, parse_einsum, terms, window
 
 RESNET = {"n": 32, "h": 56, "w": 56, "c": 64, "k": 64, "r": 3, "s": 3}
 
@@ -92,4 +92,4 @@ def test_spaces_within_a_window_mean_nothing() -> None:
 @pytest.mark.parametrize("text", ["a b -> b", "a b, b c", "a (b*c), c -> a", "a (b+), b -> a", "A b, b c -> A c"])
 def test_what_is_no_einsum_is_told(text: str) -> None:
     """Two operands, an arrow, names in lower case, windows of two dims."""
-    assert parsed(text) is None
+    assert parse_einsum(text) is None

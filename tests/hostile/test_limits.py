@@ -17,7 +17,7 @@ from click.testing import Result
 import ledger
 from ledger.cli.verbs import OWN_MISTAKE
 from ledger.spec.architecture import MOST_LAYERS
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.kinds import KINDS, TYPES
 from ledger.spec.overrides import MOST_SETTINGS
 from ledger.spec.parallelism import MOST_STAGES
@@ -362,7 +362,7 @@ NUMERIC = dict(numeric_rows())
 def faults(kind: Any, value: object) -> Faults:
     """What a type has against a value."""
     found: Faults = []
-    kind.read(Written(as_node(value, Location("x"))), found)
+    kind.read(StatedValue(as_node(value, Location("x"))), found)
     return found
 
 

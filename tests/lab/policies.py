@@ -13,12 +13,12 @@ from typing import Any, Literal
 from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.compiler import compile_plan
-from ledger.books.memory.steps import standing
+from ledger.books.memory.steps import outlives_unit
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import FlopCounts, flop_counts, one_device_step
 from ledger.lab.reference.workload import Workload, workload
-from ledger.lab.verification.depth import Sample, cut, weighted, with_counts
-from ledger.lab.verification.suites import Depth, depths, uneven
+from ledger.lab.verification.depth import Sample, limit_layers, sum_weighted_figures, with_counts
+from ledger.lab.verification.suites import Depth, depths, has_uneven_layers
 from ledger.model.causes import ENDS
 from ledger.model.operations import total
 from ledger.model.schedule import roles
@@ -42,7 +42,7 @@ class Compared:
 
     def __post_init__(self) -> None:
         steps = [(run.weight, one_device_step(work).moments) for run, work in self.works()]
-        object.__setattr__(self, "found", DeviceStep(weighted(steps)))
+        object.__setattr__(self, "found", DeviceStep(sum_weighted_figures(steps)))
 
     def works(self) -> Iterator[tuple[Sample, Workload]]:
         """What PyTorch is asked to run."""
@@ -67,7 +67,7 @@ class Compared:
         """Bytes from forward to backward that belong to layers and ends: the ledger's, and PyTorch's."""
         book = self.book
         kept = [(unit.count, tensor) for unit in book.program.units for tensor in unit.kept.saved]
-        mine = sum(book.value(count * tensor.bytes()) for count, tensor in kept if not standing(tensor))
+        mine = sum(book.value(count * tensor.bytes()) for count, tensor in kept if not outlives_unit(tensor))
         return int(mine), self.found.activations
 
     def tables(self) -> int:
@@ -132,6 +132,6 @@ def trained(model: str, core: str, vocab: int = 512, **parts: Any) -> Compiled:
 def compared(model: str, core: str, vocab: int = 512, *, depth: Judged = "cut", **parts: Any) -> Compared:
     """The same compiled and before the judge: the model cut, all of it by few layers, or by all of them."""
     compiled = trained(model, core, vocab, **parts)
-    if depth == "cut" or (depth == "few" and uneven(compiled.plan)):
-        compiled = compile_plan(cut(compiled.plan, CUT if uneven(compiled.plan) else EVEN))
+    if depth == "cut" or (depth == "few" and has_uneven_layers(compiled.plan)):
+        compiled = compile_plan(limit_layers(compiled.plan, CUT if has_uneven_layers(compiled.plan) else EVEN))
     return Compared(compiled, depths(compiled.plan, Depth(full=depth != "few")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.lab.score.ablations import MECHANISMS, AblationErrors, without
+from ledger.lab.score.ablations import MECHANISMS, AblationErrors, ablation_errors
 from ledger.lab.score.library_runs import LibraryRun, library_rows, library_runs
 from ledger.lab.score.predictions import measured_step
 from ledger.spec.library import default_library
@@ -20,7 +20,7 @@ def runs() -> tuple[LibraryRun, ...]:
 
 def test_nothing_left_out_is_the_prediction(runs: tuple[LibraryRun, ...]) -> None:
     """The first line of the table is the score."""
-    errors = without("nothing", runs).errors
+    errors = ablation_errors("nothing", runs).errors
     assert len(runs) == len(IDS)
     for one in runs:
         measured = measured_step(one.row) or 0.0
@@ -30,7 +30,7 @@ def test_nothing_left_out_is_the_prediction(runs: tuple[LibraryRun, ...]) -> Non
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "nothing"])
 def test_without_a_mechanism_no_run_is_slower(runs: tuple[LibraryRun, ...], name: str) -> None:
     """Each is time that a rough model leaves out."""
-    whole, left = without("nothing", runs), without(name, runs)
+    whole, left = ablation_errors("nothing", runs), ablation_errors(name, runs)
     for source, errors in left.errors.items():
         assert errors[0] <= whole.errors[source][0] + 1e-9
 
@@ -38,7 +38,7 @@ def test_without_a_mechanism_no_run_is_slower(runs: tuple[LibraryRun, ...], name
 @pytest.mark.parametrize("name", ["the level of matmuls that PyTorch calls", "networks that publications state"])
 def test_what_runs_lean_on_moves_them(runs: tuple[LibraryRun, ...], name: str) -> None:
     """A mechanism that changes nothing is not a mechanism."""
-    assert without(name, runs).signed < without("nothing", runs).signed
+    assert ablation_errors(name, runs).signed < ablation_errors("nothing", runs).signed
 
 
 def test_each_publication_weighs_the_same() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.books.compiled_roles import compile_roles
-from ledger.books.parameter_traffic import DEFAULT, FIRST, filled, ready
+from ledger.books.parameter_traffic import DEFAULT, FIRST, bucket_count, ready
 from ledger.model.schedule import roles
 from tests.model import plans
 
@@ -31,7 +31,7 @@ def test_torch_fills_as_many(limit: int) -> None:
     indices, _ = distributed._compute_bucket_assignment_by_size(  # what DistributedDataParallel calls
         tensors, limits, [False] * len(tensors), list(range(len(tensors)))
     )
-    assert filled([2 * size for size in elements], limit) == len(indices)
+    assert bucket_count([2 * size for size in elements], limit) == len(indices)
 
 
 def test_default_limits_are_torchs() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ledger
-from ledger.books.prices import Work, kernel
+from ledger.books.prices import KernelWork, kernel
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.sets import measurement_sets
 from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evidence, read_all
@@ -67,7 +67,7 @@ def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
     path = _write(tmp_path / "one.yaml", "h100-sxm", f"series:\n{_matmul_rows(0.5 * h100.peak['fp32'])}\n")
     (fitted,) = fit_all(read_all([path]))
     curve = next(one for one in fitted.accelerator.calibration if str(one.what) == "matmul.fp32")
-    work = Work(kernel_class("matmul.fp32"), 2.0 * 4096**3, 3 * 4 * 4096**2, "fp32", m=4096, n=4096, k=4096)
+    work = KernelWork(kernel_class("matmul.fp32"), 2.0 * 4096**3, 3 * 4 * 4096**2, "fp32", m=4096, n=4096, k=4096)
     seconds = kernel(replace(h100, calibration=(curve,)), work).seconds
     assert seconds == pytest.approx(2 * 4096**3 / (0.5 * h100.peak["fp32"]), rel=0.02)
     assert curve.error < 0.02

@@ -8,7 +8,7 @@ import pytest
 
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.workload import workload
-from ledger.lab.verification.layouts import sharding
+from ledger.lab.verification.layouts import judged_mesh
 from ledger.lab.verification.stages import rank_step
 from tests.books.test_collectives import SPLIT, sent
 from tests.model import plans
@@ -64,7 +64,7 @@ def test_logits_gathered_before_the_loss() -> None:
         stack={"base": "pytorch-fsdp2-2025", "gathered_logits": True},
         run={"seq_len": 13 * 3, "micro_batch": 3, "global_batch": 12},
     )
-    found = rank_step(workload(compiled.plan), sharding(compiled.plan))
+    found = rank_step(workload(compiled.plan), judged_mesh(compiled.plan))
     assert sent(compiled) == {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in found.collectives}
     beside = max(held.requested for held in found.moments.values()) - compiled.totals["memory.peak"]
     assert 0 <= beside <= SCALARS

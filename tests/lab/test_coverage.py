@@ -9,7 +9,7 @@ import pytest
 from ledger.books import time as knowledge
 from ledger.lab.score.__main__ import coverage
 from ledger.lab.score.ablations import (
-    Missed,
+    RunRatio,
     by_knowledge,
     coverage_lines,
     covered,
@@ -23,17 +23,17 @@ from ledger.lab.score.predictions import predict_rows
 from ledger.spec.library import default_library
 
 
-def runs(source: str, stack: str, device: str, *ratios: float) -> list[Missed]:
+def runs(source: str, stack: str, device: str, *ratios: float) -> list[RunRatio]:
     """Runs of one source."""
-    return [Missed(source, stack, device, ratio) for ratio in ratios]
+    return [RunRatio(source, stack, device, ratio) for ratio in ratios]
 
 
 def test_what_is_known_of_a_run_is_what_other_sources_ran() -> None:
     """Its own source's runs say nothing: it counts as if it were the first one seen."""
     others = runs("a", "x", "h100", 1.0)
-    assert known_as(Missed("b", "x", "h100", 1.0), others) == knowledge.MEASURED
-    assert known_as(Missed("b", "x", "a100", 1.0), others) == knowledge.ELSEWHERE
-    assert known_as(Missed("b", "y", "h100", 1.0), others) == knowledge.UNKNOWN
+    assert known_as(RunRatio("b", "x", "h100", 1.0), others) == knowledge.MEASURED
+    assert known_as(RunRatio("b", "x", "a100", 1.0), others) == knowledge.ELSEWHERE
+    assert known_as(RunRatio("b", "y", "h100", 1.0), others) == knowledge.UNKNOWN
 
 
 def test_a_source_weighs_as_much_as_another() -> None:
@@ -80,12 +80,12 @@ def test_a_table_that_cannot_be_read_is_told(
 
 
 @pytest.fixture(scope="module")
-def of_library() -> tuple[Missed, ...]:
+def of_library() -> tuple[RunRatio, ...]:
     """The runs that the library carries."""
     return steps_missed(predict_rows(library_rows(), default_library()))
 
 
-def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, ...]) -> None:
+def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[RunRatio, ...]) -> None:
     """As it is printed, and as sources that were left out give it."""
     rows = list(covered(of_library))
     for counts in ([row.printed for row in rows], [row.left_out for row in rows]):
@@ -93,7 +93,7 @@ def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, .
     assert any("of runs lie within" in line for line in coverage_lines(of_library, "step"))
 
 
-def test_stacks_say_where_they_were_scored(of_library: tuple[Missed, ...]) -> None:
+def test_stacks_say_where_they_were_scored(of_library: tuple[RunRatio, ...]) -> None:
     """Every stack and device of the library's scored runs."""
     from ledger.spec.load import load_stack
 

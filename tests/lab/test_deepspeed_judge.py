@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.lab.judges.deepspeed.configuration import fields, refusal
-from ledger.lab.judges.deepspeed.flat_weights import FlatWeight, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import FlatWeight, FlatWeights, call_sizes, flat_weights
 from ledger.lab.judges.deepspeed.judge import DEEPSPEED
 from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.table import framework_of
@@ -203,8 +203,8 @@ def test_a_bucket_is_reduced_before_the_gradient_that_does_not_fit() -> None:
 
 def test_replicas_reduce_once_there_is_more_than_a_buffer() -> None:
     """What is left at the end is a call too."""
-    assert list(filled([4, 5, 2], 6)) == [9, 2]
-    assert list(filled([4, 5, 2], 20)) == [11]
+    assert list(call_sizes([4, 5, 2], 6)) == [9, 2]
+    assert list(call_sizes([4, 5, 2], 20)) == [11]
 
 
 def test_weights_lie_as_modules_have_them() -> None:

@@ -104,7 +104,7 @@ def test_a_fit_and_a_price_are_one_formula(what: str) -> None:
     parameters = {one.name: PARAMETERS[one.name] for one in row.parameters}
     price = Curve(kind, form_of(kind), parameters, 0.0, "sustained", "this test")
     flops, dtype = (3e12, "bf16") if row.computes else (1e9, "")
-    work = prices.Work(kind, flops, 5e9, dtype, batch=3, m=4093, n=8191, k=1021, group=331)
+    work = prices.KernelWork(kind, flops, 5e9, dtype, batch=3, m=4093, n=8191, k=1021, group=331)
     sizes = {"flops": flops, "bytes": 5e9, "m": 3 * 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1}
     columns = {name: np.array([float(sizes[name])]) for name in row.sizes}
     sheet = DataSheet(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ledger.evidence.verification import every, folder
-from ledger.lab.judges.megatron.causes import visits
+from ledger.lab.judges.megatron.causes import chunk_passes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal, transformer
 from ledger.lab.judges.megatron.judge import MEGATRON, filled
 from ledger.lab.judges.metered_rank import RankFigures
@@ -22,7 +22,7 @@ from ledger.lab.judges.table import FRAMEWORKS, framework_of
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.verification.frameworks import verdicts
 from ledger.lab.verification.suites import Depth, verify
-from ledger.model.schedule import PIPELINES, Place
+from ledger.model.schedule import PIPELINES, PipelinePosition
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 from tests.lab.small_llama import LAYER, MODEL, D, E, F, H, K, L, S, V
@@ -323,5 +323,5 @@ def test_a_bucket_is_full_once_it_holds_enough() -> None:
 def test_the_replayed_schedule_has_as_many_in_flight_as_the_ledger(stages: int, chunks: int, count: int) -> None:
     """What Megatron-Core's lists hold is counted in passes that the rule of the interleaved schedule knows."""
     for place in range(stages):
-        fullest = max(visit.flying for visit in visits(place, stages, chunks, count))
-        assert fullest == sum(PIPELINES["interleaved"].held(Place(place, stages, chunks, count)))
+        fullest = max(visit.flying for visit in chunk_passes(place, stages, chunks, count))
+        assert fullest == sum(PIPELINES["interleaved"].held(PipelinePosition(place, stages, chunks, count)))

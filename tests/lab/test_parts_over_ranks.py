@@ -10,7 +10,7 @@ from ledger.books.compiled import Compiled
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.lab.verification.layouts import sharding, unjudged
+from ledger.lab.verification.layouts import judged_mesh, unjudged
 from ledger.lab.verification.stages import rank_step
 from tests.books.test_collectives import sent
 from tests.model import plans
@@ -43,7 +43,7 @@ def both(model: plans.Mapped, layout: plans.Mapped, parts: plans.Mapped) -> tupl
     }
     compiled = plans.compiled(**whole)
     assert not unjudged(compiled.plan)
-    return compiled, rank_step(workload(compiled.plan), sharding(compiled.plan))
+    return compiled, rank_step(workload(compiled.plan), judged_mesh(compiled.plan))
 
 
 def equal(compiled: Compiled, found: DeviceStep) -> None:

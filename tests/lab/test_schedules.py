@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.model.schedule import PIPELINES, Pace, Place, Work, placed
+from ledger.model.schedule import PIPELINES, Pace, PipelinePosition, PipelineWork, chunks_of_device
 from tests.lab.orders import FORWARD, INPUTS, WEIGHTS, Order, Piece, Times, held, makespan, order, repeated, sent
 from tests.model import plans
 
@@ -40,9 +40,9 @@ def test_what_is_held_is_what_the_order_holds(name: str, devices: int, count: in
     found = order(CLASSES[name], devices, count, chunks)
     row = PIPELINES[name]
     for device, blocks in found.items():
-        place = Place(device, devices, chunks, count)
+        place = PipelinePosition(device, devices, chunks, count)
         flying, waiting = held(blocks)
-        mine = placed(row, device, devices, chunks)
+        mine = chunks_of_device(row, device, devices, chunks)
         assert dict(zip(mine, row.held(place), strict=True)) == {stage: flying.get(stage, 0) for stage in mine}
         assert row.waiting(place) == waiting
         assert max(row.held(place)) <= count
@@ -53,7 +53,7 @@ def test_the_bubble_is_what_the_order_waits(name: str, devices: int, count: int,
     """With equal stages, the step takes as long as PyTorch's order of work takes, work by work."""
     found = order(CLASSES[name], devices, count, chunks)
     own = pace(EVEN, chunks)
-    bubble = PIPELINES[name].bubble([(devices - 1, own)], own, Work(count, chunks))
+    bubble = PIPELINES[name].bubble([(devices - 1, own)], own, PipelineWork(count, chunks))
     step = makespan(found, dict.fromkeys(range(devices * chunks), EVEN))
     few = name == "zero_bubble" and chunks > 1 and count < devices  # PyTorch's order then leaves some waits open
     assert step == pytest.approx(count * own.seconds + bubble, rel=0.06 if few else 1e-12)
@@ -68,7 +68,7 @@ def test_zero_bubble_fills_with_weight_gradients(times: tuple[int, int, int], de
     for count in (*range(1, devices + 1), 4 * devices):
         found = order(CLASSES["zero_bubble"], devices, count)
         step = makespan(found, dict.fromkeys(range(devices), each))
-        bubble = PIPELINES["zero_bubble"].bubble([(devices - 1, own)], own, Work(count))
+        bubble = PIPELINES["zero_bubble"].bubble([(devices - 1, own)], own, PipelineWork(count))
         assert step == pytest.approx(count * own.seconds + bubble, rel=1e-12)
     assert bubble == (devices - 1) * (own.forward + own.inputs - min(own.weights, own.forward, own.inputs))
 
@@ -94,7 +94,7 @@ def test_twice_as_deep_a_pipeline_holds_twice_as_much(devices: int) -> None:
     row = PIPELINES["zero_bubble_h2"]
     for count in (1, 2, devices, 6 * devices):
         for device, blocks in twice_as_deep(devices, count).items():
-            place = Place(device, devices, 1, count)
+            place = PipelinePosition(device, devices, 1, count)
             flying, waiting = held(blocks)
             assert (row.held(place), row.waiting(place)) == ((flying[device],), waiting)
             assert flying[device] + waiting == min(count, 2 * devices - 1)
@@ -109,7 +109,7 @@ def test_twice_as_deep_a_pipeline_waits_from_step_to_step(times: tuple[int, int,
     for count in (1, 2, devices, 2 * devices - 1, 6 * devices):
         found = twice_as_deep(devices, count)
         ends = [makespan(repeated(found, count, steps), dict.fromkeys(range(devices), each)) for steps in (8, 12)]
-        bubble = row.bubble([(devices - 1, own)], own, Work(count))
+        bubble = row.bubble([(devices - 1, own)], own, PipelineWork(count))
         assert (ends[1] - ends[0]) / 4 == pytest.approx(count * own.seconds + bubble, rel=1e-12)
     published = (devices - 1) * (own.forward + own.inputs - 2 * min(own.weights, own.forward))
     assert bubble == max(0.0, published)
@@ -128,7 +128,7 @@ def test_a_slow_last_stage_sets_the_pace(name: str) -> None:
         own = Pace(*(sum(each[kind] for each in mine) for kind in EVEN))
         step = makespan(order(CLASSES[name], devices, count, chunks), times)
         assert step == pytest.approx(
-            count * own.seconds + PIPELINES[name].bubble(others, own, Work(count, chunks)), rel=1e-12
+            count * own.seconds + PIPELINES[name].bubble(others, own, PipelineWork(count, chunks)), rel=1e-12
         )
 
 
@@ -140,7 +140,9 @@ def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes:
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     slowest = sizes.index(max(sizes))
     others = [(1, pace(times[stage])) for stage in range(devices) if stage != slowest]
-    form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(others, pace(times[slowest]), Work(count))
+    form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(
+        others, pace(times[slowest]), PipelineWork(count)
+    )
     step = makespan(order(CLASSES["1f1b"], devices, count), times)
     assert step <= form * (1 + 1e-12)
     assert form <= 1.25 * step
@@ -162,12 +164,12 @@ def test_ends_of_another_size_are_close_to_the_closed_form(
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     resource_shares = []
     for device in range(devices):
-        mine = [times[stage] for stage in placed(PIPELINES[name], device, devices, chunks)]
+        mine = [times[stage] for stage in chunks_of_device(PIPELINES[name], device, devices, chunks)]
         resource_shares.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
     slowest = max(range(devices), key=lambda device: resource_shares[device].seconds)
     others = [(1, each) for device, each in enumerate(resource_shares) if device != slowest]
     own = resource_shares[slowest]
-    form = count * own.seconds + PIPELINES[name].bubble(others, own, Work(count, chunks))
+    form = count * own.seconds + PIPELINES[name].bubble(others, own, PipelineWork(count, chunks))
     assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 10)
 
 
@@ -177,11 +179,11 @@ def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: in
     own = Pace(*times[place % len(times)])
     others = [(1, Pace(*t)) for i, t in enumerate(times) if i != place % len(times)]
     names = ("zero_bubble_h2", "zero_bubble", "1f1b", "gpipe")
-    waits = [PIPELINES[name].bubble(others, own, Work(count)) for name in names]
+    waits = [PIPELINES[name].bubble(others, own, PipelineWork(count)) for name in names]
     assert waits[0] >= 0
     assert all(less <= more * (1 + 1e-12) for less, more in pairwise(waits))
-    assert PIPELINES["interleaved"].bubble(others, own, Work(count, 2)) <= waits[2] * (1 + 1e-12)
-    assert PIPELINES["dual_pipe"].bubble(others, own, Work(count)) >= 0
+    assert PIPELINES["interleaved"].bubble(others, own, PipelineWork(count, 2)) <= waits[2] * (1 + 1e-12)
+    assert PIPELINES["dual_pipe"].bubble(others, own, PipelineWork(count)) >= 0
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zero_bubble", "zero_bubble_h2"])
@@ -189,7 +191,7 @@ def test_one_micro_batch_passes_every_device_in_turn(name: str) -> None:
     """No order of work makes it faster than F and B of all devices, one after the other."""
     own, devices = pace(EVEN), 8
     for chunks in CHUNKS.get(name, (1,)):
-        bubble = PIPELINES[name].bubble([(devices - 1, own)], own, Work(1, chunks))
+        bubble = PIPELINES[name].bubble([(devices - 1, own)], own, PipelineWork(1, chunks))
         assert own.seconds + bubble >= devices * (own.forward + own.inputs)
 
 
@@ -227,8 +229,8 @@ def test_both_ways_hold_one_more_than_the_stages(devices: int, count: int) -> No
     row = PIPELINES["dual_pipe"]
     for device, blocks in mirrored(devices, count).items():
         flying, waiting = held(blocks)
-        place = Place(device, devices, 1, count)
-        assert dict(zip(placed(row, device, devices, 1), row.held(place), strict=True)) == flying
+        place = PipelinePosition(device, devices, 1, count)
+        assert dict(zip(chunks_of_device(row, device, devices, 1), row.held(place), strict=True)) == flying
         assert sum(row.held(place)) == devices + 1
         assert row.waiting(place) == waiting == 0
 
@@ -241,7 +243,7 @@ def test_both_ways_wait_as_published(devices: int, count: int) -> None:
         each = dict(zip((FORWARD, INPUTS, WEIGHTS), times, strict=True))
         forward, inputs, weights = times
         own = pace(each, 2)
-        bubble = row.bubble([(devices - 1, own)], own, Work(count))
+        bubble = row.bubble([(devices - 1, own)], own, PipelineWork(count))
         both, backward = forward + inputs + weights, inputs + weights
         assert bubble == pytest.approx((devices / 2 - 1) * (both + backward - 3 * weights))
         waits = makespan(mirrored(devices, count), dict.fromkeys(range(devices), each)) - count * own.seconds

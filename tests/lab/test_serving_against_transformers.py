@@ -11,7 +11,7 @@ import ledger
 from ledger.books.compiled import Compiled
 from ledger.books.serving.passes import decode_shape, prompt_shape, served_roles
 from ledger.lab.verification import served
-from ledger.lab.verification.served import built, counted, pass_over
+from ledger.lab.verification.served import pass_products, run_forward_pass, serving_model
 from ledger.lab.verification.suites import Depth, verify
 from ledger.spec.load import load_model, load_plan
 
@@ -40,12 +40,12 @@ def test_the_cache_is_that_of_transformers(name: str) -> None:
     """Bytes of keys and values, or of latents, that transformers allocates for a sequence, at two lengths."""
     from transformers import StaticCache
 
-    model = built(load_model(name))
+    model = serving_model(load_model(name))
     for tokens in LENGTHS:
         if tokens > (load_model(name).learned_positions or tokens):
             continue
         cache = StaticCache(config=model.config, max_cache_len=tokens)
-        pass_over(model, tokens, cache)
+        run_forward_pass(model, tokens, cache)
         held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
         found = ledger.compile(PLAN.format(model=name, prompt=tokens - 100, output=100)).totals
         assert found["serve.cache.bytes_per_sequence"] == held
@@ -56,10 +56,10 @@ def test_states_are_those_of_transformers(name: str) -> None:
     """States in fp32 of a bf16 model, windows in bf16, and what layers of full attention keep beside them."""
     from transformers import DynamicCache
 
-    model = built(load_model(name))
+    model = serving_model(load_model(name))
     for tokens in LENGTHS:
         cache, held = DynamicCache(config=model.config), 0
-        pass_over(model, tokens, cache)
+        run_forward_pass(model, tokens, cache)
         for layer in cache.layers:
             if hasattr(layer, "recurrent_states"):
                 held += sum(each.nbytes for each in (*layer.conv_states.values(), *layer.recurrent_states.values()))
@@ -84,15 +84,15 @@ def _flops(name: str) -> tuple[list[int], list[int]]:
     from transformers import DynamicCache
 
     plan = load_plan(PLAN.format(model=name, prompt=PROMPT, output=2))
-    role, model = served_roles(plan)[0], built(load_model(name))
+    role, model = served_roles(plan)[0], serving_model(load_model(name))
     assert plan.serve is not None
     cache, seen = DynamicCache(config=model.config), []
     for tokens in (PROMPT, 1):
         with FlopCounterMode(display=False) as counter:
-            pass_over(model, tokens, cache)
+            run_forward_pass(model, tokens, cache)
         seen.append(counter.get_total_flops())
-    prefill = counted(role, role.prefill, prompt_shape(plan.serve, PROMPT))
-    decode = counted(role, role.decode, decode_shape(plan.serve, Fraction(1)))
+    prefill = pass_products(role, role.prefill, prompt_shape(plan.serve, PROMPT))
+    decode = pass_products(role, role.decode, decode_shape(plan.serve, Fraction(1)))
     return [prefill, decode], seen
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_cache_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """One element too many differs."""
 
     def wrong(compiled: Compiled) -> dict[str, int]:
-        return {served.CACHE: served.cached(compiled)[served.CACHE] + 1}
+        return {served.CACHE: served.predicted_cache_elements(compiled)[served.CACHE] + 1}
 
     changed = [replace(one, tells=wrong) if one.accounts == served.CACHE else one for one in served.JUDGES]
     monkeypatch.setattr(served, "JUDGES", changed)

@@ -12,7 +12,7 @@ from ledger.lab.observed.one_device import one_device_step, parameter_count
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers
-from ledger.lab.verification.depth import weighted
+from ledger.lab.verification.depth import sum_weighted_figures
 from ledger.lab.verification.stages import rank_step
 from ledger.spec.plan import Kernels, Model, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B
@@ -71,7 +71,7 @@ def test_memory_of_8b(rank: ShardedRank, recompute: Recompute, activations: int,
     """
     layers = {"few": FEW, "all": {32: 1}}[depth]
     runs = [(weight, step(with_layers(LLAMA_3_8B, count), rank, recompute).moments) for count, weight in layers.items()]
-    found = DeviceStep(weighted(runs))
+    found = DeviceStep(sum_weighted_figures(runs))
     assert found.activations == pytest.approx(activations, abs=ROTARY_TABLES)
     assert found.peak("forward", "backward") == pytest.approx(peak, abs=ROTARY_TABLES)
 

@@ -12,7 +12,7 @@ import pytest
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.one_device import one_device_step, saved_storages
 from ledger.lab.reference.workload import Workload
-from ledger.lab.verification.depth import Sample, samples, weighted, with_counts
+from ledger.lab.verification.depth import Sample, samples, sum_weighted_figures, with_counts
 from ledger.spec.plan import Kernels, Precision, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B, SMALL_LLAMA
 
@@ -36,7 +36,7 @@ def step(work: Workload, depth: str) -> DeviceStep:
     """One step of all layers; or of few, whose difference stands for each further one."""
     runs = samples(work.model) if depth == "few" else (Sample(tuple(g.repeat for g in work.model.groups), 1),)
     works = [(run.weight, replace(work, model=with_counts(work.model, run.layers))) for run in runs]
-    return DeviceStep(weighted([(weight, one_device_step(one).moments) for weight, one in works]))
+    return DeviceStep(sum_weighted_figures([(weight, one_device_step(one).moments) for weight, one in works]))
 
 
 @DEPTHS

@@ -24,13 +24,13 @@ from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.lab.judges.metered_rank import STANDING
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.verification import frameworks, predicted
-from ledger.lab.verification.accuracy import rewritten
+from ledger.lab.verification.accuracy import rewrite_section
 from ledger.lab.verification.causes import causes
-from ledger.lab.verification.checks import compared, judges
-from ledger.lab.verification.depth import samples, weighted, with_counts
+from ledger.lab.verification.checks import compare_figures, judges
+from ledger.lab.verification.depth import samples, sum_weighted_figures, with_counts
 from ledger.lab.verification.peaks import HEAD
-from ledger.lab.verification.stages import told
-from ledger.lab.verification.suites import Depth, judged, verify
+from ledger.lab.verification.stages import ledger_figures
+from ledger.lab.verification.suites import Depth, judged_plan, verify
 from ledger.model.schedule import roles
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Model, Plan
@@ -77,7 +77,7 @@ def test_groups_that_take_turns_grow_together() -> None:
 
 def test_rounding_is_extrapolated_beside_the_bytes() -> None:
     """Both parts are affine: 2 x (5, 1) - (3, 0)."""
-    assert weighted([(2, {"a": AllocatedBytes(5, 1)}), (-1, {"a": AllocatedBytes(3, 0)})]) == {
+    assert sum_weighted_figures([(2, {"a": AllocatedBytes(5, 1)}), (-1, {"a": AllocatedBytes(3, 0)})]) == {
         "a": AllocatedBytes(7, 2)
     }
 
@@ -132,7 +132,9 @@ def judged_moments(plan: Plan, **beside: int) -> dict[str, AllocatedBytes]:
 def layers_verdict(plan: Plan, judge: dict[str, AllocatedBytes], raised: str = "") -> ComparedFigure:
     """Of the fullest instant in the layers, where the ledger says 1 GB more of one moment."""
     said = {name: size + 10**9 * (name == raised) for name, size in predicted.memory(compile_plan(plan)).items()}
-    return next(v for v in compared(compile_plan(plan), said, judge, "") if v.account == "memory.backward.layers")
+    return next(
+        v for v in compare_figures(compile_plan(plan), said, judge, "") if v.account == "memory.backward.layers"
+    )
 
 
 def test_a_peak_that_is_too_high_disagrees_at_whichever_moment() -> None:
@@ -169,7 +171,7 @@ def test_nothing_checked_is_no_agreement() -> None:
 def test_a_compiled_stack_is_judged_as_eager() -> None:
     """What PyTorch is asked instead of what the plan says is told, one sentence each, and nothing else changes."""
     plan = plans.compiled(stack="pytorch-fsdp2-compile-2025").plan
-    asked, notes = judged(plan)
+    asked, notes = judged_plan(plan)
     assert not asked.stack.compiled
     assert asked.kernels == replace(plan.kernels, loss="eager", rotary="eager")
     assert replace(asked, stack=plan.stack, kernels=plan.kernels) == plan
@@ -228,13 +230,13 @@ def asked(case: SuiteCase) -> set[str]:
 def test_a_record_holds_what_the_compiler_says_today(case: SuiteCase) -> None:
     """A change of the compiler that moves a verified figure asks for a new verdict: `make verify-all`."""
     kept = {v.account: v.predicted for v in RECORDS[case.name].verdicts if v.predicted is not None}
-    plan, _ = judged(load_plan(case.plan, case.overrides))
+    plan, _ = judged_plan(load_plan(case.plan, case.overrides))
     compiled = compile_plan(plan)
     said = {
         key: size for judge in judges(plan) if not judge.reason(plan) for key, size in judge.tells(compiled).items()
     }
     if plan.parallelism.pipeline > 1:
-        for role, figures in told(compiled).items():
+        for role, figures in ledger_figures(compiled).items():
             said |= {f"{key}/{role}": size for key, size in figures.items()}
             backward = max(size for key, size in figures.items() if key.startswith("backward/"))
             assert kept[f"memory.backward/{role}"] == backward
@@ -268,4 +270,4 @@ def test_a_framework_s_record_holds_what_the_compiler_says_today(case: SuiteCase
 def test_the_table_in_the_docs_is_made_from_the_records() -> None:
     """`make accuracy` would change nothing."""
     text = ACCURACY.read_text(encoding="utf-8")
-    assert rewritten(text, tuple(RECORDS.values())) == text
+    assert rewrite_section(text, tuple(RECORDS.values())) == text

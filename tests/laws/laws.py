@@ -14,7 +14,7 @@ from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan, compile_totals
 from ledger.report import live, live_script
 from ledger.search.part_choice import solve
-from ledger.search.pricing import pieces, price
+from ledger.search.pricing import pieces, price_piece
 from ledger.search.space import LAYOUT, space_of
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -151,12 +151,12 @@ def arrays_agree(drawn: Drawn, base: Compiled, random: Random) -> Iterator[str]:
     """Layouts of the plan's degrees, priced as arrays, are what the compiler says of each."""
     space = space_of(base.plan, fixed(drawn, base.plan))
     keys = tuple(base.totals)
-    blocks = [block for piece in pieces(space) for block in price(piece, ("time.step",))]
+    blocks = [block for piece in pieces(space) for block in price_piece(piece, ("time.step",))]
     rows = [(block, row) for block in blocks for row in range(len(block))]
     layouts = [block.layout(row) for block, row in random.sample(rows, min(2, len(rows)))]
     for layout in layouts:
         alone = space_of(base.plan, {key: [value] for key, value in layout.items() if key in LAYOUT})
-        (block,) = (block for piece in pieces(alone) for block in price(piece, keys))
+        (block,) = (block for piece in pieces(alone) for block in price_piece(piece, keys))
         exact = compile_plan(load_plan(text_of(drawn), assignments(layout))).totals
         for key in keys:
             found = float(block.totals[key][0])

@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from ledger.books.compiler import compile_plan, compile_totals
-from ledger.search.pricing import pieces, price
+from ledger.search.pricing import pieces, price_piece
 from ledger.search.space import Layout, Space
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -130,7 +130,7 @@ def _differences(
     priced = 0
     try:
         for piece in pieces(space):
-            for block in price(piece, keys):
+            for block in price_piece(piece, keys):
                 priced += len(block)
                 for place in range(len(block)):
                     layout = block.layout(place)

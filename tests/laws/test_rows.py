@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ledger.books.compiler import compile_totals
-from ledger.search.batches import Block
-from ledger.search.pricing import Piece, price
+from ledger.search.batches import PricedLayouts
+from ledger.search.pricing import SpacePiece, price_piece
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from tests.laws import rows
@@ -72,8 +72,8 @@ def test_a_case_is_the_same_each_time_and_small() -> None:
 def _priced_with(monkeypatch: pytest.MonkeyPatch, key: str, value: float) -> None:
     """Has searches say another value of a total in their last row."""
 
-    def other(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
-        for block in price(piece, keys):
+    def other(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
+        for block in price_piece(piece, keys):
             column = np.array(block.totals[key])
             column[-1] = value
             yield replace(block, totals={**block.totals, key: column})
@@ -113,7 +113,7 @@ def test_rows_that_are_missing_or_fail_are_seen(monkeypatch: pytest.MonkeyPatch)
     assert (one.total, other.total) == (rows.LAYOUTS, rows.FEW + rows.LAYOUTS)
     assert one.searched.startswith("0 rows: 2 missing")
 
-    def fails(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
+    def fails(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
         raise AssertionError("they differ")
 
     monkeypatch.setattr(rows, "price", fails)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ledger.model.dims import LETTERS
-from ledger.spec.components import GIVEN
+from ledger.spec.components import COMMON_DIMS
 from ledger.spec.kinds import schema
 from ledger.spec.problems import SpecError
-from ledger.spec.written_steps import TAKEN
+from ledger.spec.written_steps import NAMES_OF_SIZES
 from tests.model import plans
 from tests.model.plans import LLAMA, Mapped
 
@@ -156,7 +156,7 @@ def test_the_documented_example_compiles() -> None:
 def test_no_dim_of_an_author_takes_a_symbol_of_the_plan() -> None:
     """A dim named `tp` would be the tensor-parallel degree in every formula, so no name of the table is free."""
     spelt = {word for row in LETTERS for word in (row.name, row.letter) if re.fullmatch("[a-z][a-z0-9_]+", word)}
-    assert spelt <= TAKEN | set(GIVEN)
+    assert spelt <= NAMES_OF_SIZES | set(COMMON_DIMS)
 
 
 def test_the_page_lists_what_a_step_can_do() -> None:

@@ -36,7 +36,7 @@ from ledger.model.recompute import POLICIES
 from ledger.model.recurrent import FusedScan
 from ledger.model.schedule import roles
 from ledger.model.serving import served_units
-from ledger.model.tape import Joined, Taken
+from ledger.model.tape import Concatenation, TensorParts
 from ledger.model.tensors import Tensor
 from ledger.model.update import update
 from ledger.spec.load import load_plan
@@ -289,7 +289,7 @@ def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
                     assert value(made.elements()) == value(inputs[made.name].elements())
         for name, storage in operation.shared():
             held = operation.output if storage == operation.output.gradient.name else inputs[name]
-            if isinstance(operation, Joined):
+            if isinstance(operation, Concatenation):
                 assert value(inputs[name].elements()) < value(held.elements()), operation.name
             elif isinstance(operation, Summed):  # seen once for each summand
                 (summed,) = set(operation.inputs[0].dims) - set(operation.output.dims)
@@ -300,11 +300,11 @@ def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
 
 def test_what_is_taken_apart_or_joined_is_all_of_it() -> None:
     """The parts of a tensor have its elements together; a weight beside activations is there once for each row."""
-    found = [operation for operation in written() if isinstance(operation, Taken | Joined)]
-    assert {type(operation) for operation in found} == {Taken, Joined, Prefixed}
+    found = [operation for operation in written() if isinstance(operation, TensorParts | Concatenation)]
+    assert {type(operation) for operation in found} == {TensorParts, Concatenation, Prefixed}
     for operation in found:
         whole, parts = operation.inputs, operation.outputs
-        if isinstance(operation, Joined):
+        if isinstance(operation, Concatenation):
             whole, parts = parts, tuple(tensor for tensor in whole if tensor.role == "activation")
         # But for the rows after the end of a sequence, and the tokens that no image is classified by.
         if operation.name in {"attention/convolution.taken", "final_norm/norm.taken"}:

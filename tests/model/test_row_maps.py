@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
-from ledger.books.memory.steps import standing
+from ledger.books.memory.steps import outlives_unit
 from ledger.lab.verification.predicted import saved_layers
 from ledger.model.collectives import Collective
 from ledger.model.schedule import roles
@@ -66,7 +66,7 @@ def test_what_the_dispatcher_keeps_is_there_all_the_time() -> None:
     book = role({"data": 8, "expert": 8})
     (layer,) = (unit for unit in book.program.units if unit.group not in ("input", "output", "loss"))
     kept = {t.name: t for step in layer.forward for t in step.outputs if t.role == REMEMBERED}
-    assert all(map(standing, kept.values()))
+    assert all(map(outlives_unit, kept.values()))
     lasting = [e for e in book.entries if e.cause.name in kept and e.when == book.line.whole]
     sizes = sorted(int(book.value(entry.amount)) for entry in lasting)
     assert sizes == sorted([2 * B * S * X, B * S * X, 4 * B * S * (2 * X + 1)])

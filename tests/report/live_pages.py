@@ -71,7 +71,7 @@ def plan(name: str) -> Plan:
 
 
 @cache
-def page(name: str) -> live.Page:
+def page(name: str) -> live.LivePage:
     """What the page of a plan knows."""
     found = live.page_of(plan(name))
     assert found is not None

@@ -8,7 +8,7 @@ from multiprocessing import active_children
 import pytest
 
 from ledger.cli import report as module
-from ledger.cli.report import beside, ready
+from ledger.cli.report import prepare_in_background, run_in_background
 
 needs_fork = pytest.mark.skipif(not module.FORKS or len(os.sched_getaffinity(0)) < 2, reason="needs a second core")
 
@@ -16,7 +16,7 @@ needs_fork = pytest.mark.skipif(not module.FORKS or len(os.sched_getaffinity(0))
 @needs_fork
 def test_the_result_is_made_elsewhere() -> None:
     """Its bytes arrive, of any number, and were made by another process."""
-    made = beside(lambda: str(os.getpid()).encode() + bytes(5_000_000))()
+    made = run_in_background(lambda: str(os.getpid()).encode() + bytes(5_000_000))()
     assert len(made) > 5_000_000
     assert made[:20].rstrip(b"\0") != str(os.getpid()).encode()
 
@@ -34,9 +34,9 @@ def test_what_fails_there_is_done_here(capfd: pytest.CaptureFixture[str]) -> Non
     def nowhere() -> bytes:
         raise ValueError("nowhere")
 
-    assert beside(only_here)() == b"here"
+    assert run_in_background(only_here)() == b"here"
     with pytest.raises(ValueError, match="nowhere"):
-        beside(nowhere)()
+        run_in_background(nowhere)()
     assert capfd.readouterr().err == ""
 
 
@@ -44,7 +44,7 @@ def test_what_fails_there_is_done_here(capfd: pytest.CaptureFixture[str]) -> Non
 def test_work_whose_arguments_come_later_is_done_elsewhere() -> None:
     """The process has prepared itself before, and what it prepared is its own."""
     known: list[int] = []
-    begin = ready(lambda *given: (os.getpid(), given, known), lambda: known.append(os.getpid()))
+    begin = prepare_in_background(lambda *given: (os.getpid(), given, known), lambda: known.append(os.getpid()))
     there, given, prepared = begin("a", 2)()
     assert given == ("a", 2)
     assert prepared == [there]
@@ -59,15 +59,15 @@ def test_a_process_that_could_not_prepare_leaves_the_work_here() -> None:
     def prepare() -> None:
         raise ImportError("not installed")
 
-    assert ready(lambda number: (os.getpid(), number), prepare)(3)() == (os.getpid(), 3)
+    assert prepare_in_background(lambda number: (os.getpid(), number), prepare)(3)() == (os.getpid(), 3)
 
 
 @needs_fork
 def test_what_nobody_waits_for_ends() -> None:
     """A page that is refused while its PDF is set leaves no process behind, whatever that had to say."""
     before = set(active_children())
-    first, second = beside(lambda: bytes(5_000_000)), ready(lambda: b"", lambda: None)
-    third = ready(bytes, lambda: None)(5_000_000)
+    first, second = run_in_background(lambda: bytes(5_000_000)), prepare_in_background(lambda: b"", lambda: None)
+    third = prepare_in_background(bytes, lambda: None)(5_000_000)
     begun = set(active_children()) - before
     assert len(begun) == 3
     del first, second, third
@@ -81,5 +81,5 @@ def test_one_core_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
         return b"done"
 
     monkeypatch.setattr(module, "FORKS", False)
-    assert beside(work) is work
-    assert ready(work, work)()() == b"done"
+    assert run_in_background(work) is work
+    assert prepare_in_background(work, work)()() == b"done"

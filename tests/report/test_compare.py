@@ -34,7 +34,7 @@ from ledger.report.compare.choice import (
 from ledger.report.compare.page import colour_of, comparison_view, memory_figure, step_figure
 from ledger.report.compare.plans import file_name, unique_labels
 from ledger.report.compare.record import AlignedRow, aligned_rows, comparison_record
-from ledger.report.compare.write import FORMATS, render
+from ledger.report.compare.write import COMPARISON_FORMATS, render
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.svg import STEP_ORDER
 from ledger.units import unit_of
@@ -467,7 +467,7 @@ def lines(box: Any) -> list[tuple[str, float]]:
 
 def test_the_pdf_can_be_read_by_ear(four: PlanComparison) -> None:
     """Tagged: headers of columns and rows, charts said in words, headings that skip no level, the plans attached."""
-    document = PdfReader(BytesIO(FORMATS["pdf"](four)))
+    document = PdfReader(BytesIO(COMPARISON_FORMATS["pdf"](four)))
     elements = list(structure(document.trailer["/Root"]["/StructTreeRoot"], ""))
     assert {one["/A"]["/Scope"] for one in of_type(elements, "TH")} == {"/Column", "/Row"}
     figures = of_type(elements, "Figure")
@@ -487,7 +487,7 @@ def test_the_same_plans_are_the_same_bytes(tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
         written.append({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir()})
-    assert {name.rpartition(".")[2] for name in written[0]} == FORMATS.keys()
+    assert {name.rpartition(".")[2] for name in written[0]} == COMPARISON_FORMATS.keys()
     assert written[0] == written[1]
 
 
@@ -498,7 +498,7 @@ def test_text_of_a_plan_is_text(compiled: Compiled) -> None:
     hostile = replace(sound, plan=replace(compiled.plan, title=title))
     comparison = compare_plans(["a", "b"], [sound, hostile], WrittenRule())
     assert "<img" not in render(comparison, screen=True)
-    written = FORMATS["md"](comparison).decode()
+    written = COMPARISON_FORMATS["md"](comparison).decode()
     assert "<img" not in written
     assert "](http://" not in written
     line = next(one for one in written.splitlines() if one.startswith("| plan | "))
@@ -520,7 +520,7 @@ def test_the_markdown_is_as_it_was_read(tmp_path: Path) -> None:
     for name, old in zip(names, ("12", "6"), strict=True):
         (tmp_path / f"{name}.yaml").write_text(text.replace("micro_batch: 12", f"micro_batch: {old}"), "utf-8")
     made = [ledger.compile(tmp_path / f"{name}.yaml") for name in names]
-    written = FORMATS["md"](compare_plans([f"{name}.yaml" for name in names], made, WrittenRule())).decode()
+    written = COMPARISON_FORMATS["md"](compare_plans([f"{name}.yaml" for name in names], made, WrittenRule())).decode()
     found = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", written).replace(f"ledger {ledger.__version__}", "ledger")
     if os.environ.get(WRITE):
         GOLDEN.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from ledger.books.results import Account, Check, Verdict
 from ledger.books.what_if.conditions import condition
 from ledger.model.causes import Cause
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff
-from ledger.report.diff_views import FORMATS, as_text, attribution_text
+from ledger.report.diff_views import DIFF_FORMATS, as_text, attribution_text
 from ledger.report.gates import PlanOutcome, meets_condition, read_gates
 from ledger.report.movements import Attribution
 from ledger.spec.inputs import changes, mix_plans, violations
@@ -257,7 +257,7 @@ def test_the_text_is_what_its_numbers_say() -> None:
 
 def test_json_holds_base_units_and_every_cause() -> None:
     """Programs read numbers, not what is printed for people."""
-    shown = json.loads(FORMATS["json"](HAND))
+    shown = json.loads(DIFF_FORMATS["json"](HAND))
     assert shown["schema"] == "ledger-diff/1"
     step = shown["outputs"][0]
     assert (step["old"], step["new"], step["change"], step["relative"]) == (2.0, 3.0, 1.0, 0.5)
@@ -267,14 +267,14 @@ def test_json_holds_base_units_and_every_cause() -> None:
 
 def test_markup_is_escaped() -> None:
     """A title cannot smuggle markup into a page."""
-    page = FORMATS["html"](replace(HAND, old="<script>"))
+    page = DIFF_FORMATS["html"](replace(HAND, old="<script>"))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_titles_are_text_in_markdown() -> None:
     """What a plan is called makes no row, no tag, no link and no mention in a pull request."""
-    page = FORMATS["md"](replace(HAND, old="a|b", new="<i> @team [x](http://e.example) *c* `d` #7 www.e.example"))
+    page = DIFF_FORMATS["md"](replace(HAND, old="a|b", new="<i> @team [x](http://e.example) *c* `d` #7 www.e.example"))
     assert page.splitlines()[0] == (
         "# a\\|b → &lt;i&gt; @&#8203;team \\[x\\](http:&#47;&#47;e.example) \\*c\\* \\`d\\` #&#8203;7 www&#46;e.example"
     )

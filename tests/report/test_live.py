@@ -162,7 +162,7 @@ def random_settings(name: str, count: int) -> list[dict[str, Any]]:
     for _ in range(count):
         names = random.sample(list(offered), random.choice((1, 2)))
         other = {**own, **{key: random.choice(offered[key]) for key in names}}
-        chosen = live.repaired(page(name).choices, other, turned=random.random() < 0.2)
+        chosen = live.with_legal_batch(page(name).choices, other, turned=random.random() < 0.2)
         found.append(live.difference(own, chosen))
     return found
 
@@ -180,7 +180,7 @@ def test_what_controls_offer_is_held_by_the_page(name: str) -> None:
     """A control moved alone leads to numbers, once the batch follows; the plan's own value is among its values."""
     offered, own = page(name).stops, page(name).own
     alone = [{**own, key: value} for key, values in offered.items() for value in values]
-    ways = [live.repaired(page(name).choices, one, turned=turned) for one in alone for turned in (False, True)]
+    ways = [live.with_legal_batch(page(name).choices, one, turned=turned) for one in alone for turned in (False, True)]
     told = asked(name, "problems", ways)
     for one, both in zip(alone, zip(told[::2], told[1::2], strict=True), strict=True):
         assert [] in both, live.difference(own, one)

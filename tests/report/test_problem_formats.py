@@ -13,8 +13,8 @@ from ledger.cli.options import as_record
 from ledger.report.checked import CheckOutcome, judgement
 from ledger.report.problem_formats import (
     FAILED,
-    FORMATS,
     INVALID,
+    PROBLEM_FORMATS,
     SKIPPED,
     JudgedSpec,
     Judgement,
@@ -251,11 +251,11 @@ def test_errors_that_fail_no_case_are_told() -> None:
     assert case.findtext("system-out") == "plans/odd.yaml:1:1: error: too small"
 
 
-@pytest.mark.parametrize("form", list(FORMATS))
+@pytest.mark.parametrize("form", list(PROBLEM_FORMATS))
 def test_no_format_holds_what_is_not_seen(form: str) -> None:
     """Controls, reading order and what no XML can hold become spaces in texts and names: a parser reads them."""
     text = "]]> <b>&\x00\x1b[31m\u202e\ud800\ufffe"
-    written = FORMATS[form](alone(Problem(Location(f"{text}.yaml"), text, text), spec=text, file=text))
+    written = PROBLEM_FORMATS[form](alone(Problem(Location(f"{text}.yaml"), text, text), spec=text, file=text))
     assert not {"\x00", "\x1b", "\ud800", "\ufffe"} & set(written)
     if form == "junit":
         (case,) = parsed(written).iter("testcase")
@@ -274,8 +274,8 @@ def test_records_name_the_rule() -> None:
     }
 
 
-@pytest.mark.parametrize("form", list(FORMATS))
+@pytest.mark.parametrize("form", list(PROBLEM_FORMATS))
 def test_every_format_says_what_is_wrong(form: str) -> None:
     """A format that leaves out a problem would pass what fails."""
-    text = FORMATS[form](JUDGED)
+    text = PROBLEM_FORMATS[form](JUDGED)
     assert [said for said in ("too small", "odd batch", "+$5 k") if said not in text] == []

@@ -17,7 +17,7 @@ from ledger.report.gates import PlanOutcome
 from ledger.report.movements import BundleTotals, Contribution, Movement
 from ledger.report.problem_formats import LEVELS
 from ledger.report.pull_request.comparison import compare_pair, flips, severity
-from ledger.report.pull_request.markdown import FORMATS, MARKER, RULES, as_markdown, judgement
+from ledger.report.pull_request.markdown import MARKER, PULL_REQUEST_FORMATS, RULES, as_markdown, judgement
 from ledger.report.pull_request.pairs import (
     BROKEN,
     CHANGED,
@@ -176,14 +176,14 @@ def test_comments_hold_no_markup_of_files(text: str) -> None:
 
 def test_annotations_are_a_line_each() -> None:
     """A runner reads commands at the start of a line: no text of a file may begin one."""
-    lines = FORMATS["github"](evil()).removesuffix("\n").split("\n")
+    lines = PULL_REQUEST_FORMATS["github"](evil()).removesuffix("\n").split("\n")
     assert all(re.match(r"::(error|warning|notice) file=[^:]*::", line) for line in lines)
     assert len(lines) == len(judgement(evil()).problems()) > 1
 
 
 def test_sarif_is_whole() -> None:
     """Each result has a rule that is listed, a level that SARIF knows, and a place within the repository."""
-    log = json.loads(FORMATS["sarif"](replace(comparison(changed("a", 5e3)), new="HEAD")))
+    log = json.loads(PULL_REQUEST_FORMATS["sarif"](replace(comparison(changed("a", 5e3)), new="HEAD")))
     assert (log["version"], len(log["runs"])) == ("2.1.0", 1)
     (result,) = log["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
@@ -192,7 +192,7 @@ def test_sarif_is_whole() -> None:
     assert {level for level, _ in RULES.values()} <= set(LEVELS)
     uris = [
         one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-        for one in json.loads(FORMATS["sarif"](evil()))["runs"][0]["results"]
+        for one in json.loads(PULL_REQUEST_FORMATS["sarif"](evil()))["runs"][0]["results"]
     ]
     assert all(re.fullmatch(r"[\w.%/~-]+", uri) for uri in uris)
 
@@ -200,7 +200,7 @@ def test_sarif_is_whole() -> None:
 def test_junit_is_xml_whatever_files_say() -> None:
     """Control characters, which XML has no way to write, are spaces."""
     strange = replace(changed("a\0\x1b<b>"), failed=("cost.run > 0",))
-    (suite,) = ET.fromstring(FORMATS["junit"](comparison(strange)))  # noqa: S314 - our own
+    (suite,) = ET.fromstring(PULL_REQUEST_FORMATS["junit"](comparison(strange)))  # noqa: S314 - our own
     assert [(case.get("name"), case[0].tag) for case in suite] == [("a  <b>", "failure")]
 
 
@@ -210,7 +210,7 @@ def test_what_fails_a_case_is_what_fails_the_command() -> None:
     broken = PlanChange("x", PlanPair(None, version("x")), BROKEN, problems=(Problem(Location("HEAD:x.yaml"), "no"),))
     gone = PlanChange("gone", PlanPair(version("gone"), None), DELETED, old=outcome())
     found = comparison(broken, lost, replace(lost, failed=("fits", "cost.run > 0")), gone, changed("dear", 5e3))
-    (suite,) = ET.fromstring(FORMATS["junit"](found))  # noqa: S314 - our own
+    (suite,) = ET.fromstring(PULL_REQUEST_FORMATS["junit"](found))  # noqa: S314 - our own
     assert suite.get("name") == head_line(found, str)
     assert [case[0].tag for case in suite] == ["error", "system-out", "failure", "skipped", "system-out"]
     failure = suite[2][0].text or ""

@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 
 from ledger.books.compiled import Compiled
-from ledger.cli.report import ready
+from ledger.cli.report import prepare_in_background
 from ledger.report.pdf import load_weasyprint, pdf, render_pdf
 from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.parts import Report
@@ -151,6 +151,8 @@ def test_paper_of_another_process_is_the_same(variants: dict[str, Compiled], tmp
     """The order of the files and every byte are those of one process."""
     report, formats = Report(variants["bare"]), ("pdf", "html")
     alone = write_report(report, tmp_path / "alone", formats)
-    beside = write_report(report, tmp_path / "beside", formats, setting=ready(render_pdf, load_weasyprint))
+    beside = write_report(
+        report, tmp_path / "beside", formats, setting=prepare_in_background(render_pdf, load_weasyprint)
+    )
     assert [path.name for path in beside] == [path.name for path in alone]
     assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in alone]

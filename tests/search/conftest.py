@@ -9,7 +9,7 @@ import pytest
 
 from ledger.search import sweep as module
 from ledger.search import tasks
-from ledger.search.sweep import Asked, Search, prepare
+from ledger.search.sweep import Search, SweepRequest, prepare
 from tests.search.synthetic import pieces_of, price_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +24,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     def make(pieces: int = 3, rows: int = 500, block: int = 100, **asked: object) -> Search:
         monkeypatch.setattr(module, "pieces", pieces_of(pieces))
         monkeypatch.setattr(tasks, "price", price_of(rows, block))
-        return prepare(Asked(SPEC, **{"over": ("parallelism.stages=null",), **asked}))  # type: ignore[arg-type]
+        return prepare(SweepRequest(SPEC, **{"over": ("parallelism.stages=null",), **asked}))  # type: ignore[arg-type]
 
     return make

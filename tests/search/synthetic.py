@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ledger.search.batches import Block
-from ledger.search.pricing import Piece
+from ledger.search.batches import PricedLayouts
+from ledger.search.pricing import SpacePiece
 from ledger.search.space import LAYOUT, Space
 
 
-def pieces_of(count: int) -> Callable[[Space], tuple[Piece, ...]]:
+def pieces_of(count: int) -> Callable[[Space], tuple[SpacePiece, ...]]:
     """So many pieces of any space."""
-    return lambda space: tuple(Piece(space, f"{number:05}") for number in range(count))
+    return lambda space: tuple(SpacePiece(space, f"{number:05}") for number in range(count))
 
 
-def price_of(rows: int, block: int) -> Callable[[Piece, Sequence[str]], Iterator[Block]]:
+def price_of(rows: int, block: int) -> Callable[[SpacePiece, Sequence[str]], Iterator[PricedLayouts]]:
     """So many rows a piece, in blocks of one size; rows at which many totals are equal are among them."""
 
-    def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
+    def price(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
         for start in range(0, rows, block):
             number = np.arange(start, min(rows, start + block)) + rows * int(piece.name)
-            yield Block(piece.space, choices_of(piece.space, number), {key: total(key, number) for key in keys})
+            yield PricedLayouts(piece.space, choices_of(piece.space, number), {key: total(key, number) for key in keys})
 
     return price
 

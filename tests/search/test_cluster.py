@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.search.sweep import Asked, prepare, sweep
-from ledger.search.tasks import Job, Task
+from ledger.search.sweep import SweepRequest, prepare, sweep
+from ledger.search.tasks import Task, TaskQuestion
 from ledger.search.workers import Done, connected, in_processes, in_this_process, on_cluster
 from tests.search.test_sweep import FEW, SPEC
 
@@ -59,14 +59,14 @@ def test_the_file_is_the_same_bytes_wherever_it_is_made(
 ) -> None:
     """One process, four, and a cluster one of whose workers is killed while it works."""
     address, workers = cluster
-    search = prepare(Asked(SPEC, (), OVER))
+    search = prepare(SweepRequest(SPEC, (), OVER))
     paths = [tmp_path / f"{name}.parquet" for name in ("one", "four", "cluster")]
     one = sweep(search, in_this_process, paths[0])
     four = sweep(search, in_processes(4), paths[1])
     client = until_two_workers(address)
     run = on_cluster(client)
 
-    def killing(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+    def killing(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         for number, done in enumerate(run(tasks, job)):
             if number == 0:
                 workers[0].send_signal(signal.SIGKILL)
@@ -100,11 +100,11 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """Another takes its piece up."""
     import multiprocessing
 
-    search = prepare(Asked(SPEC, (), OVER))
+    search = prepare(SweepRequest(SPEC, (), OVER))
     whole = sweep(search, in_this_process)
     run = in_processes(2)
 
-    def killing(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+    def killing(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         for number, done in enumerate(run(tasks, job)):
             if number == 0:
                 victim = multiprocessing.active_children()[0].pid

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ledger.books.compiler import compile_plan
-from ledger.search.batches import Block
-from ledger.search.pricing import pieces, price
+from ledger.search.batches import PricedLayouts
+from ledger.search.pricing import pieces, price_piece
 from ledger.search.space import LAYOUT, Space, space_of
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -56,12 +56,12 @@ OVERRIDES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def priced(space: Space, keys: tuple[str, ...], every: int = 1) -> list[Block]:
+def priced(space: Space, keys: tuple[str, ...], every: int = 1) -> list[PricedLayouts]:
     """Every block of a space, or of every so manieth piece of it."""
-    return [block for piece in pieces(space)[::-every] for block in price(piece, keys)]
+    return [block for piece in pieces(space)[::-every] for block in price_piece(piece, keys)]
 
 
-def drawn(blocks: list[Block], count: int, seed: int) -> Iterator[tuple[Block, int]]:
+def drawn(blocks: list[PricedLayouts], count: int, seed: int) -> Iterator[tuple[PricedLayouts, int]]:
     """So many rows of all blocks, each as likely as any other."""
     ends = np.cumsum([len(block) for block in blocks])
     places = np.random.default_rng(seed).choice(int(ends[-1]), min(count, int(ends[-1])), replace=False)
@@ -156,8 +156,8 @@ def test_a_piece_is_the_same_without_those_before_it(monkeypatch: pytest.MonkeyP
     """Workers price pieces in any order: what one finds does not rest on what another has looked at."""
     small = {"parallelism.pipeline": [32], "parallelism.schedule": ["gpipe"], "parallelism.context": [1, 2, 4]}
     space = space_of(load_plan("mixtral-8x7b"), {**small, "run.micro_batch": [4], "parallelism.zero": [3]})
-    in_turn = [[len(block) for block in price(piece, ("memory.reserved",))] for piece in pieces(space)]
+    in_turn = [[len(block) for block in price_piece(piece, ("memory.reserved",))] for piece in pieces(space)]
     for piece, together in zip(pieces(space), in_turn, strict=True):
         monkeypatch.setattr("ledger.search.world._WORLDS", {})
-        assert [len(block) for block in price(piece, ("memory.reserved",))] == together
+        assert [len(block) for block in price_piece(piece, ("memory.reserved",))] == together
     assert sum(map(sum, in_turn)) == 144

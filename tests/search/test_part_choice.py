@@ -19,7 +19,7 @@ from ledger.books.what_if.unknowns import library_part
 from ledger.search import part_choice
 from ledger.search.found import nothing
 from ledger.search.part_choice import PartLayouts, solve, unmeasured_links
-from ledger.search.tasks import Job, Task
+from ledger.search.tasks import Task, TaskQuestion
 from ledger.search.workers import Done, in_this_process
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator, load_plan
@@ -186,7 +186,7 @@ def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(m
     assert told == f"after {part_choice.SECONDS:g} s"
     monkeypatch.setattr(part_choice, "searched", whole)
 
-    def interrupted(tasks: Sequence[Task], job: Job) -> Iterator[Done]:
+    def interrupted(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         yield tasks[0], replace(nothing(job.question), complete=False)
 
     layouts = PartLayouts(question, library_part(plan, "accelerator"), interrupted)

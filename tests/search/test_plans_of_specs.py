@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.books.compiler import compile_plan
-from ledger.cli.progress import searched
+from ledger.cli.progress import search_layouts
 from ledger.report.views.advice import WORTH
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
@@ -30,7 +30,7 @@ def test_some_plan_is_held_to_the_search() -> None:
 def test_a_plan_of_the_library_is_what_its_report_recommends(name: str) -> None:
     """No layout that its report looks at is faster by what is worth a word, and it keeps its own headroom."""
     plan = load_plan(name)
-    found = searched(plan, whole=True)
+    found = search_layouts(plan, whole=True)
     assert found is not None
     assert found.fastest is not None
     step = float(compile_plan(plan).totals["time.step"])

@@ -19,14 +19,14 @@ from ledger.search import recommend as module
 from ledger.search.edits import fewest_changes
 from ledger.search.extent import Extent, OutOfTimeError, kept_values, time_limit
 from ledger.search.near_layouts import near_layouts
-from ledger.search.pricing import pieces, price
+from ledger.search.pricing import pieces, price_piece
 from ledger.search.question import Question, kept_free
 from ledger.search.recommend import Requirements, may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
-from ledger.search.space import Layout, Space, laid_out, space_of
+from ledger.search.space import Layout, Space, space_of, with_layout
 from ledger.search.structures import prices_in_bulk
-from ledger.search.tasks import Job, Task, run_task
-from ledger.spec.load import load_plan, revised
+from ledger.search.tasks import Task, TaskQuestion, run_task
+from ledger.spec.load import load_plan, read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan
 
@@ -105,7 +105,7 @@ def compiled_layouts(space: Space, plan: Plan) -> list[tuple[Layout, float, floa
     """Every legal layout with its time and memory, compiled one by one."""
     found = []
     for layout in space.layouts():
-        totals = compile_plan(laid_out(plan, layout)).totals
+        totals = compile_plan(with_layout(plan, layout)).totals
         found.append((layout, float(totals[TIME]), float(totals[MEMORY])))
     return found
 
@@ -178,7 +178,7 @@ def test_a_plan_without_layouts_or_without_a_spec_is_not_searched() -> None:
     plan = load_plan(QWEN)
     assert may_recommend(plan)
     assert not may_recommend(replace(plan, reading=None))
-    bare = revised(plan, ["model={parameters: 7e9 parameters}", "kernels={}"]).plan
+    bare = read_with_overrides(plan, ["model={parameters: 7e9 parameters}", "kernels={}"]).plan
     assert bare is not None
     assert not may_recommend(bare)
 
@@ -206,17 +206,17 @@ def test_layouts_that_take_long_come_few_at_a_time(monkeypatch: pytest.MonkeyPat
     assert not prices_in_bulk(plan)
     space = space_of(plan, {**SMALL, "parallelism.zero": (3,), "parallelism.tensor": (1,)})
     (piece,) = pieces(space)
-    every = sorted(str(block.layout(row)) for block in price(piece, (TIME,)) for row in range(len(block)))
+    every = sorted(str(block.layout(row)) for block in price_piece(piece, (TIME,)) for row in range(len(block)))
     monkeypatch.setattr(pricing, "SLOW_CELLS", 1)
     monkeypatch.setattr(pricing, "SECONDS", 0.0)
-    blocks = list(price(piece, (TIME,)))
+    blocks = list(price_piece(piece, (TIME,)))
     assert every == sorted(str(block.layout(row)) for block in blocks for row in range(len(block)))
     assert len(blocks) == len(every) > 1
     times = iter([0.0, 2.0])  # as it is looked at before each block
     monkeypatch.setattr(pricing.time, "monotonic", lambda: 0.0)
     monkeypatch.setattr(pricing, "SECONDS", -1.0)
     monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    found = run_task(Task(0, piece, space, {}, ()), Job(Question(), until=1.0))
+    found = run_task(Task(0, piece, space, {}, ()), TaskQuestion(Question(), until=1.0))
     assert not found.complete
     assert found.legal == 1
 
@@ -412,7 +412,7 @@ def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(recommendation_cache, "recommend", lambda *_, **__: Recommendations(complete=False))
     plan = load_plan(QWEN)
     recommendations(plan, extent=Extent())
-    assert recommendation_cache.known(plan, whole=True, thorough=True) is None
+    assert recommendation_cache.cached_recommendations(plan, whole=True, thorough=True) is None
 
 
 SOUND = json.dumps(as_record(Recommendations(legal=99)))

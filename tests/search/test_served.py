@@ -16,7 +16,7 @@ from ledger.report.views.parts import Report
 from ledger.report.views.served.verdict import verdict
 from ledger.search.page import page, sweep_record
 from ledger.search.recommend import recommend
-from ledger.search.sweep import Asked, prepare, sweep
+from ledger.search.sweep import SweepRequest, prepare, sweep
 from ledger.search.workers import in_this_process
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -29,7 +29,7 @@ LOADS = (8, 200)
 
 def swept(plan: str, *over: str, **asked: Any) -> dict[str, Any]:
     """What a sweep publishes."""
-    return sweep_record(sweep(prepare(Asked(plan, (), over, **asked)), in_this_process))
+    return sweep_record(sweep(prepare(SweepRequest(plan, (), over, **asked)), in_this_process))
 
 
 def compiled(plan: str, changes: dict[str, Any]) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def test_without_an_objective_devices_give_most_tokens() -> None:
 def test_requests_that_arrive_are_answered_by_what_is_found() -> None:
     """A layout that does not keep up with its requests is none that meets what is asked."""
     arriving = ("serve.concurrency=null", "serve.arrival_rate=4 requests/s")
-    search = prepare(Asked("serve-70b", arriving, ("parallelism.pipeline=1",), objective="serve.time_per_token"))
+    search = prepare(SweepRequest("serve-70b", arriving, ("parallelism.pipeline=1",), objective="serve.time_per_token"))
     found = sweep(search, in_this_process).found
     keys = search.question.keys
     assert 0 < found.meeting < found.legal
@@ -111,7 +111,7 @@ def test_requests_that_arrive_are_answered_by_what_is_found() -> None:
 def test_keys_of_training_are_refused_with_a_place(key: str) -> None:
     """No layout of a service has them, and the line says which keys one has."""
     with pytest.raises(SpecError) as raised:
-        prepare(Asked("serve-70b", (), (key,)))
+        prepare(SweepRequest("serve-70b", (), (key,)))
     (problem,) = raised.value.problems
     assert "plan that serves" in problem.message
     assert "parallelism.tensor" in problem.help
@@ -120,7 +120,7 @@ def test_keys_of_training_are_refused_with_a_place(key: str) -> None:
 
 def test_the_file_and_the_page_have_the_layouts(tmp_path: Path) -> None:
     """A row for each legal layout with its keys and totals, and a page whose time is that of a token."""
-    search = prepare(Asked("serve-qwen3-30b", (), ("serve.concurrency=1,64",)))
+    search = prepare(SweepRequest("serve-qwen3-30b", (), ("serve.concurrency=1,64",)))
     found = sweep(search, in_this_process, tmp_path / "layouts.csv", dense=True)
     with (tmp_path / "layouts.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -13,8 +13,8 @@ import pytest
 from ledger.search import tasks
 from ledger.search.batches import batches
 from ledger.search.page import OWN, short_changes, sweep_record
-from ledger.search.sweep import Asked, Search, prepare, sweep
-from ledger.search.tasks import Job, Task
+from ledger.search.sweep import Search, SweepRequest, prepare, sweep
+from ledger.search.tasks import Task, TaskQuestion
 from ledger.search.workers import Done, in_processes, in_this_process
 from tests.search.synthetic import price_of
 
@@ -35,7 +35,7 @@ FEW = (
 )
 
 
-def backwards(given: list[Task], job: Job) -> Iterator[Done]:
+def backwards(given: list[Task], job: TaskQuestion) -> Iterator[Done]:
     """The last task first."""
     for task in reversed(given):
         yield task, tasks.run_task(task, job)
@@ -141,7 +141,7 @@ def test_several_plans_are_searched_and_their_changes_are_complete() -> None:
     from ledger.spec.overrides import assignments
 
     over = (*FEW, "accelerator=h100-sxm,h200-sxm", "parallelism.data=4,8")
-    search = prepare(Asked(SPEC, ("run.seq_len=1024",), over))
+    search = prepare(SweepRequest(SPEC, ("run.seq_len=1024",), over))
     told = record(search)
     assert told == record(search, run=in_processes(2))
     assert {row["changes"]["accelerator"] for row in told["top"]} == {"h100-sxm", "h200-sxm"}  # type: ignore[attr-defined]
@@ -155,7 +155,9 @@ def test_several_plans_are_searched_and_their_changes_are_complete() -> None:
 def test_a_layout_that_takes_a_key_away_is_not_the_plan_itself() -> None:
     """States that come back from the host are a change, though no key is stated of it."""
     few = [text for text in FEW if not text.startswith("parallelism.offload")]
-    search = prepare(Asked(SPEC, ("parallelism.offload=[optimizer]",), (*few, "parallelism.offload=null,[optimizer]")))
+    search = prepare(
+        SweepRequest(SPEC, ("parallelism.offload=[optimizer]",), (*few, "parallelism.offload=null,[optimizer]"))
+    )
     best = sweep(search, in_this_process).found.best
     labels = [short_changes(search, best, place) for place in range(len(best))]
     assert labels.count(OWN) <= 1
@@ -181,7 +183,7 @@ def test_an_empty_space_says_which_key_makes_it_so(over: str, told: str) -> None
 
     pinned = (*(f"parallelism.{text}" for text in PINNED), "recompute=none", "run.micro_batch=1,2,4,8")
     with pytest.raises(SpecError, match="no legal layout") as caught:
-        sweep(prepare(Asked(SPEC, (), (*pinned, over))), in_this_process)
+        sweep(prepare(SweepRequest(SPEC, (), (*pinned, over))), in_this_process)
     (problem,) = caught.value.problems
     assert (problem.where.file, problem.where.column) == (f"--over {over}", 8)
     assert told in problem.help

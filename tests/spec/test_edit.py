@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ledger.spec.edit import applied_text, edited
+from ledger.spec.edit import edit_text, text_with_settings
 from ledger.spec.inputs import changes
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
@@ -72,7 +72,7 @@ PLANS: dict[str, dict[str, Any]] = {
 def test_the_text_makes_the_plan_that_overrides_make(name: str) -> None:
     """Flow and block mappings, parts that are named, keys that are not there, and keys that go."""
     path = SPECS / name
-    text = applied_text(str(path), PLANS[name])
+    text = text_with_settings(str(path), PLANS[name])
     made, wanted = load_plan(text), load_plan(str(path), assignments(PLANS[name]))
     assert not changes(wanted, made)
     comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
@@ -81,7 +81,7 @@ def test_the_text_makes_the_plan_that_overrides_make(name: str) -> None:
 
 def test_only_what_is_changed_changes() -> None:
     """Values in place, new keys at the end of their mapping, removed ones with their comma or their lines."""
-    done = edited(
+    done = edit_text(
         TEXT, {"a": None, "m.x": None, "m.y": [3], "m.w": "1f1b", "b.d": "off", "b.n.k": {"every": 2}, "e": 5}
     )
     assert done == (
@@ -96,7 +96,7 @@ def test_only_what_is_changed_changes() -> None:
 @pytest.mark.parametrize("key", ["a", "m.x", "m.new", "b.c", "b.d", "e", "f", "g", "b.n.k"])
 def test_a_value_is_read_as_it_was_given(key: str, value: object) -> None:
     """Whatever it looks like, wherever it stands; everything else is as before."""
-    before, after = read(TEXT, "x").plain(), read(edited(TEXT, {key: value}), "x").plain()
+    before, after = read(TEXT, "x").plain(), read(edit_text(TEXT, {key: value}), "x").plain()
     assert isinstance(before, dict)
     holder, steps = before, key.split(".")
     for step in steps[:-1]:
@@ -108,7 +108,7 @@ def test_a_value_is_read_as_it_was_given(key: str, value: object) -> None:
 @pytest.mark.parametrize("key", ["a", "m.x", "m.z.q", "m.z", "m.y", "b.c", "b.d", "e", "f", "none.there"])
 def test_a_removed_key_is_not_there(key: str) -> None:
     """And all others are; a key that is not there is no problem."""
-    before, after = read(TEXT, "x").plain(), read(edited(TEXT, {key: None}), "x").plain()
+    before, after = read(TEXT, "x").plain(), read(edit_text(TEXT, {key: None}), "x").plain()
     assert isinstance(before, dict)
     holder, steps = before, key.split(".")
     for step in steps[:-1]:

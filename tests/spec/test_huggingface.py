@@ -123,8 +123,8 @@ MADE_UP = Family(
     },
     terms=(
         *(*terms.OUTSIDE, *terms.norms("layer", "post")),
-        *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH, *terms.fixed("attention", sinks=True)),
-        *terms.of("local", terms.same("made_up_window", "attention.window")),
+        *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH, *terms.fixed_values("attention", sinks=True)),
+        *terms.terms_of_kinds("local", terms.same_field("made_up_window", "attention.window")),
         *terms.mlp("plain", "made_up_width", terms.activation("made_up_act")),
     ),
     patterns=(patterns.EVERY_OTHER,),

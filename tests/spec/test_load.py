@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.spec.inputs import changes
-from ledger.spec.load import load_plan, revised
+from ledger.spec.load import load_plan, read_with_overrides
 from ledger.spec.plan import Expectation, Kernels, Model, Recompute
 from ledger.spec.problems import Location, SpecError
 from tests.spec.shelf import LIBRARY, SMALL, loaded, messages, problems
@@ -218,19 +218,19 @@ def test_null_leaves_a_key_out() -> None:
 def test_a_plan_is_read_again_with_further_overrides() -> None:
     """From its own text, after its own overrides; of one that rules refuse the draft is there with the problems."""
     plan = load_plan("-", ["run.micro_batch=2"], stdin=io.StringIO(SMALL), library=LIBRARY)
-    draft = revised(plan, ["run.tokens=2B tokens"])
+    draft = read_with_overrides(plan, ["run.tokens=2B tokens"])
     assert draft.plan == load_plan(
         "-", ["run.micro_batch=2", "run.tokens=2B tokens"], stdin=io.StringIO(SMALL), library=LIBRARY
     )
-    refused = revised(plan, ["run.micro_batch=3"])
+    refused = read_with_overrides(plan, ["run.micro_batch=3"])
     assert refused.plan is not None
     assert refused.plan.run.micro_batch == 3
     assert [problem.message for problem in refused.problems] == messages("run.micro_batch=3")
-    strange = revised(plan, ["accelerator=nothing-like-it"])
+    strange = read_with_overrides(plan, ["accelerator=nothing-like-it"])
     assert strange.plan is None
     assert strange.problems[0].message == "no accelerator is named `nothing-like-it`"
     with pytest.raises(ValueError, match="cannot be read again"):
-        revised(replace(plan, reading=None), [])
+        read_with_overrides(replace(plan, reading=None), [])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ledger.spec.expressions import ExpressionError
-from ledger.spec.quantity_expressions import LARGEST, LONGEST, Names, Quantity, evaluate
+from ledger.spec.quantity_expressions import LARGEST, LONGEST, ExpressionQuantity, Names, evaluate
 
 KNOWN = {
-    "n": Quantity(6),
-    "area": Quantity(9, {"m": 2}),
-    "held": Quantity(16, {"B": 1}),
-    "read": Quantity(4, {"tokens": 1}),
+    "n": ExpressionQuantity(6),
+    "area": ExpressionQuantity(9, {"m": 2}),
+    "held": ExpressionQuantity(16, {"B": 1}),
+    "read": ExpressionQuantity(4, {"tokens": 1}),
 }
 QUANTITIES = Names(KNOWN.__getitem__)
 
@@ -47,5 +47,5 @@ def test_two_units_do_not_mix(text: str) -> None:
 
 def test_the_root_of_an_area_is_a_length() -> None:
     """What is no square has no root, and is left out: parameters are the root of a budget's FLOPs over 6 x 20."""
-    assert evaluate("sqrt(area)", QUANTITIES) == Quantity(3.0, {"m": 1})
-    assert evaluate("sqrt(held)", QUANTITIES) == Quantity(4.0)
+    assert evaluate("sqrt(area)", QUANTITIES) == ExpressionQuantity(3.0, {"m": 1})
+    assert evaluate("sqrt(held)", QUANTITIES) == ExpressionQuantity(4.0)

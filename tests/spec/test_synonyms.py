@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.spec.faults import Written
+from ledger.spec.faults import StatedValue
 from ledger.spec.library import default_library
-from ledger.spec.near import SYNONYMS, WORDS, closest, meant, target
+from ledger.spec.near import NAMES_ELSEWHERE, SYNONYMS, closest, meant, target
 from ledger.spec.paths import is_known, type_of
 from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
 
 
-@pytest.mark.parametrize("written", list(WORDS))
+@pytest.mark.parametrize("written", list(NAMES_ELSEWHERE))
 def test_what_is_offered_can_be_written(written: str) -> None:
     """Each offer is a field of a plan, with a value that it takes: what is refused again helps nobody."""
-    path, value = target(WORDS[written].split()[0])
+    path, value = target(NAMES_ELSEWHERE[written].split()[0])
     assert is_known(path)
     if value:
         kind, faults = type_of(path), []
         assert kind is not None
         plain = int(value) if value.isdigit() else value
-        kind.read(Written(as_node(plain, Location(""))), faults)
+        kind.read(StatedValue(as_node(plain, Location(""))), faults)
         assert not faults
         part = path if "." not in path else ""
         assert not part or value in default_library().names(part)
@@ -29,7 +29,7 @@ def test_what_is_offered_can_be_written(written: str) -> None:
 
 def test_a_word_stands_for_one_thing() -> None:
     """The table is read from either side."""
-    words = [word for text in WORDS.values() for word in text.split()]
+    words = [word for text in NAMES_ELSEWHERE.values() for word in text.split()]
     assert len(words) == len(set(words)) == len(SYNONYMS)
 
 

@@ -25,8 +25,8 @@ from ledger.books.assembly.units import (
     Parts,
     Sums,
     expert_gradients,
-    named,
-    priced,
+    placeholder_tensor,
+    priced_entries,
     sums_of,
 )
 from ledger.books.assembly.work import PassOf, StepWork, UnitWork, step_work, unit_works
@@ -39,10 +39,10 @@ from ledger.books.memory.expert_sets import ExpertGathering, Span, span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.peak import add, lasting
+from ledger.books.memory.peak import add, bytes_of_stocks
 from ledger.books.memory.reduction_buffer import Written, written
-from ledger.books.memory.steps import Allocation, Step, passes, pick_parts, weight_gradients
-from ledger.books.memory.timeline import Point, Timeline
+from ledger.books.memory.steps import Allocation, LiveStep, passes, pick_parts, weight_gradients
+from ledger.books.memory.timeline import Moment, Timeline
 from ledger.books.totals import static
 from ledger.model.program import Program
 from ledger.model.schedule import Role, micro_batches
@@ -79,7 +79,7 @@ class SharingSums:
 
 def sharing_times(plan: Plan, program: Program, value: Value) -> SharingTimes:
     """Seconds that a stage spends on sharing weights, at one setting of the degrees."""
-    rows = priced(posting.of_sharing(program, plan, value), plan, value)
+    rows = priced_entries(posting.of_sharing(program, plan, value), plan, value)
     return SharingTimes(dict(unit_works(rows, plan)), step_work(rows, plan))
 
 
@@ -90,7 +90,7 @@ def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> Shar
     once = [entry for entry in entries if entry.per == STEP]
     once += posting.of_weights_on_host(program, plan, value)
     line = Timeline((), {})
-    states = nonzero(optimizer.kept(program, plan, line.whole, value))
+    states = nonzero(optimizer.optimizer_states(program, plan, line.whole, value))
     book = CompiledRole(role, program, Ledger("", states), value, line)
     in_one = {key: amount / count for key, amount in recurring.items()}
     return SharingSums(in_one, sums_of(once, plan, value), dict(static(plan, book)), per_device(book))
@@ -121,10 +121,12 @@ class Referring(Moments):
             for phase, steps in passes(unit, added=self.adds):
                 inner = isinstance(self.gathering, ExpertGathering) and bool(self.gathering.inner(name))
                 gradients = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
-                end = LiveTensors(LEFT, (named(LEFT), *gradients))
+                end = LiveTensors(LEFT, (placeholder_tensor(LEFT), *gradients))
                 inner = inner and span(unit, phase, steps).first < len(steps)
-                middle = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (named(FULLEST),)),)
-                steps_of_pass[phase, name] = (LiveTensors(BEGINS, (named(BEGINS),)), *middle, end)
+                middle = (
+                    _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (placeholder_tensor(FULLEST),)),)
+                )
+                steps_of_pass[phase, name] = (LiveTensors(BEGINS, (placeholder_tensor(BEGINS),)), *middle, end)
         return steps_of_pass
 
     @cached_property
@@ -139,11 +141,11 @@ class Referring(Moments):
         weights = (weight for unit in self.units.values() for weight in unit.weights)
         return frozenset((*LABELS, *(WROTE + weight.name for weight in weights)))
 
-    def written(self, point: Point) -> Sequence[Written]:
+    def written(self, point: Moment) -> Sequence[Written]:
         """The weights of a unit in the order of their gradients, what is there beside each by its label."""
         unit = self.units[point.unit]
         return tuple(
-            (weight, LiveTensors(WROTE + weight.name, (named(WROTE + weight.name), weight.gradient)))
+            (weight, LiveTensors(WROTE + weight.name, (placeholder_tensor(WROTE + weight.name), weight.gradient)))
             for weight in written_weights(unit, added=self.adds)
         )
 
@@ -164,10 +166,12 @@ def written_weights(unit: Unit, *, added: bool) -> tuple[Tensor, ...]:
 
 def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors, ...]:
     """Steps before the experts, while they are rebuilt, while they run, and after."""
-    enters, done = named(ENTERS), named(DONE)
+    enters, done = placeholder_tensor(ENTERS), placeholder_tensor(DONE)
     gradients = tuple(tensor for tensor in steps[-1].tensors if tensor.name in expert_gradients(unit))
     alive = ((enters,), (enters,), (done, *gradients), (done, *gradients))
-    return tuple(LiveTensors(label, (*live, named(label))) for label, live in zip(STRETCHES, alive, strict=True))
+    return tuple(
+        LiveTensors(label, (*live, placeholder_tensor(label))) for label, live in zip(STRETCHES, alive, strict=True)
+    )
 
 
 def point_facts(
@@ -193,7 +197,7 @@ def _lasting_bytes(moments: Moments, value: Value) -> list[dict[str, Amount]]:
         for entry in entries
         if entry.amount and entry.times and isinstance(entry.when, Lifetime)
     )
-    return lasting(stocks, len(line.points))
+    return bytes_of_stocks(stocks, len(line.points))
 
 
 def gradients_add(plan: Plan, program: Program) -> bool:
@@ -201,7 +205,7 @@ def gradients_add(plan: Plan, program: Program) -> bool:
     return Moments(program, plan, Timeline((), {})).adds
 
 
-def _fullest(moments: Referring, point: Point, value: Value, *, by_category: bool) -> dict[References, Parts]:
+def _fullest(moments: Referring, point: Moment, value: Value, *, by_category: bool) -> dict[References, Parts]:
     """The fullest step of a moment beside each set of layers' own bytes, which are by reference."""
     alternatives: dict[References, list[Parts]] = {}
     for step in moments.steps(point, moments.alive(point)[1:-1]):
@@ -210,7 +214,7 @@ def _fullest(moments: Referring, point: Point, value: Value, *, by_category: boo
     return {references: fullest_step(steps) for references, steps in alternatives.items()}
 
 
-def _references_and_bytes(step: Step, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
+def _references_and_bytes(step: LiveStep, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
     references: list[Reference] = []
     parts: dict[str, Amount] = {}
     for allocation in step.held:

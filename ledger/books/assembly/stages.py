@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ledger.arithmetic.values import Amount, maximum, minimum, share, where
 from ledger.books.assembly.work import HOST, PASSES, PassOf, StageWork, StepWork, UnitWork
-from ledger.books.overlap import cargo, compared_once, gradients_hide, moves, slowdown
+from ledger.books.overlap import compared_once, gradients_hide, is_transfer, slowdown, transfer_kind
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import LATE, RECURRING, StepSums, among
 from ledger.model.causes import ROOT
@@ -224,5 +224,6 @@ def with_exposure(rows: Sequence[KernelTime], time: StageTime) -> tuple[KernelTi
     """The rows of a stage, transfers with the seconds that nothing hides (spread evenly over those of one kind)."""
     exposed = time.exposed_shares
     return tuple(
-        replace(row, exposed=row.seconds * exposed[cargo(row)]) if moves(row) and row.seconds else row for row in rows
+        replace(row, exposed=row.seconds * exposed[transfer_kind(row)]) if is_transfer(row) and row.seconds else row
+        for row in rows
     )

@@ -23,7 +23,7 @@ from ledger.books.memory.expert_sets import AFTER, span
 from ledger.books.memory.liveness import LiveTensors, between
 from ledger.books.memory.outside import attention_workspace
 from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import categories, passes, pick_parts, standing, weight_gradients, widest_places
+from ledger.books.memory.steps import categories, outlives_unit, passes, pick_parts, weight_gradients, widest_places
 from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import spending, step_sums
@@ -54,7 +54,7 @@ def any_stage(plan: Plan, layers: Sequence[Amount] = ()) -> Role:
     return Role("all", (0,), 1, counts, True, True, Fraction(1), 0, sent, sent)
 
 
-def priced(entries: Iterable[Entry], plan: Plan, value: Value) -> list[KernelTime]:
+def priced_entries(entries: Iterable[Entry], plan: Plan, value: Value) -> list[KernelTime]:
     """The kernels and transfers of some entries with their prices."""
     return list(price_calls(Ledger("", nonzero(entries)), plan, value))
 
@@ -87,7 +87,7 @@ class UnitTimes:
 
 def unit_times(plan: Plan, units: Sequence[Unit], value: Value) -> UnitTimes:
     """What each unit takes; those that do nothing once a step have no work there."""
-    rows = priced(_unit_entries(plan, units), plan, value)
+    rows = priced_entries(_unit_entries(plan, units), plan, value)
     late = dict.fromkeys(row.cause.unit for row in rows if row.per == STEP)
     once = {name: step_work([row for row in rows if row.cause.unit == name], plan) for name in late}
     return UnitTimes(dict(unit_works(rows, plan)), once)
@@ -95,7 +95,7 @@ def unit_times(plan: Plan, units: Sequence[Unit], value: Value) -> UnitTimes:
 
 def send_seconds(plan: Plan, value: Value) -> Amount:
     """Seconds of the longest transfer to another stage."""
-    return longest_send(priced(_send_entries(plan), plan, value))
+    return longest_send(priced_entries(_send_entries(plan), plan, value))
 
 
 # --- sums ---
@@ -117,7 +117,10 @@ def sums_of(entries: Iterable[Entry], plan: Plan, value: Value) -> Sums:
     """What entries add up to: of kernels and transfers, and by the total that they are part of."""
     listed = tuple(entries)
     spent = spending(Ledger("", nonzero(listed)), value)
-    return {**step_sums(priced(listed, plan, value)), **{(TOTAL, name): amount for name, amount in spent.items()}}
+    return {
+        **step_sums(priced_entries(listed, plan, value)),
+        **{(TOTAL, name): amount for name, amount in spent.items()},
+    }
 
 
 def unit_sums(plan: Plan, units: Sequence[Unit], value: Value) -> UnitSums:
@@ -188,7 +191,7 @@ def _live_parts(  # noqa: PLR0913 - the facts of one pass
     def live_bytes(step: LiveTensors, excluded: frozenset[str] = frozenset()) -> Parts:
         parts: dict[str, Amount] = {}
         for tensor in step.tensors:
-            if not standing(tensor) and tensor.name not in excluded:
+            if not outlives_unit(tensor) and tensor.name not in excluded:
                 name = category(tensor)
                 parts[name] = parts.get(name, 0) + truncate(value(tensor.bytes()))
         return parts
@@ -261,6 +264,6 @@ def unit_workspaces(units: Sequence[Unit], value: Value) -> Mapping[str, Amount]
     return {unit.name: truncate(value(attention_workspace(unit))) for unit in units}
 
 
-def named(label: str) -> Tensor:
+def placeholder_tensor(label: str) -> Tensor:
     """A stand-in for what is alive under a label: its bytes are looked up by its name."""
     return Tensor(label, (Dim(label, sympy.Symbol(label)),), "fp32")

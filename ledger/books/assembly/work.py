@@ -14,16 +14,16 @@ from ledger.arithmetic.values import Amount, largest_of, maximum, minimum
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.overlap import (
     Comparisons,
-    behind_everything,
-    cargo,
     comparisons,
     computes,
-    hidden,
     host_calls,
+    is_transfer,
+    kinds_behind_any_kernel,
     launches,
-    moves,
     on_host,
-    spent,
+    overlapped_seconds,
+    total_seconds,
+    transfer_kind,
 )
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import StepSums, step_sums
@@ -188,7 +188,7 @@ def _combined_work(unit_work: UnitWork, sharing: UnitWork, plan: Plan) -> UnitWo
     if sharing is NOTHING:
         return work
     exposed, overlapped = dict(work.exposed), work.overlapped
-    for kind in behind_everything(plan.stack.overlap):
+    for kind in kinds_behind_any_kernel(plan.stack.overlap):
         further = minimum(unit_work.exposed[kind], sharing.device)
         exposed[kind] = exposed[kind] - further
         overlapped = overlapped + further
@@ -204,7 +204,7 @@ def stage_work(rows: Sequence[KernelTime], plan: Plan) -> StageWork:
 
 def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
     """The work of each unit in each pass of one micro-batch."""
-    recurring = [row for row in rows if row.per == MICRO_BATCH and cargo(row) != PIPELINE]
+    recurring = [row for row in rows if row.per == MICRO_BATCH and transfer_kind(row) != PIPELINE]
     for name, phases in PASSES.items():
         of_unit: dict[str, list[KernelTime]] = defaultdict(list)
         for row in recurring:
@@ -220,12 +220,14 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if computes(row)]
-    exposed = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in TRANSFERS}
+    exposed = {
+        kind: seconds(row for row in rows if is_transfer(row) and transfer_kind(row) == kind) for kind in TRANSFERS
+    }
     overlapped = 0.0
-    for kind, sheltered in hidden(name, rows, plan):
+    for kind, sheltered in overlapped_seconds(name, rows, plan):
         exposed[kind] -= sheltered / count
         overlapped += sheltered / count
-    copied = [row for row in rows if moves(row) and cargo(row) == HOST]
+    copied = [row for row in rows if is_transfer(row) and transfer_kind(row) == HOST]
     waits = unit == ROOT or plan.stack.overlap.host == "none"
     # a copy of a gradient that is added to another one on the host is waited for
     added = HostTransfer(OF_GRADIENTS, DOWN)
@@ -266,28 +268,28 @@ def _chained_copies(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
 def step_work(rows: Sequence[KernelTime], plan: Plan) -> StepWork:
     """The kernels and transfers that run once a step, added up."""
     once = [row for row in rows if row.per == STEP]
-    moved = [row for row in once if moves(row) and cargo(row) != HOST]
-    copied = [row for row in once if moves(row) and cargo(row) == HOST]
+    moved = [row for row in once if is_transfer(row) and transfer_kind(row) != HOST]
+    copied = [row for row in once if is_transfer(row) and transfer_kind(row) == HOST]
     late, down = ([row for row in transfers if row.when != "optimizer"] for transfers in (moved, copied))
     computed: dict[str, Amount] = defaultdict(float)
     for row in once:
         if computes(row) and row.when != "optimizer":
             computed[row.when] += row.seconds * row.times
     return StepWork(
-        reduced=spent(late),
+        reduced=total_seconds(late),
         longest=largest_of(row.seconds for row in late),
-        gathered=spent(row for row in moved if row.when == "optimizer"),
-        down=spent(down),
+        gathered=total_seconds(row for row in moved if row.when == "optimizer"),
+        down=total_seconds(down),
         longest_down=largest_of(row.seconds for row in down),
-        up=spent(row for row in copied if row.when == "optimizer"),
-        host_update=spent(row for row in once if on_host(row)),
+        up=total_seconds(row for row in copied if row.when == "optimizer"),
+        host_update=total_seconds(row for row in once if on_host(row)),
         late=len(late),
         compared=comparisons(once, plan),
         computed=dict(computed),
-        update=spent(row for row in rows if row.when == "optimizer" and computes(row)),
+        update=total_seconds(row for row in rows if row.when == "optimizer" and computes(row)),
     )
 
 
 def longest_send(rows: Iterable[KernelTime]) -> Amount:
     """Seconds of the longest transfer to another stage."""
-    return largest_of(row.seconds for row in rows if cargo(row) == PIPELINE)
+    return largest_of(row.seconds for row in rows if transfer_kind(row) == PIPELINE)

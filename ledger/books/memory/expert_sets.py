@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors, between
-from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
-from ledger.books.memory.timeline import FORWARD, Point
+from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, LiveStep, Running, tensors
+from ledger.books.memory.timeline import FORWARD, Moment
 from ledger.books.memory.transfers import INNER
 from ledger.model.causes import INPUT, OUTPUT, ROOT
 from ledger.model.collectives import Collective
@@ -22,7 +22,7 @@ from ledger.model.sharding import Sharding
 from ledger.model.unit import Unit
 
 
-def apart(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict[str, FsdpUnit]:
+def split_expert_sets(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict[str, FsdpUnit]:
     """The sets with those experts that move over other devices than their layer; none where many layers move as one."""
     sets_apart = dict(sets)
     for name, fsdp_unit in sets.items():
@@ -39,7 +39,7 @@ def apart(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict
 class ExpertGathering(Gathering):
     """The moments of a device some of whose layers have two sets of weights."""
 
-    def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
+    def stretches(self, point: Moment, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of a unit in parts: before its experts run, while they do, and after."""
         if not self.inner(point.unit):
             return (steps,)
@@ -54,13 +54,13 @@ class ExpertGathering(Gathering):
         return span(unit, phase, steps)
 
     def steps(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
-    ) -> Iterator[Step]:
+        self, point: Moment, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
+    ) -> Iterator[LiveStep]:
         """The steps of a moment; those of the ends of the model are as without experts."""
         if self.buffers.of(point.unit) == ROOT:
             yield from super().steps(point, unit, alive, running)
             return
-        layer = Layer(self, point, unit, tuple(alive))
+        layer = ExpertLayer(self, point, unit, tuple(alive))
         yield from layer.forward(running) if point.phase == FORWARD else layer.backward(running)
 
     def inner(self, name: str) -> str:
@@ -75,7 +75,7 @@ class ExpertGathering(Gathering):
         """The set of a layer's experts where it has any, else the layer's own."""
         return self.both(name)[-1]
 
-    def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
+    def gathered_ahead(self, point: Moment) -> Iterator[Allocation]:
         """Of a layer both sets; the ends of the model gather one set ahead, as they are told nothing."""
         for name in self.ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)
@@ -86,11 +86,11 @@ class ExpertGathering(Gathering):
 
 
 @dataclass(frozen=True)
-class Layer:
+class ExpertLayer:
     """One layer at one moment: what it gathers, step by step."""
 
     around: ExpertGathering
-    point: Point
+    point: Moment
     unit: Unit
     alive: tuple[LiveTensors, ...]
 
@@ -117,7 +117,7 @@ class Layer:
         """Whether the layer's experts were gathered ahead with the rest of it: by a layer."""
         return self.point.beside.before not in ("", INPUT, OUTPUT)
 
-    def forward(self, running: Sequence[Running]) -> Iterator[Step]:
+    def forward(self, running: Sequence[Running]) -> Iterator[LiveStep]:
         """Both sets of this layer are copied out in their turn; each buffer is freed with the copy after its own."""
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         last = self.point.beside.before or (ROOT if self.around.root.there else "")
@@ -127,9 +127,9 @@ class Layer:
         earlier = (buffers.gathered(self.around.last_gathered(last), ".before"),) if last else ()
         if not self.point.beside.before:
             allocations = (*entering, *earlier, *buffers.arriving(self.name))
-            yield Step(f"weights of {self.name} are gathered", allocations)
+            yield LiveStep(f"weights of {self.name} are gathered", allocations)
         copied = (*entering, *earlier, gathered, weights, *buffers.apart(self.name), *early)
-        yield Step(f"weights of {self.name} are copied out", copied)
+        yield LiveStep(f"weights of {self.name} are copied out", copied)
         yield from self.gathers((*entering, gathered, weights, *early), ".next")
         ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
         by_stretch = [(*root, weights, gathered, *early, *ahead)]
@@ -140,7 +140,7 @@ class Layer:
             by_stretch += [(), (*root, weights, arrived, experts, *ahead), (*root, weights, arrived, *staying, *ahead)]
         yield from self.run(running, by_stretch)
 
-    def backward(self, running: Sequence[Running]) -> Iterator[Step]:
+    def backward(self, running: Sequence[Running]) -> Iterator[LiveStep]:
         """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
@@ -152,7 +152,7 @@ class Layer:
         entering = tuple(tensors(self.unit, self.alive[0]))
         if again:
             copied = (*entering, *lasting, buffers.gathered(self.name), *buffers.apart(self.name))
-            yield Step(f"weights of {self.name} are copied out", copied)
+            yield LiveStep(f"weights of {self.name} are copied out", copied)
         yield from self.gathers((*entering, *lasting), ".ahead")
         ahead = tuple(buffers.gathered(name, ".ahead") for name in self.ahead)
         by_stretch = [(*lasting, *ahead)]
@@ -167,24 +167,26 @@ class Layer:
         yield from self.run(running, by_stretch)
         shares = tuple(self.reduced()) if self.experts else ()
         for step in self.around.reductions(self.point, self.unit, self.left):
-            yield Step(step.name, (*step.held, *shares))
+            yield LiveStep(step.name, (*step.held, *shares))
 
-    def gathers(self, live: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
+    def gathers(self, live: tuple[AnyAllocation, ...], which: str) -> Iterator[LiveStep]:
         """The sets of the next layer, one after the other."""
         buffers = self.around.buffers
         for name in self.ahead:
-            yield Step(f"weights of {name} are gathered ahead", (*live, *buffers.arriving(name, which)))
+            yield LiveStep(f"weights of {name} are gathered ahead", (*live, *buffers.arriving(name, which)))
             live = (*live, buffers.gathered(name, which))
 
-    def copies(self, live: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
+    def copies(self, live: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[LiveStep]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
         buffers, entering = self.around.buffers, tuple(tensors(self.unit, between(self.alive, self.span.first)))
         if not arrived:
-            yield Step(f"weights of {self.experts} are gathered", (*entering, *live, *buffers.arriving(self.experts)))
+            yield LiveStep(
+                f"weights of {self.experts} are gathered", (*entering, *live, *buffers.arriving(self.experts))
+            )
         copied_out = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
-        yield Step(f"weights of {self.experts} are copied out", (*entering, *live, *copied_out))
+        yield LiveStep(f"weights of {self.experts} are copied out", (*entering, *live, *copied_out))
 
-    def reduction(self, live: tuple[AnyAllocation, ...]) -> Iterator[Step]:
+    def reduction(self, live: tuple[AnyAllocation, ...]) -> Iterator[LiveStep]:
         """The whole gradients of the experts are copied, then reduced."""
         buffers, name = self.around.buffers, self.experts
         now = between(self.alive, self.span.last + 1)
@@ -193,8 +195,8 @@ class Layer:
         sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
         gradients = sums or tuple(tensors(self.unit, now.only(self.written)))
         copied = (*allocations, *gradients, *buffers.gradients_apart(name))
-        yield Step(f"whole gradients of {name} are copied for their reduction", copied)
-        yield Step(f"gradients of {name} are reduced", (*allocations, *buffers.reduced(name)))
+        yield LiveStep(f"whole gradients of {name} are copied for their reduction", copied)
+        yield LiveStep(f"gradients of {name} are reduced", (*allocations, *buffers.reduced(name)))
 
     def reduced(self) -> Iterator[Allocation]:
         """This device's share of the experts' gradients, which is posted with the layer once that is through."""
@@ -202,14 +204,14 @@ class Layer:
         if buffers.batches == 1 or buffers.accumulates:
             yield tuple(buffers.reduced(self.experts))[-1]
 
-    def run(self, running: Sequence[Running], by_stretch: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[Step]:
+    def run(self, running: Sequence[Running], by_stretch: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[LiveStep]:
         """The steps of the layer itself, with what stands beside it in each stretch of them."""
         places = {id(step): place for place, step in enumerate(self.alive)}
         for step in running:
             any_of_them = step.steps[0] if isinstance(step, FullestLive) else step
             stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
             freed = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
-            yield Step(step.step, (*tensors(self.unit, step, freed), *by_stretch[stretch]))
+            yield LiveStep(step.step, (*tensors(self.unit, step, freed), *by_stretch[stretch]))
 
     @property
     def span(self) -> Span:

@@ -12,13 +12,22 @@ from ledger.books.entries import Entry
 from ledger.books.evaluate import Value
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import Allocation, AnyAllocation, Running, Step, tensors, weight_gradients
-from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted, until_update
-from ledger.books.memory.transfers import CATEGORY, Buffers, Root, lasting, over
+from ledger.books.memory.steps import Allocation, AnyAllocation, LiveStep, Running, tensors, weight_gradients
+from ledger.books.memory.timeline import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    AliveCount,
+    Moment,
+    Timeline,
+    post_stock,
+    until_update,
+)
+from ledger.books.memory.transfers import CATEGORY, Buffers, Root, lasting_buffers, sets_after_backward
 from ledger.books.parameter_traffic import AT_THE_END, ModuleSpan, Profile
 from ledger.model.causes import INPUT, LOSS, OUTPUT, ROOT, Cause
-from ledger.model.exchanges import gathers_again, sent
-from ledger.model.fsdp_units import wrapped
+from ledger.model.exchanges import gathers_again, sent_dtype
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.tensors import sized
@@ -45,23 +54,23 @@ class Gathering:
 
     def lasting(self) -> Iterator[Entry]:
         """What stays from set to set of weights."""
-        return lasting(self.buffers, self.line)
+        return lasting_buffers(self.buffers, self.line)
 
     def steps(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
-    ) -> Iterator[Step]:
+        self, point: Moment, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
+    ) -> Iterator[LiveStep]:
         """All steps of a moment; of those of the unit itself, `alive`, only the `running` ones."""
         gathers = self.forward if point.phase == FORWARD else self.backward
         arriving = tuple(tensors(unit, alive[0]))
         for name, allocations in gathers(point):
-            yield Step(name, (*arriving, *allocations))
+            yield LiveStep(name, (*arriving, *allocations))
         standing = tuple(self.beside(point))
         for step in running:
-            yield Step(step.step, (*tensors(unit, step), *standing))
+            yield LiveStep(step.step, (*tensors(unit, step), *standing))
         if point.phase == BACKWARD:
             yield from self.reductions(point, unit, alive[-1])
 
-    def forward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
+    def forward(self, point: Moment) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The gather and the copy before a set runs: the output of the gather before is freed when both are over.
 
         FSDPParamGroup.wait_for_unshard drops the shared reference to it before the copy, but has one of its own.
@@ -77,7 +86,7 @@ class Gathering:
             copied_out = (self.buffers.gathered(name), self.buffers.whole(name), *self.buffers.apart(name))
             yield f"weights of {name} are copied out", (*standing, *copied_out)
 
-    def backward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
+    def backward(self, point: Moment) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
         name, standing = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
         if name == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
@@ -93,7 +102,7 @@ class Gathering:
             for ahead in self.ahead(point):
                 yield f"weights of {ahead} are gathered ahead", (*standing, *self.buffers.arriving(ahead, ".ahead"))
 
-    def beside(self, point: Point) -> Iterator[Allocation]:
+    def beside(self, point: Moment) -> Iterator[Allocation]:
         """What stands beside the steps of a unit."""
         name = self.buffers.of(point.unit)
         yield from self.root.beside(point)
@@ -114,31 +123,31 @@ class Gathering:
         """The set that forward gathers last, of those that move with these layers."""
         return name
 
-    def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:  # noqa: ARG002
+    def stretches(self, point: Moment, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:  # noqa: ARG002
         """All steps of a unit as one, since the same stands beside each."""
         return (steps,)
 
-    def ahead(self, point: Point) -> Iterator[str]:
+    def ahead(self, point: Moment) -> Iterator[str]:
         """The set that backward gathers while this one runs."""
         if point.beside.after and self.buffers.again(point.beside.after):
             yield point.beside.after
 
-    def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
+    def gathered_ahead(self, point: Moment) -> Iterator[Allocation]:
         """The output of the gather of the set that follows."""
         for name in self.ahead(point):
             yield self.buffers.gathered(name, ".ahead")
 
-    def pending(self, point: Point) -> Iterator[Allocation]:
+    def pending(self, point: Moment) -> Iterator[Allocation]:
         """The input of the reduction of the set before."""
         if point.phase == BACKWARD and point.beside.before:
             yield self.buffers.to_reduce(point.beside.before, ".before")
 
-    def left_inside(self, point: Point) -> Iterator[Allocation]:
+    def left_inside(self, point: Moment) -> Iterator[Allocation]:
         """Whole gradients of the layers of this set that backward left behind."""
         if point.beside.inside and not self.buffers.added:
             yield self.buffers.fresh(self.buffers.of(point.unit), times=sympy.Integer(point.beside.inside))
 
-    def reductions(self, point: Point, unit: Unit, after: LiveTensors) -> Iterator[Step]:
+    def reductions(self, point: Moment, unit: Unit, after: LiveTensors) -> Iterator[LiveStep]:
         """The reduction after the last layer of a set; at the end of backward, that of the root."""
         name, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
         results = tuple(tensors(unit, after, written))
@@ -147,8 +156,10 @@ class Gathering:
             gradients: tuple[AnyAllocation, ...]
             gradients = tuple(buffers.accumulated(name)) or (*self.fresh(unit, after), *self.left_inside(point))
             reordered = tuple(buffers.gradients_apart(name))
-            yield Step(f"whole gradients of {name} are copied for their reduction", (*standing, *gradients, *reordered))
-            yield Step(
+            yield LiveStep(
+                f"whole gradients of {name} are copied for their reduction", (*standing, *gradients, *reordered)
+            )
+            yield LiveStep(
                 f"gradients of {name} are reduced", (*standing, *buffers.reduced(name), *buffers.last_gradient(name))
             )
         if self.root.there and point is self.last:
@@ -157,8 +168,8 @@ class Gathering:
                 *self.root.gradients(point),
                 *(self.fresh(unit, after) if name == ROOT else ()),
             )
-            yield Step("whole gradients of the root are copied for their reduction", (*standing, *gradients))
-            yield Step(
+            yield LiveStep("whole gradients of the root are copied for their reduction", (*standing, *gradients))
+            yield LiveStep(
                 "gradients of the root are reduced", (*standing, *buffers.reduced(ROOT), *buffers.last_gradient(ROOT))
             )
 
@@ -166,7 +177,7 @@ class Gathering:
         """Layers of a unit whose gradients are reduced: those of sets that are through; of the root, at the end."""
         if self.buffers.of(unit.name) == ROOT:
             return lambda point: unit.count if point.phase == OPTIMIZER else ZERO
-        through, done = self.line.through(unit.name), over(unit.name, ONE)
+        through, done = self.line.through(unit.name), sets_after_backward(unit.name, ONE)
         return lambda point: through(point) if point.phase == OPTIMIZER else done(point)
 
     def fresh(self, unit: Unit, after: LiveTensors) -> Iterator[AnyAllocation]:
@@ -178,7 +189,7 @@ class Gathering:
         yield from tensors(unit, LiveTensors(after.step, fresh))
 
     @property
-    def last(self) -> Point:
+    def last(self) -> Moment:
         """The moment at which backward ends."""
         return [point for point in self.line.points if point.phase == BACKWARD][-1]
 
@@ -197,47 +208,47 @@ class ModuleGathering(Gathering):
         """A gradient of a weight is copied into the buffer as soon as it is there."""
         return True
 
-    def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
+    def stretches(self, point: Moment, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of a unit by the module that runs, or was the last to run."""
         placed = zip(self._places(point, unit, steps), steps, strict=True)
         return tuple(tuple(step for _, step in alike) for _, alike in groupby(placed, key=lambda pair: pair[0]))
 
     def steps(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
-    ) -> Iterator[Step]:
+        self, point: Moment, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
+    ) -> Iterator[LiveStep]:
         """The fullest step of each module; in backward, those at which a gradient finds the buffer full."""
         places = self._places(point, unit, alive)
         gathered = dict(zip((step.step for step in alive), self._allocations(point, unit, alive, places), strict=True))
         stretches = [place for place, _ in groupby(places)]
         first_steps = [alive[places.index(place)].step for place in stretches]
         for name, step in zip(first_steps, running, strict=True):
-            yield Step(step.step, (*tensors(unit, step), *gathered[name]))
+            yield LiveStep(step.step, (*tensors(unit, step), *gathered[name]))
         if point.phase == BACKWARD:
             yield from self._reductions(point, unit, alive, gathered)
 
     def _reductions(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], gathered: Mapping[str, tuple[Allocation, ...]]
-    ) -> Iterator[Step]:
+        self, point: Moment, unit: Unit, alive: Sequence[LiveTensors], gathered: Mapping[str, tuple[Allocation, ...]]
+    ) -> Iterator[LiveStep]:
         """The copies of what is in the buffer, beside the gradient that finds it full; the last one beside none."""
         profile, last = self._profile(point), alive[-1]
         for weight, step in written(unit, alive):
             for name, amount in profile.reduced:
                 if name == weight.name:
                     allocations = (*tensors(unit, step), *gathered[step.step], _copy_allocation(amount))
-                    yield Step("a full buffer is reduced", allocations)
+                    yield LiveStep("a full buffer is reduced", allocations)
         for name, amount in profile.reduced:
             if name == AT_THE_END:
                 allocations = (*tensors(unit, last), *gathered[last.step], _copy_allocation(amount))
-                yield Step("what is left in the buffer is reduced", allocations)
+                yield LiveStep("what is left in the buffer is reduced", allocations)
 
     def lasting(self) -> Iterator[Entry]:
         """Nothing stays from layer to layer but what stands beside each moment."""
         return iter(())
 
-    def _profile(self, point: Point) -> Profile:
+    def _profile(self, point: Moment) -> Profile:
         return point.beside.gathered or Profile()
 
-    def _places(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> list[Place]:
+    def _places(self, point: Moment, unit: Unit, steps: Sequence[LiveTensors]) -> list[Place]:
         """Of each step, the module that runs or ran last."""
         profile, again = self._profile(point), {operation.name for operation in unit.kept.again}
         rebuilding = point.phase == BACKWARD
@@ -255,7 +266,7 @@ class ModuleGathering(Gathering):
         return places
 
     def _allocations(
-        self, point: Point, unit: Unit, steps: Sequence[LiveTensors], places: Sequence[Place]
+        self, point: Moment, unit: Unit, steps: Sequence[LiveTensors], places: Sequence[Place]
     ) -> Iterator[tuple[Allocation, ...]]:
         """What is gathered at each step, and a gradient that is larger than the buffer and waits for the next one."""
         profile, waits = self._profile(point), self._profile(point).entering
@@ -285,12 +296,12 @@ def _waiting_gradient(amount: int) -> Allocation:
 
 def small_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> Iterator[Entry]:
     """Weights that are never let go before they are updated."""
-    for name, count, weights in wrapped(program.units):
+    for name, count, weights in weights_by_unit(program.units):
         for weight in weights:
             if value(weight.elements()) <= plan.stack.persistent:
-                amount, cause = sized(sent(plan), weight.elements()), Cause(name, weight.name, state="kept")
+                amount, cause = sized(sent_dtype(plan), weight.elements()), Cause(name, weight.name, state="kept")
                 why = "so small that it is let go for the update alone"
-                yield from posted(line, cause, CATEGORY, amount, until_update(count), why)
+                yield from post_stock(line, cause, CATEGORY, amount, until_update(count), why)
 
 
 def _runs_in(step: str, span: ModuleSpan) -> bool:

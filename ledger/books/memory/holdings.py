@@ -25,35 +25,35 @@ from ledger.books.memory.steps import (
     categories,
     fullest,
     fullest_of,
+    outlives_unit,
     scores,
-    standing,
 )
 from ledger.books.memory.timeline import (
     BACKWARD,
     FORWARD,
     OPTIMIZER,
     AliveCount,
-    Point,
+    Moment,
     Timeline,
     always,
-    posted,
+    post_stock,
     until_update,
 )
 from ledger.books.parameter_traffic import by_module
 from ledger.books.resources import stock
 from ledger.model import losses
-from ledger.model.attention_cores import Shared
+from ledger.model.attention_cores import SharedResult
 from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Cause, Purpose
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Grouped
 from ledger.model.dims import symbol
 from ledger.model.exchanges import copied_to_buckets, drains, fuses, stays, waits
 from ledger.model.formats import matrices, stored_bytes, stored_dtype, trained_dtype
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.offloading import leaving, updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO, differentiable
 from ledger.model.program import Program
-from ledger.model.quantised import ALONE, SLOTS, STAYING, Quantised
+from ledger.model.quantised import OWN_MATRIX, SLOTS, STAYING, Quantised
 from ledger.model.schedule import schedule
 from ledger.model.tensors import BUFFER, REMEMBERED, SHARED, CeilDiv, Tensor, product, sized
 from ledger.model.unit import Unit
@@ -75,7 +75,7 @@ def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) ->
         yield fullest_of(line.points.index(point), tuple(moments.steps(point, of_unit[key])), value)
 
 
-def running(fullest_step: FullestStep) -> Iterator[Entry]:
+def stocks_of_fullest_step(fullest_step: FullestStep) -> Iterator[Entry]:
     """The stocks that exist only while a unit runs, at its fullest step."""
     step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
     for item in step.held:
@@ -85,7 +85,7 @@ def running(fullest_step: FullestStep) -> Iterator[Entry]:
         yield Entry(item.cause, stock(item.category), Lifetime(moment, moment), item.amount, item.times, why)
 
 
-def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
+def lasting_stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
     """The stocks that are there whatever the sizes are: all but what exists only while one unit runs.
 
     `value` tells which weight's update holds most, and which weights are too small to be cut into blocks.
@@ -106,15 +106,15 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
             yield Entry(Cause("", "workspaces of experts"), stock("workspace"), line.whole, amount, count, why)
     if by_module(plan):
         yield from small_weights(program, plan, line, value)
-    yield from optimizer.kept(program, plan, line.whole, value)
+    yield from optimizer.optimizer_states(program, plan, line.whole, value)
     yield from optimizer.update(program, plan, line.last, value)
 
 
 def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Stocks that the passes of layers leave: inputs, what is saved for backward or put off."""
     yield from _step_inputs(program, line)
-    yield from remembered(program, plan, line)
-    yield from kept(program, line)
+    yield from autocast_copies(program, plan, line)
+    yield from quantised_copies(program, line)
     yield from _lasting_buffers(program, line)
     yield from shared_results(program, line)
     yield from _layer_tables(program, line)
@@ -122,7 +122,7 @@ def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         if unit.forward:
             yield from _saved_tensors(unit, line, plan)
             yield from _rebuilt_segments(unit, line)
-    yield from waiting(program, plan, line)
+    yield from delayed_operands(program, plan, line)
 
 
 def of_gradients(moments: Moments) -> Iterator[Entry]:
@@ -135,7 +135,7 @@ def of_gradients(moments: Moments) -> Iterator[Entry]:
 def _stored_weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Weights, alive all the time; those of the host are here only while they are gathered, their scales always."""
     sharding, hosted = program.sharding, weights_on_host(plan)
-    for name, count, weights in wrapped(program.units):
+    for name, count, weights in weights_by_unit(program.units):
         for weight in weights:
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
             amount = stored_bytes(plan.precision, weight, sharding, on_host=hosted)
@@ -169,13 +169,13 @@ def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
-    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in OF_LAYERS}.values():
+    for tensor in {t.name: t for t in inputs if outlives_unit(t) and t.role not in OF_LAYERS}.values():
         waits = _layers_run if tensor.name in again else _in_phases(_layers_run, FORWARD)
         alive = always(ONE) if tensor.name in BATCH else waits
-        yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
+        yield from post_stock(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
 
-def _layers_run(point: Point) -> sympy.Expr:
+def _layers_run(point: Moment) -> sympy.Expr:
     return ZERO if point.phase == OPTIMIZER or point.unit == INPUT else ONE
 
 
@@ -195,22 +195,22 @@ def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
         if tensor.name in BATCH:  # an input of the step, of which there is one for each micro-batch
             flying = until_update(other_layers)
             cause = Cause("", tensor.name, state="in_flight")
-            yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
+            yield from post_stock(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
         flying = line.flying(unit, other_layers)
         if tensor.role == REMEMBERED:  # of this micro-batch it is what the layer keeps
             cause, amount = Cause(unit.name, tensor.name, state="in_flight"), tensor.bytes()
-            yield from posted(line, cause, category(tensor), amount, flying, "micro-batches in flight")
-        if standing(tensor):
+            yield from post_stock(line, cause, category(tensor), amount, flying, "micro-batches in flight")
+        if outlives_unit(tensor):
             continue
         if tensor in offloaded:
             moving = "on its way to the host beside the next layer, or back before its own backward"
             cause = Cause(unit.name, tensor.name, state="moving")
-            yield from posted(line, cause, category(tensor), tensor.bytes(), on_the_way(unit), moving)
+            yield from post_stock(line, cause, category(tensor), tensor.bytes(), on_the_way(unit), moving)
             continue
         tensor_category, amount = category(tensor), tensor.bytes()
-        yield from posted(line, Cause(unit.name, tensor.name), tensor_category, amount, line.saved(unit), why)
+        yield from post_stock(line, Cause(unit.name, tensor.name), tensor_category, amount, line.saved(unit), why)
         cause = Cause(unit.name, tensor.name, state="in_flight")
-        yield from posted(line, cause, tensor_category, amount, flying, "micro-batches in flight")
+        yield from post_stock(line, cause, tensor_category, amount, flying, "micro-batches in flight")
 
 
 def on_the_way(unit: Unit) -> AliveCount:
@@ -221,14 +221,14 @@ def on_the_way(unit: Unit) -> AliveCount:
 def _rebuilt_segments(unit: Unit, line: Timeline) -> Iterator[Entry]:
     """The further layers of a segment, which are rebuilt together with the one that runs backward."""
 
-    def together(point: Point) -> sympy.Expr:
+    def together(point: Moment) -> sympy.Expr:
         return unit.kept.beside if (point.phase, point.unit) == (BACKWARD, unit.name) else ZERO
 
     category = categories(unit)
     for tensor in {t.storage: t for t in (*unit.kept.saved, *unit.kept.rebuilt)}.values():
-        if not standing(tensor):
+        if not outlives_unit(tensor):
             cause = Cause(unit.name, tensor.name, state="beside")
-            yield from posted(line, cause, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
+            yield from post_stock(line, cause, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
 
 
 def _other_micro_batches(unit: Unit, plan: Plan) -> sympy.Expr:
@@ -250,7 +250,7 @@ def _other_micro_batches(unit: Unit, plan: Plan) -> sympy.Expr:
 WHY = "torch.autocast keeps the cast of a weight until forward is over, though nothing saves it for backward"
 
 
-def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+def autocast_copies(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Casts in layers that forward has left behind: of biases, and of all weights where layers are recomputed.
 
     A compiled layer casts inside its own graph, which autocast does not see.
@@ -263,7 +263,7 @@ def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         for tensor in {tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values():
             cause = Cause(unit.name, tensor.name, state="remembered")
             alive = _in_phases(line.saved(unit), FORWARD)
-            yield from posted(line, cause, "activations", tensor.bytes(), alive, WHY)
+            yield from post_stock(line, cause, "activations", tensor.bytes(), alive, WHY)
 
 
 # --- results that layers of other units read, and sums of their gradients ---
@@ -273,7 +273,7 @@ def shared_results(program: Program, line: Timeline) -> Iterator[Entry]:
     """Each result that layers of other units read, and the sum of its gradients, while its maker does not run."""
     for unit in program.units:
         for operation in unit.written:
-            if isinstance(operation, Shared):
+            if isinstance(operation, SharedResult):
                 yield from _SharedResult(program, unit, operation.output).entries(line)
 
 
@@ -288,11 +288,13 @@ class _SharedResult:
     def entries(self, line: Timeline) -> Iterator[Entry]:
         """The result, and the sum of the gradients that layers have given so far."""
         cause, amount = Cause(self.maker.name, self.tensor.name), self.tensor.bytes()
-        yield from posted(line, cause, "activations", amount, self.alive, "read by layers of other units, held once")
+        yield from post_stock(
+            line, cause, "activations", amount, self.alive, "read by layers of other units, held once"
+        )
         if differentiable(self.tensor):
             gradient = self.tensor.gradient
             cause, why = Cause(self.maker.name, gradient.name), "gradients of the layers that read it, added up"
-            yield from posted(line, cause, "workspace", gradient.bytes(), self.gradients_summed, why)
+            yield from post_stock(line, cause, "workspace", gradient.bytes(), self.gradients_summed, why)
 
     @cached_property
     def readers(self) -> frozenset[str]:
@@ -309,7 +311,7 @@ class _SharedResult:
         again = {tensor.storage for unit in readers for op in unit.kept.again for tensor in op.inputs}
         return self.tensor.storage in saved | again
 
-    def alive(self, point: Point) -> sympy.Expr:
+    def alive(self, point: Moment) -> sympy.Expr:
         """Forward from its maker on, while callers hold it; where backward reads it, until the first layer is over."""
         if point.phase == OPTIMIZER or point.unit == self.maker.name:
             return ZERO
@@ -318,7 +320,7 @@ class _SharedResult:
             return ONE if is_read and point.left[self.maker.name] != ZERO else ZERO
         return ONE if self.is_read_backward and point.left[self.maker.name] == ZERO else ZERO
 
-    def gradients_summed(self, point: Point) -> sympy.Expr:
+    def gradients_summed(self, point: Moment) -> sympy.Expr:
         """Backward, once a layer has given a gradient, until the maker has read their sum."""
         if point.phase != BACKWARD or point.unit == self.maker.name or point.left[self.maker.name] != ZERO:
             return ZERO
@@ -328,7 +330,7 @@ class _SharedResult:
 # --- operands of weight gradients that a schedule puts off ---
 
 
-def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+def delayed_operands(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Inputs and output gradients of the contractions whose weight gradients come later, each storage once."""
     if not schedule(plan.parallelism).delays:
         return
@@ -340,7 +342,7 @@ def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             cause = Cause(unit.name, tensor.name, state="waiting")
             category = "logits" if scores(tensor) else "activations"
             count = until_update(layers * symbol("waiting"))
-            yield from posted(line, cause, category, tensor.bytes(), count, why)
+            yield from post_stock(line, cause, category, tensor.bytes(), count, why)
 
 
 def operands(unit: Unit) -> tuple[Tensor, ...]:
@@ -357,7 +359,7 @@ def operands(unit: Unit) -> tuple[Tensor, ...]:
             for tensor in (share.get(read.name, read) for read in step.inputs):
                 tensors.setdefault((storage_of(tensor), written[storage_of(tensor)]), tensor)
         written.update(storage_of(tensor) for tensor in step.outputs)
-    return tuple(tensor for tensor in tensors.values() if not standing(tensor))
+    return tuple(tensor for tensor in tensors.values() if not outlives_unit(tensor))
 
 
 # --- quantised copies of weights, and scales ---
@@ -365,7 +367,7 @@ def operands(unit: Unit) -> tuple[Tensor, ...]:
 PER_SLOT = 2  # the scale, and its inverse, beside the history
 
 
-def kept(program: Program, line: Timeline) -> Iterator[Entry]:
+def quantised_copies(program: Program, line: Timeline) -> Iterator[Entry]:
     """Quantised copies of weights, and scales, which every layer keeps all the time."""
     weights = stock("weights")
     for unit in program.units:
@@ -417,7 +419,7 @@ def _dummy_gradients(moments: Moments) -> Iterator[Entry]:
                 source, weight = operation.inputs[0], weights[operation.output.name]
                 alike = matrices(weight)
                 read = product(*(weight.local(dim) for dim in weight.dims if dim in source.dims)) / alike
-                product_alone = operation.forward if operation.forward in ALONE else ""
+                product_alone = operation.forward if operation.forward in OWN_MATRIX else ""
                 key = f"{source.name}{product_alone}", read
                 modules[key] = modules.get(key, ZERO) + weight.elements() / alike
         for (name, read), elements in modules.items():
@@ -426,7 +428,7 @@ def _dummy_gradients(moments: Moments) -> Iterator[Entry]:
                 seen.add(shape)
                 amount, cause = sized(trained_dtype(moments.plan), elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
-                yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)
+                yield from post_stock(moments.line, cause, "gradients", amount, always(ONE), why)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -445,23 +447,25 @@ def _weight_gradients(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[
         at_update = _in_phases(always(unit.count), OPTIMIZER)
         alive, share_cause = _in_phases(alive, FORWARD, BACKWARD), replace(cause, state="share")
         if not leaves:
-            yield from posted(line, share_cause, "gradients", share, at_update, "of it, what is updated here")
+            yield from post_stock(line, share_cause, "gradients", share, at_update, "of it, what is updated here")
     if not weights_on_host(plan) and not (leaves and plan.parallelism.zero == 2):
-        yield from posted(line, cause, "gradients", amount, alive, why)
+        yield from post_stock(line, cause, "gradients", amount, alive, why)
     whole_gradient = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _embedding_weights(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
         alive = _in_phases(line.through(unit.name), BACKWARD)
         if fuses(plan):  # it was added by the product, and autograd sums what stands for it with the embedding's
             why, alive = "the sum of a tied weight's gradients", _alive_while_summed
-        yield from posted(line, replace(cause, state="part"), "gradients", whole_gradient, alive, why)
+        yield from post_stock(line, replace(cause, state="part"), "gradients", whole_gradient, alive, why)
     if waits(plan):
         why = "of this micro-batch, until its backward is over"
         alive = _in_phases(line.through(unit.name), BACKWARD)
-        yield from posted(line, replace(cause, state="fresh"), "gradients", whole_gradient, alive, why)
+        yield from post_stock(line, replace(cause, state="fresh"), "gradients", whole_gradient, alive, why)
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
-        yield from posted(line, replace(cause, state="bucket"), "gradients", whole_gradient, always(unit.count), why)
+        yield from post_stock(
+            line, replace(cause, state="bucket"), "gradients", whole_gradient, always(unit.count), why
+        )
 
 
 def _embedding_weights(moments: Moments) -> frozenset[str]:
@@ -487,5 +491,5 @@ def _gradients_alive(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     return moments.line.through(unit.name), "waits for the update"
 
 
-def _alive_while_summed(point: Point) -> sympy.Expr:
+def _alive_while_summed(point: Moment) -> sympy.Expr:
     return ONE if (point.phase, point.unit) == (BACKWARD, INPUT) else ZERO

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import sympy
 
-from ledger.model.attention_cores import Shared
+from ledger.model.attention_cores import SharedResult
 from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
@@ -51,7 +51,7 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """
     entry = _entering_tensors(unit)
     saved = {tensor.storage for tensor in unit.kept.saved}
-    shared_results = {operation.output.storage for operation in unit.written if isinstance(operation, Shared)}
+    shared_results = {operation.output.storage for operation in unit.written if isinstance(operation, SharedResult)}
     lasting = saved | shared_results | set(entry) | {unit.forward[-1].output.storage}
     return _live_by_step(tuple(map(_with_allocated_results, unit.forward)), entry, lasting, {}, dict(unit.held))
 

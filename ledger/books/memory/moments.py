@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ledger.books.memory import transfers
-from ledger.books.memory.expert_sets import ExpertGathering, apart
+from ledger.books.memory.expert_sets import ExpertGathering, split_expert_sets
 from ledger.books.memory.gathering import Gathering, ModuleGathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, written
-from ledger.books.memory.steps import Running, Step, passes, running, scattering
-from ledger.books.memory.timeline import BACKWARD, Point, Timeline
+from ledger.books.memory.steps import LiveStep, Running, passes, reduce_scatter_steps, unit_steps
+from ledger.books.memory.timeline import BACKWARD, Moment, Timeline
 from ledger.books.parameter_traffic import by_module
 from ledger.model.exchanges import drains, sets, stays, waits
 from ledger.model.program import Program
@@ -46,7 +46,7 @@ class Moments:
         if not self.program.sharding.splits("weights"):
             return None
         together = {unit.name: unit for unit in sets(self.plan, self.program.units, self.program.sharding)}
-        split = apart(together, self.program.sharding, self.plan.parallelism.wrap)
+        split = split_expert_sets(together, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
         if by_module(self.plan):
             return ModuleGathering(buffers, self.line)
@@ -67,31 +67,31 @@ class Moments:
         return bool(self.several) or stays(self.plan)
 
     @property
-    def points(self) -> Iterator[Point]:
+    def points(self) -> Iterator[Moment]:
         """The moments at which something runs but the optimizer."""
         return (point for point in self.line.points if point.unit in self.units)
 
-    def alive(self, point: Point) -> tuple[LiveTensors, ...]:
+    def alive(self, point: Moment) -> tuple[LiveTensors, ...]:
         """The steps of the unit that runs."""
         return self.passes[point.phase, point.unit]
 
-    def written(self, point: Point) -> Sequence[Written]:
+    def written(self, point: Moment) -> Sequence[Written]:
         """The weights of the unit that runs backward in the order of their gradients, with what is there then."""
         return tuple(written(self.units[point.unit], self.alive(point)))
 
-    def stretches(self, point: Point) -> tuple[Sequence[LiveTensors], ...]:
+    def stretches(self, point: Moment) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of the unit that runs, apart where different things stand beside them."""
         alive, gathering = self.alive(point), self.gathering
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
-    def steps(self, point: Point, chosen: Sequence[Running]) -> Iterator[Step]:
+    def steps(self, point: Moment, chosen: Sequence[Running]) -> Iterator[LiveStep]:
         """The steps of a moment, of which only the chosen ones are steps of its unit."""
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:
             return gathering.steps(point, unit, self.alive(point), chosen)
         if drains(self.plan) and point.phase == BACKWARD:
             buffer = ReductionBuffer(self.program, self.plan, self.line)
-            return buffer.steps(point, unit, self.written(point), running(unit, chosen))
+            return buffer.steps(point, unit, self.written(point), unit_steps(unit, chosen))
         if self.program.sharding.splits("gradients") and point.phase == BACKWARD:
-            return scattering(self.program, self.plan, unit, self.alive(point)[-1], running(unit, chosen))
-        return running(unit, chosen)
+            return reduce_scatter_steps(self.program, self.plan, unit, self.alive(point)[-1], unit_steps(unit, chosen))
+        return unit_steps(unit, chosen)

@@ -15,7 +15,7 @@ from ledger.model.exchanges import drains
 from ledger.model.formats import trained_dtype
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
-from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
+from ledger.model.optimizers import TrainedWeight, Value, implementation, states, temporary, trained_weights
 from ledger.model.program import Program
 from ledger.model.sharding import Sharding, gathered
 from ledger.model.tensors import sized
@@ -26,9 +26,9 @@ from ledger.spec.plan import Plan
 Holding = tuple[sympy.Expr, str]  # bytes, and why
 
 
-def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
+def optimizer_states(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Master weights and optimizer states, alive all the time; on the device, unless the host or unified memory has."""
-    weights = tuple(owned(plan.optimizer, program.units))
+    weights = tuple(trained_weights(plan.optimizer, program.units))
     if updates_on_host(plan):
         if weights and drains(plan) and plan.parallelism.zero < 3:
             yield _host_gradient_buffer(weights, plan, when, value)
@@ -44,7 +44,7 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             yield Entry(cause, stock("optimizer"), when, state.bytes(), row.count, why)
 
 
-def _host_gradient_buffer(weights: Sequence[Owned], plan: Plan, when: Lifetime, value: Value) -> Entry:
+def _host_gradient_buffer(weights: Sequence[TrainedWeight], plan: Plan, when: Lifetime, value: Value) -> Entry:
     """A buffer for one whole gradient, through which gradients come and go between device and host.
 
     deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
@@ -60,7 +60,10 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
 
     An update on the host leaves nothing on the device, and a stage of which nothing is trained has none.
     """
-    sharding, weights = program.sharding, _in_module_order(program, plan, owned(plan.optimizer, program.units))
+    sharding, weights = (
+        program.sharding,
+        _in_module_order(program, plan, trained_weights(plan.optimizer, program.units)),
+    )
     if updates_on_host(plan) or not weights:
         return
     casts = tuple(_gradient_casts(weights, plan, when, sharding))
@@ -79,7 +82,9 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
 
 
-def _gradient_casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding) -> Iterator[Entry]:
+def _gradient_casts(
+    weights: Sequence[TrainedWeight], plan: Plan, when: Lifetime, sharding: Sharding
+) -> Iterator[Entry]:
     """Gradients in the dtype of the master weights; what is reduced out of a buffer is put together before.
 
     DeepSpeed's `flat_grad_partition.to(fp32)`, while the gradients themselves are there as well.
@@ -98,7 +103,7 @@ def _gradient_casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, shardi
 
 
 def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
-    weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
+    weights: Sequence[TrainedWeight], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
 ) -> Iterator[Entry]:
     """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
     copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", row.weight)) for row in weights]
@@ -108,7 +113,7 @@ def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
         yield Entry(Cause("optimizer", "gradients", state="norm"), stock("workspace"), when, more, ONE, why)
 
 
-def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sympy.Expr:
+def _flat_copies(weights: Sequence[TrainedWeight], plan: Plan, sharding: Sharding) -> sympy.Expr:
     """This device's share, a buffer for each rank, and one of all of them for the library that gathers."""
     if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
         return sympy.Integer(0)
@@ -117,7 +122,7 @@ def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sy
     return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in counted)
 
 
-def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple[Owned, ...]:
+def _in_module_order(program: Program, plan: Plan, weights: Iterable[TrainedWeight]) -> tuple[TrainedWeight, ...]:
     """Weights in the order in which modules have them: those of the embedding, of the layers, of the head.
 
     Layers with RMS norms register them last, as Llama's; those with layer norms before what is normed, as GPT-2's.
@@ -125,7 +130,7 @@ def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> 
     first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
     layers = [unit.name for unit in program.units]
 
-    def place(row: Owned) -> tuple[int, int, bool]:
+    def place(row: TrainedWeight) -> tuple[int, int, bool]:
         if row.unit == ROOT:
             return (0 if row.weight.name in first else 2), 0, False
         norm = row.weight.parameter is not None and row.weight.parameter.module.of_layer
@@ -134,10 +139,12 @@ def _in_module_order(program: Program, plan: Plan, weights: Iterable[Owned]) -> 
     return tuple(sorted(weights, key=place))
 
 
-def _temporaries_of_rules(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:
+def _temporaries_of_rules(
+    weights: Sequence[TrainedWeight], plan: Plan, sharding: Sharding, value: Value
+) -> Iterator[Holding]:
     """Rules run one after the other: what each holds of all its weights at once, or of one and the one before."""
 
-    def bytes_of(row: Owned, kinds: Sequence[Temporary]) -> sympy.Expr:
+    def bytes_of(row: TrainedWeight, kinds: Sequence[Temporary]) -> sympy.Expr:
         return total(temporary(row, kind, sharding, plan.precision, value) for kind in kinds)
 
     for rule in {id(row.rule): row.rule for row in weights}.values():

@@ -30,7 +30,7 @@ FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.conte
 TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
 
 
-def outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outside, ...]:
+def allocations_outside(plan: Plan, peak: Peak, workspaces: Sequence[Amount]) -> tuple[Outside, ...]:
     """Everything beside the tensors at the fullest moment; with them, what the driver reports.
 
     `workspaces`: bytes that kernels of attention allocate, moment by moment.

@@ -51,13 +51,13 @@ def by_moment(book: CompiledRole) -> list[dict[str, Amount]]:
         for entry in book.ledger.entries
         if isinstance(entry.when, Lifetime)
     )
-    moments = lasting(stocks, len(book.line.points))
+    moments = bytes_of_stocks(stocks, len(book.line.points))
     for step in book.fullest:
         add(moments[step.moment], step.by_category(book.value))
     return [dict.fromkeys(CATEGORIES, 0) | parts for parts in moments]
 
 
-def lasting(stocks: Iterable[tuple[Lifetime, str, Amount]], count: int) -> list[dict[str, Amount]]:
+def bytes_of_stocks(stocks: Iterable[tuple[Lifetime, str, Amount]], count: int) -> list[dict[str, Amount]]:
     """Bytes of stocks by category at each of `count` moments; each stock with when it is alive and its category."""
     moments: list[dict[str, Amount]] = [{} for _ in range(count)]
     for when, category, amount in stocks:

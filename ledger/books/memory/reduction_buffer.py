@@ -16,8 +16,8 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.steps import Allocation, Step, tensors
-from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted, until_update
+from ledger.books.memory.steps import Allocation, LiveStep, tensors
+from ledger.books.memory.timeline import BACKWARD, AliveCount, Moment, Timeline, always, post_stock, until_update
 from ledger.model.causes import INPUT, LOSS, OUTPUT, Cause
 from ledger.model.exchanges import drains
 from ledger.model.operations import ONE, ZERO, total
@@ -52,15 +52,17 @@ class ReductionBuffer:
         buffer = self._buffer_allocation()
         lasts = zero == 1 and micro_batches(self.plan) > 1  # it is let go when the last micro-batch is reduced
         alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _alive_from_layers
-        yield from posted(self.line, buffer.cause, buffer.category, buffer.amount, alive, buffer.why)
+        yield from post_stock(self.line, buffer.cause, buffer.category, buffer.amount, alive, buffer.why)
 
-    def steps(self, point: Point, unit: Unit, fresh: Sequence[Written], running: Iterable[Step]) -> Iterator[Step]:
+    def steps(
+        self, point: Moment, unit: Unit, fresh: Sequence[Written], running: Iterable[LiveStep]
+    ) -> Iterator[LiveStep]:
         """The steps of a moment of backward, and those at which gradients, `fresh` in their order, are reduced."""
         yield from running
         at_once = self.plan.parallelism.zero > 1
         if unit.name == OUTPUT and self.plan.parallelism.zero:
             for _, step in fresh:
-                yield Step("a gradient is copied to be reduced", (*tensors(unit, step), self._buffer_allocation()))
+                yield LiveStep("a gradient is copied to be reduced", (*tensors(unit, step), self._buffer_allocation()))
         elif unit.name == INPUT:
             yield from self._embedding_steps(unit, fresh)
         elif at_once and unit.name in point.left:
@@ -76,17 +78,17 @@ class ReductionBuffer:
         why = "gradients laid out by the ranks that keep them"
         return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
 
-    def _layer_steps(self, point: Point, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
+    def _layer_steps(self, point: Moment, unit: Unit, fresh: Sequence[Written]) -> Iterator[LiveStep]:
         """The gradients of a layer, each of which may find the buffer full."""
         layer = total(weight.elements() for weight, _ in fresh)
         filled = self._head_elements() + point.left[unit.name] * layer
         for weight, step in fresh:
             full = self._times_filled(filled + weight.elements()) - self._times_filled(filled)
             copied = self.copy(self.elements, CeilDiv(full, MANY))
-            yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
+            yield LiveStep("a full buffer is reduced", (*tensors(unit, step), copied))
             filled += weight.elements()
 
-    def _embedding_steps(self, unit: Unit, fresh: Sequence[Written]) -> Iterator[Step]:
+    def _embedding_steps(self, unit: Unit, fresh: Sequence[Written]) -> Iterator[LiveStep]:
         """The embedding's gradient finds the buffer full, or is reduced by itself.
 
         Where whole gradients of earlier micro-batches are there, it has been added to them.
@@ -96,7 +98,7 @@ class ReductionBuffer:
             gradients = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name and not summed)
             allocations = tuple(tensors(unit, LiveTensors(step.step, gradients)))
             for elements in (self.elements, weight.elements()):
-                yield Step("gradients are reduced", (*allocations, self.copy(elements)))
+                yield LiveStep("gradients are reduced", (*allocations, self.copy(elements)))
 
     def _head_elements(self) -> sympy.Expr:
         """Elements in the buffer when backward gets to the layers: those of the head, unless it is larger."""
@@ -109,7 +111,7 @@ class ReductionBuffer:
         return CeilDiv(elements + 1, self.elements) - 1
 
 
-def _alive_from_layers(point: Point) -> sympy.Expr:
+def _alive_from_layers(point: Moment) -> sympy.Expr:
     return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
 
 

@@ -75,7 +75,7 @@ AnyAllocation: TypeAlias = Allocation | AllocationChoice
 
 
 @dataclass(frozen=True)
-class Step:
+class LiveStep:
     """What is alive while something runs."""
 
     name: str
@@ -105,7 +105,7 @@ class FullestStep:
     """The steps of one moment, by its place in the timeline, and the place of the fullest among them."""
 
     moment: int
-    steps: tuple[Step, ...]
+    steps: tuple[LiveStep, ...]
     place: Amount
 
     def by_category(self, value: Value) -> Mapping[str, Amount]:
@@ -143,7 +143,7 @@ def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     return FullestLive(tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
-def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestStep:
+def fullest_of(moment: int, steps: tuple[LiveStep, ...], value: Value) -> FullestStep:
     """The step of a moment with most bytes alive."""
     filled = [step.bytes(value) for step in steps]
     if all(map(is_plain, filled)):
@@ -176,7 +176,7 @@ def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -
 def _live_allocations(unit: Unit, alive: LiveTensors, without: frozenset[str]) -> Iterator[Allocation]:
     category, why = categories(unit), f"alive while {alive.step} runs"
     for tensor in alive.tensors:
-        if not standing(tensor) and tensor.name not in without:
+        if not outlives_unit(tensor) and tensor.name not in without:
             yield Allocation(Cause(unit.name, tensor.name, state="now"), category(tensor), tensor.bytes(), why)
 
 
@@ -185,7 +185,9 @@ def weight_gradients(unit: Unit) -> frozenset[str]:
     return frozenset(weight.gradient.name for weight in unit.weights)
 
 
-def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, steps: Iterable[Step]) -> Iterator[Step]:
+def reduce_scatter_steps(
+    program: Program, plan: Plan, unit: Unit, after: LiveTensors, steps: Iterable[LiveStep]
+) -> Iterator[LiveStep]:
     """Steps of a unit in backward, then the reduction of its whole gradients to this device's share, unit by unit.
 
     Experts that no other device has a copy of are not reduced.
@@ -200,15 +202,15 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, ste
     source = Allocation(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, why)
     amount, why = trained.share(sharding, precision.reduction), "output of the reduce-scatter"
     result = Allocation(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, why)
-    yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
+    yield LiveStep("whole gradients are copied for their reduction", (*tensors(unit, after), source))
     reduced = frozenset(weight.gradient.name for weight in shared)
-    yield Step("gradients are reduced", (*tensors(unit, after, reduced), source, result))
+    yield LiveStep("gradients are reduced", (*tensors(unit, after, reduced), source, result))
 
 
-def running(unit: Unit, steps: Sequence[Running]) -> Iterator[Step]:
+def unit_steps(unit: Unit, steps: Sequence[Running]) -> Iterator[LiveStep]:
     """Each step of a unit, with the unit's tensors alone."""
     for alive in steps:
-        yield Step(alive.step, tuple(tensors(unit, alive)))
+        yield LiveStep(alive.step, tuple(tensors(unit, alive)))
 
 
 # --- tensors that exist only while one unit runs ---
@@ -245,6 +247,6 @@ def scores(tensor: Tensor) -> bool:
     return (bool(dims & {"vocab", "classes"}) and "d_model" not in dims) or tensor.of_loss
 
 
-def standing(tensor: Tensor) -> bool:
+def outlives_unit(tensor: Tensor) -> bool:
     """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep or get."""
     return tensor.role in ("table", BUFFER, REMEMBERED, SHARED, STAYING) or tensor.name in BATCH

@@ -46,7 +46,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Point:
+class Moment:
     """A moment: `unit` runs in a `phase` (nothing in the optimizer); `left` are the layers of each unit left behind."""
 
     name: str
@@ -57,7 +57,7 @@ class Point:
     beside: Surroundings = Surroundings()
 
 
-AliveCount = Callable[[Point], sympy.Expr]  # how many of a thing are alive at a moment
+AliveCount = Callable[[Moment], sympy.Expr]  # how many of a thing are alive at a moment
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Timeline:
     `chunked`: they may lie in several chunks, which micro-batches pass one after the other.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[Moment, ...]
     counts: Mapping[str, sympy.Expr]
     chunked: bool = False
 
@@ -94,7 +94,7 @@ class Timeline:
     def saved(self, unit: Unit) -> AliveCount:
         """Layers of a unit that wait for their backward pass; the one that runs is not among them."""
 
-        def waiting(point: Point) -> sympy.Expr:
+        def waiting(point: Moment) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
             passed, elsewhere = point.left[unit.name], self._in_other_chunks(unit, point)
@@ -111,7 +111,7 @@ class Timeline:
         them backward.
         """
 
-        def alive(point: Point) -> sympy.Expr:
+        def alive(point: Moment) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
             if not self.chunked or not self._first_chunk(unit, point):
@@ -120,14 +120,14 @@ class Timeline:
 
         return alive
 
-    def _first_chunk(self, unit: Unit, point: Point) -> bool:
+    def _first_chunk(self, unit: Unit, point: Moment) -> bool:
         """Whether layers near the start of the model run, of which few are left behind forward, or wait in backward."""
         layers = point.left[unit.name]
         if point.phase == BACKWARD:
             layers = self.counts[unit.name] - layers - (1 if point.unit == unit.name else 0)
         return bool(layers.is_Integer) and unit.name not in (*ENDS, UNIT)
 
-    def _in_other_chunks(self, unit: Unit, point: Point) -> sympy.Expr:
+    def _in_other_chunks(self, unit: Unit, point: Moment) -> sympy.Expr:
         """While the first chunk runs, layers of other chunks in which as many micro-batches wait as ever.
 
         A micro-batch comes to a chunk when the one before it has passed others (Narayanan et al. 2021, figure 4), so
@@ -140,7 +140,7 @@ class Timeline:
     def through(self, unit: str) -> AliveCount:
         """Layers of a unit whose backward pass is over."""
 
-        def done(point: Point) -> sympy.Expr:
+        def done(point: Moment) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return self.counts[unit]
             return ZERO if point.phase == FORWARD else point.left[unit]
@@ -164,7 +164,7 @@ def until_update(count: sympy.Expr) -> AliveCount:
     return lambda point: ZERO if point.phase == OPTIMIZER else count
 
 
-def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
+def post_stock(  # noqa: PLR0913 - the arguments are the facts of one stock
     line: Timeline,
     cause: Cause,
     category: str,
@@ -196,7 +196,7 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked:
     profiles = ModuleFetches(program, plan, value, layers).profiles if moved and by_module(plan) else {}
     layer_pass = _Pass(layers, counts, size, moved, separate_ends, frozenset(leave), profiles)
     ends = [unit.name for unit in program.units if unit.name in ENDS]
-    points: list[Point] = []
+    points: list[Moment] = []
     if INPUT in ends:
         points.append(layer_pass.end(FORWARD, INPUT))
     points.extend(layer_pass.layers(FORWARD))
@@ -206,7 +206,7 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked:
     points.extend(layer_pass.layers(BACKWARD))
     if INPUT in ends:
         points.append(layer_pass.end(BACKWARD, INPUT))
-    points.append(Point(OPTIMIZER, "optimizer update", OPTIMIZER))
+    points.append(Moment(OPTIMIZER, "optimizer update", OPTIMIZER))
     return Timeline(tuple(points), counts, plan.parallelism.interleave > 1 if chunked is None else chunked)
 
 
@@ -260,7 +260,7 @@ class _Pass:
     leave: frozenset[str] = frozenset()  # units whose activations move to the host and back while others run
     profiles: Mapping[tuple[str, str, int], Profile] = field(default_factory=dict)  # where modules gather their own
 
-    def end(self, phase: str, name: str) -> Point:
+    def end(self, phase: str, name: str) -> Moment:
         """An end of the model runs, before all layers or after them."""
         over = (phase == FORWARD) == (name != INPUT)
         neighbour = self.sequence[0 if name == INPUT else -1] if self.moved and self.sequence else ""
@@ -269,13 +269,13 @@ class _Pass:
         around = replace(around, gathered=self.profiles.get((phase, name, -1)))
         visited = self.visited(phase)
         passed = self.passed_layers(phase, name, visited, len(visited) if over else 0)
-        return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, passed, around)
+        return Moment(f"{phase}/{name}", f"{phase}, {name}", phase, name, passed, around)
 
     def visited(self, phase: str) -> Sequence[str]:
         """The layers in the order of a pass."""
         return self.sequence if phase == FORWARD else self.sequence[::-1]
 
-    def layers(self, phase: str) -> Iterator[Point]:
+    def layers(self, phase: str) -> Iterator[Moment]:
         """The layers of a pass that can be the fullest, in order."""
         visited = self.visited(phase)
         around = {index: self.surroundings(phase, visited, index) for index in range(len(visited))}
@@ -285,7 +285,7 @@ class _Pass:
         for index in sorted({*first.values(), *last.values()}):
             unit, near = around[index]
             name, title = _moment_name(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
-            yield Point(name, title, phase, unit, self.passed_layers(phase, unit, visited, index), near)
+            yield Moment(name, title, phase, unit, self.passed_layers(phase, unit, visited, index), near)
 
     def surroundings(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
         """A layer, and the sets of weights that it stands between."""

@@ -16,9 +16,9 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.steps import Allocation
-from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Moment, Timeline, post_stock
 from ledger.model.causes import ENDS, LOSS, ROOT, Cause
-from ledger.model.exchanges import gathers_again, sent
+from ledger.model.exchanges import gathers_again, sent_dtype
 from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
@@ -67,7 +67,7 @@ class Buffers:
 
     @cached_property
     def _amounts(self) -> dict[str, sympy.Expr]:
-        return {name: wrap.whole(self.program.sharding, sent(self.plan)) for name, wrap in self.sets.items()}
+        return {name: wrap.whole(self.program.sharding, sent_dtype(self.plan)) for name, wrap in self.sets.items()}
 
     def gathered(self, name: str, which: str = "") -> Allocation:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
@@ -81,16 +81,16 @@ class Buffers:
         A share that comes from the host is cast weight by weight, so that two copies of all of it are never there.
         """
         yield self.gathered(name, which)
-        moved = self.sets[name].stored_otherwise(self.plan.precision, sent(self.plan))
+        moved = self.sets[name].stored_otherwise(self.plan.precision, sent_dtype(self.plan))
         cast, copied = bool(moved.parts), weights_on_host(self.plan)
         if cast or copied:
-            amount = (self.sets[name] if copied else moved).share(self.program.sharding, sent(self.plan))
+            amount = (self.sets[name] if copied else moved).share(self.program.sharding, sent_dtype(self.plan))
             why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
             yield Allocation(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
 
     def apart(self, name: str) -> Iterator[Allocation]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
-        amount = self._second_dimension_shares(name).whole(self.program.sharding, sent(self.plan))
+        amount = self._second_dimension_shares(name).whole(self.program.sharding, sent_dtype(self.plan))
         if amount != ZERO:
             why = "shares of a second dimension, put side by side"
             yield Allocation(Cause(name, "weights", state="apart"), CATEGORY, amount, why)
@@ -166,7 +166,7 @@ class Root:
         """Whether this device has weights of either end."""
         return ROOT in self.buffers.sets
 
-    def beside(self, point: Point) -> Iterator[Allocation]:
+    def beside(self, point: Moment) -> Iterator[Allocation]:
         """What stands beside every step of a moment but its last reduction: weights, and gradients so far."""
         if not self.there:
             return
@@ -176,7 +176,7 @@ class Root:
         if point.phase == BACKWARD:
             yield from self.gradients(point)
 
-    def gradients(self, point: Point) -> Iterator[Allocation]:
+    def gradients(self, point: Moment) -> Iterator[Allocation]:
         """Whole gradients of the units that backward left behind."""
         if self.buffers.added:
             return
@@ -193,7 +193,7 @@ class Root:
 # --- what stays from set to set ---
 
 
-def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
+def lasting_buffers(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     """Weights that stay gathered between the passes, whole gradients that wait for the last micro-batch's reduction.
 
     With copies of the shares, the input of their all-reduce is held to the end of backward (FSDPParamGroup,
@@ -206,28 +206,33 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         size, unit = fsdp_unit.parts[0][0], fsdp_unit.name
         if not buffers.again(name):
             buffer, why = buffers.whole(name), "not freed after forward"
-            yield from posted(
-                line, Cause(name, "weights", state="kept"), CATEGORY, buffer.amount, waiting(line, unit, size), why
+            yield from post_stock(
+                line,
+                Cause(name, "weights", state="kept"),
+                CATEGORY,
+                buffer.amount,
+                sets_awaiting_backward(line, unit, size),
+                why,
             )
         for buffer in buffers.accumulated(name):
-            alive = waiting(line, unit, size, since=OPTIMIZER)
-            yield from posted(
+            alive = sets_awaiting_backward(line, unit, size, since=OPTIMIZER)
+            yield from post_stock(
                 line, Cause(name, "gradient", state="waiting"), CATEGORY, buffer.amount, alive, buffer.why
             )
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
             amount = fsdp_unit.gradients().share(sharding, precision.reduction)
-            done = over(unit, size)
-            yield from posted(
+            done = sets_after_backward(unit, size)
+            yield from post_stock(
                 line, Cause(name, "gradient", state="summed"), CATEGORY, amount, done, "input of an all-reduce"
             )
 
 
-def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> AliveCount:
+def sets_awaiting_backward(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> AliveCount:
     """Sets that wait for backward, from their forward on or `since` the last step; the one that runs is not counted."""
 
-    def count(point: Point) -> sympy.Expr:
+    def count(point: Moment) -> sympy.Expr:
         if point.phase == OPTIMIZER:
             return ZERO
         if point.phase == FORWARD:
@@ -237,11 +242,11 @@ def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -
     return count
 
 
-def over(name: str, size: sympy.Expr) -> AliveCount:
+def sets_after_backward(name: str, size: sympy.Expr) -> AliveCount:
     """Sets whose backward is over, until it ends."""
     return lambda point: _passed_layers(point, name) / size if point.phase == BACKWARD else ZERO
 
 
-def _passed_layers(point: Point, name: str) -> sympy.Expr:
+def _passed_layers(point: Moment, name: str) -> sympy.Expr:
     """Layers of the sets that a pass left behind, whole sets only."""
     return point.left[name] - (point.beside.inside if point.unit == name else 0)

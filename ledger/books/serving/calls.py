@@ -9,7 +9,7 @@ from ledger.books import prices
 from ledger.books.entries import Ledger
 from ledger.books.evaluate import Value
 from ledger.books.kernels import KernelCall, kernel_calls, price_call
-from ledger.books.prices import Work
+from ledger.books.prices import KernelWork
 from ledger.books.results import KernelTime
 from ledger.model import dtypes
 from ledger.model.causes import ENDS
@@ -55,7 +55,7 @@ STREAMED = tuple(kind.family for kind in (ELEMENTWISE, NORM_FORWARD, ROTARY))  #
 UNKNOWN_L2 = 2.0  # bandwidth of the last cache over that of memory: 1.8 and 1.9 on H100 and A100
 
 
-def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
+def priced_rows(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
     """Every kernel and transfer of a pass with its price."""
     calls = list(kernel_calls(ledger, value))
     for group in JOINED.get(plan.stack.projections, ()):
@@ -84,7 +84,7 @@ def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall
     return products
 
 
-def side_by_side(left: Work, right: Work) -> Work:
+def side_by_side(left: KernelWork, right: KernelWork) -> KernelWork:
     """Two products of one operand: what both read of it is read once."""
     shared = NUMBER_FORMATS[left.dtype] * left.batch * left.m * left.k
     return replace(left, flops=left.flops + right.flops, bytes=left.bytes + right.bytes - shared, n=left.n + right.n)
@@ -118,11 +118,13 @@ def widening(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
         return
     weights = work.n * work.k
     stored = max(0.0, work.bytes - WIDE * (work.batch * work.m * (work.n + work.k)))
-    yield replace(call, kind=CAST, work=Work(CAST, flops=weights, bytes=stored + WIDE * weights), multiplies=False)
+    yield replace(
+        call, kind=CAST, work=KernelWork(CAST, flops=weights, bytes=stored + WIDE * weights), multiplies=False
+    )
     yield replace(call, work=replace(work, bytes=work.bytes - stored + WIDE * weights))
 
 
-def as_stored(call: KernelCall, work: Work, engine: Engine) -> Iterator[KernelCall]:
+def as_stored(call: KernelCall, work: KernelWork, engine: Engine) -> Iterator[KernelCall]:
     """A product of a prompt whose kernel reads stored weights as they are, and what adds its partial sums.
 
     Products that run row by row are those of scalar units, each with all of its weights.
@@ -135,7 +137,9 @@ def as_stored(call: KernelCall, work: Work, engine: Engine) -> Iterator[KernelCa
     yield replace(call, work=replace(work, flops=work.flops / engine.stored_level, bytes=work.bytes + further))
     if further:
         moved = result * (engine.partial_sums + 1)
-        yield replace(call, kind=REDUCTION, work=Work(REDUCTION, flops=moved / WIDE, bytes=moved), multiplies=False)
+        yield replace(
+            call, kind=REDUCTION, work=KernelWork(REDUCTION, flops=moved / WIDE, bytes=moved), multiplies=False
+        )
 
 
 def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
@@ -154,7 +158,7 @@ def unfused(call: KernelCall, plan: Plan, value: Value) -> Iterator[KernelCall]:
     kind = KernelClass(ATTENTION, "math", FORWARD)
     yield replace(call, kind=kind, work=replace(call.work, kind=kind, flops=flops))
     scores = flops / (4 * group.attention.head_dim)
-    moved = Work(SOFTMAX, flops=5 * scores, bytes=plan.stack.engine.score_bytes * scores)
+    moved = KernelWork(SOFTMAX, flops=5 * scores, bytes=plan.stack.engine.score_bytes * scores)
     yield replace(call, kind=SOFTMAX, work=moved, multiplies=False)
 
 
@@ -169,14 +173,14 @@ def as_decoded(call: KernelCall, plan: Plan) -> KernelCall:
     return replace(call, kind=kind, work=replace(call.work, kind=kind))
 
 
-def has_few_rows(work: Work, plan: Plan) -> bool:
+def has_few_rows(work: KernelWork, plan: Plan) -> bool:
     """Whether prices of decoding are those of a product of so few rows; of groups, where no price is of their class."""
     if work.kind.family == GROUPED:
         return work.kind not in plan.accelerator.curves and work.group <= FEW_ROWS
     return work.kind.family == MATMUL and rows_of(work) <= FEW_ROWS
 
 
-def rows_of(work: Work) -> float:
+def rows_of(work: KernelWork) -> float:
     """Rows of a product, over its whole batch."""
     return float(work.batch * work.m)
 
@@ -206,14 +210,14 @@ def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
         converts = engine.wide_activations and work.kind.family == MATMUL
         for elements in (work.k, work.n) if converts else ():
             moved = work.batch * work.m * elements * (WIDE + SINGLE)
-            narrowed = Work(CAST, flops=work.batch * work.m * elements, bytes=moved)
+            narrowed = KernelWork(CAST, flops=work.batch * work.m * elements, bytes=moved)
             yield replace(call, kind=CAST, work=narrowed, multiplies=False)
     else:
         as_wide = engine.wide_activations and work.kind.family in STREAMED
         yield replace(call, work=replace(work, bytes=work.bytes * SINGLE / WIDE)) if as_wide else call
 
 
-def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
+def grown(call: KernelCall, work: KernelWork, plan: Plan) -> Iterator[KernelCall]:
     """Attention over a cache that is copied to take the new token, and whose heads may be written out for all queries.
 
     A copy reads and writes each byte; heads that are written out are read once and written as often as they are shared.
@@ -221,7 +225,7 @@ def grown(call: KernelCall, work: Work, plan: Plan) -> Iterator[KernelCall]:
     heads = plan.model.group_of(call.cause.unit).attention
     shared = heads.heads // heads.kv_heads if plan.stack.engine.repeats_heads else 1
     moved = 2 * work.bytes + ((1 + shared) * work.bytes if shared > 1 else 0.0)
-    yield replace(call, kind=COPY, work=Work(COPY, flops=0.0, bytes=moved), multiplies=False)
+    yield replace(call, kind=COPY, work=KernelWork(COPY, flops=0.0, bytes=moved), multiplies=False)
     yield replace(call, work=replace(work, bytes=shared * work.bytes))
 
 
@@ -251,7 +255,7 @@ def least(call: KernelCall, plan: Plan) -> float:
     return 0.0
 
 
-def in_tiles(work: Work, kind: KernelClass, plan: Plan, heads: Attention) -> float:
+def in_tiles(work: KernelWork, kind: KernelClass, plan: Plan, heads: Attention) -> float:
     """Seconds of attention over a cache in whole tiles, at the rate that the same kernel has over whole prompts.
 
     Queries that share a head of the cache lie in one tile, unless heads were written out for each of them.

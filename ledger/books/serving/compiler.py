@@ -10,7 +10,7 @@ from ledger.books.entries import account_of
 from ledger.books.notation import text
 from ledger.books.resources import stock
 from ledger.books.results import Account, KernelTime, RoleResult, Symbol, WaterfallPart
-from ledger.books.serving.memory import Held, held
+from ledger.books.serving.memory import Held, devices_memory
 from ledger.books.serving.passes import DECODE, Shape, mean_prompt_shape, served_roles
 from ledger.books.serving.steady import Service, steady_shape
 from ledger.books.serving.totals import totals
@@ -32,7 +32,7 @@ def compile_serving(plan: Plan) -> Compiled:
     """Passes, sequences in flight, memory, totals, verdict."""
     service = Service(plan, served_roles(plan))
     amounts = totals(service)
-    devices = held(service.roles, service.stated.concurrency)
+    devices = devices_memory(service.roles, service.stated.concurrency)
     shape = steady_shape(service)
     results = tuple(_role_result(device, service, shape) for device in devices)
     slowest = max(results, key=lambda result: _decode_seconds(result.kernels))

@@ -159,7 +159,7 @@ def serve_of(plan: Plan) -> Serve:
     return plan.serve
 
 
-def held(roles: Sequence[ServedRole], concurrency: float) -> tuple[Held, ...]:
+def devices_memory(roles: Sequence[ServedRole], concurrency: float) -> tuple[Held, ...]:
     """What devices of each role hold with so many sequences in flight over all replicas, the fullest replica's."""
     replicas = roles[0].plan.parallelism.data
     return tuple(Held(served, max(1, ceil(concurrency / replicas))) for served in roles)

@@ -15,7 +15,7 @@ from ledger.books.evaluate import Exact, Value, exact
 from ledger.books.posting import of_phase, of_sends
 from ledger.books.results import KernelTime
 from ledger.books.serving import lengths
-from ledger.books.serving.calls import priced
+from ledger.books.serving.calls import priced_rows
 from ledger.books.serving.floor import experts_hit
 from ledger.model.cached_attention import per_sequence
 from ledger.model.causes import OUTPUT
@@ -140,7 +140,7 @@ class ServedRole:
         """Every kernel and transfer of a pass of one kind, with its price."""
         value, scored = self.value(shape), self.value(self.scored(shape))
         parts = ((phase.joint, value), (phase.apart, value), (phase.head, scored))
-        return tuple(row for ledger, at_sizes in parts for row in priced(ledger, self.plan, at_sizes))
+        return tuple(row for ledger, at_sizes in parts for row in priced_rows(ledger, self.plan, at_sizes))
 
     def mixed_rows(self, prompt: Shape, decoding: Shape) -> tuple[KernelTime, ...]:
         """A pass over a chunk of a prompt and the next token of sequences: products run over the tokens of both."""
@@ -152,7 +152,7 @@ class ServedRole:
             (self.decode.apart, self.value(decoding)),
             (self.prefill.head, self.value(self.scored(both))),
         )
-        return tuple(row for ledger, at_sizes in parts for row in priced(ledger, self.plan, at_sizes))
+        return tuple(row for ledger, at_sizes in parts for row in priced_rows(ledger, self.plan, at_sizes))
 
 
 def served_roles(plan: Plan) -> tuple[ServedRole, ...]:

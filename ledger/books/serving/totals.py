@@ -13,7 +13,16 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import EXCESS, QUEUE, UNANSWERED, UNDER_LOAD, Number
 from ledger.books.serving import lengths
 from ledger.books.serving.floor import weight_bytes
-from ledger.books.serving.memory import CATEGORIES, Held, cached_layers, held, held_bytes, kept_states, room, serve_of
+from ledger.books.serving.memory import (
+    CATEGORIES,
+    Held,
+    cached_layers,
+    devices_memory,
+    held_bytes,
+    kept_states,
+    room,
+    serve_of,
+)
 from ledger.books.serving.passes import ServedRole, Shape, decode_shape, mean_prompt_shape
 from ledger.books.serving.steady import GAIN, Service, Steady, steady_shape
 from ledger.model.causes import OUTPUT
@@ -37,7 +46,7 @@ def totals(service: Service) -> dict[str, Number]:
     amounts.update((key, amount) for key, amount in of_model(whole(plan)) if key != "parameters.trainable")
     amounts.update(parameters_held(service))
     amounts.update(flops(service))
-    amounts.update(memory(held(service.roles, service.stated.concurrency), plan))
+    amounts.update(memory(devices_memory(service.roles, service.stated.concurrency), plan))
     amounts.update(cache(service))
     amounts.update(read(service))
     amounts.update(answering(service, room(service)))
@@ -104,7 +113,7 @@ def memory(devices: Sequence[Held], plan: Plan) -> Totals:
 def cache(service: Service) -> Totals:
     """What sequences keep: one of them in all layers, and all of a replica on one device."""
     yield "serve.cache.bytes_per_sequence", bytes_per_sequence(service.plan)
-    devices = held(service.roles, service.stated.concurrency)
+    devices = devices_memory(service.roles, service.stated.concurrency)
     yield "serve.cache.per_device", max(held_bytes(device.full_cache) for device in devices)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ledger.books.results import EXCESS, MISSED, UNANSWERED, UNDER_LOAD, Check, KernelTime, Number, Verdict
+from ledger.books.results import EXCESS, UNANSWERED, UNANSWERED_AT_MOST, UNDER_LOAD, Check, KernelTime, Number, Verdict
 from ledger.books.serving import lengths
 from ledger.books.serving.memory import Held
 from ledger.books.serving.passes import ServedRole, decode_shape, host_seconds, mean_prompt_shape, stage_seconds, sums
@@ -139,7 +139,7 @@ def beyond_engine(totals: Mapping[str, Number]) -> bool:
 
 def keeps_up(totals: Mapping[str, Number]) -> bool:
     """Whether requests that arrive are answered as fast as they come, by the sequences that an engine takes at once."""
-    return UNANSWERED not in totals or (totals[UNANSWERED] <= MISSED and not beyond_engine(totals))
+    return UNANSWERED not in totals or (totals[UNANSWERED] <= UNANSWERED_AT_MOST and not beyond_engine(totals))
 
 
 def _memory_checks(plan: Plan, totals: Mapping[str, Number], devices: Sequence[Held]) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.books.results import Number
 from ledger.books.verdict import headroom
 from ledger.books.what_if.conditions import Condition
-from ledger.books.what_if.ordered import SMALLEST, Objective, Place
+from ledger.books.what_if.ordered import SMALLEST, Answer, Objective
 from ledger.books.what_if.sought import NEXT_REAL, Settings, Trial, Value
 from ledger.numbers import said
 from ledger.spec.device_parts import cluster_warnings
@@ -114,7 +114,7 @@ class Solution:
     next_name: str = ""  # what `beyond` is, where it is neither one step further nor the runner-up
 
 
-def told(question: Question, trial: Trial, place: Place, form: str) -> Solution:
+def solution_in_order(question: Question, trial: Trial, place: Answer, form: str) -> Solution:
     """The solution for an input whose values are in order, or the nearest miss."""
     sought, rank = trial.sought, place.rank
     here = sought.value(rank)
@@ -142,7 +142,7 @@ def _bounds(question: Question, trial: Trial, rank: int, after: int | None) -> t
     return question.bounds(trial(rank), None if after is None else trial(after), met=True)
 
 
-def _side_notes(trial: Trial, place: Place) -> Iterator[str]:
+def _side_notes(trial: Trial, place: Answer) -> Iterator[str]:
     """What else the value changes in the plan, and why no larger one is tried."""
     sought = trial.sought
     before = trial.plan.run.micro_batch

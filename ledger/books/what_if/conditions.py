@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.names import no_total
-from ledger.books.results import EXCESS, MISSED, UNANSWERED, Number
+from ledger.books.results import EXCESS, UNANSWERED, UNANSWERED_AT_MOST, Number
 from ledger.numbers import DAY, said
 from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
@@ -102,7 +102,9 @@ def served_conditions(plan: Plan) -> tuple[Condition, ...]:
     at_once = Condition(f"{EXCESS} <= 0", EXCESS, "<=", Fraction(0))
     if plan.serve.arrival_rate is None:
         return (at_once,)
-    return at_once, Condition(f"{UNANSWERED} <= {said(MISSED, '%')}", UNANSWERED, "<=", Fraction(MISSED))
+    return at_once, Condition(
+        f"{UNANSWERED} <= {said(UNANSWERED_AT_MOST, '%')}", UNANSWERED, "<=", Fraction(UNANSWERED_AT_MOST)
+    )
 
 
 def check_consistent(conditions: Sequence[Condition]) -> None:

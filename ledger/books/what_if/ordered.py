@@ -33,7 +33,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Place:
+class Answer:
     """The rank of the answer where it is `met`, else of what comes nearest; `goal` says which of several it is."""
 
     rank: int
@@ -41,7 +41,7 @@ class Place:
     goal: str
 
 
-def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | None, guess: int | None) -> Place:
+def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | None, guess: int | None) -> Answer:
     """The largest or smallest value that meets the conditions, or the best of those that do."""
     sought = trial.sought
     ranges = [span(trial, condition, guess) for condition in conditions]
@@ -53,14 +53,14 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
     elif low > high:
         low, high = _range_by_samples(trial, conditions, max(high, 0))
     if low > high:
-        return Place(max(high, 0), met=False, goal=goal)
+        return Answer(max(high, 0), met=False, goal=goal)
     if objective is not None:
-        return Place(_best_rank(trial, conditions, (low, high), objective), met=True, goal=str(objective))
+        return Answer(_best_rank(trial, conditions, (low, high), objective), met=True, goal=str(objective))
     rank = low if goal == SMALLEST else high
     if rank == sought.last and not sought.some and sought.greatest == inf:
         help_text = "add a condition that grows with it, for example `fits`"
         raise fault(sought.path, 1, f"nothing limits `{sought.path}`", help_text)
-    return Place(rank, met=True, goal=goal)
+    return Answer(rank, met=True, goal=goal)
 
 
 def check_matters(trial: Trial, keys: Sequence[str]) -> None:
@@ -135,7 +135,7 @@ GROWTH = 8
 
 
 @dataclass(frozen=True)
-class Range:
+class RankRange:
     """A condition holds from rank `low` to `high`, nowhere if `low` is above; `upper` where larger values break it."""
 
     low: int
@@ -143,21 +143,21 @@ class Range:
     upper: bool
 
 
-def span(trial: Trial, bound: Condition, guess: int | None) -> Range:
+def span(trial: Trial, bound: Condition, guess: int | None) -> RankRange:
     """Where the condition holds, taken to be monotone in the value; which way is seen from two values."""
     sought = trial.sought
     if not _breaks_upwards(trial, bound):
         if not trial.holds(bound, sought.last) and sought.some:
-            return Range(sought.last + 1, sought.last, upper=False)
+            return RankRange(sought.last + 1, sought.last, upper=False)
 
         def excess(rank: int) -> float | None:
             slack = trial.slack(bound, rank)
             return None if slack is None else -slack
 
         broken = _last_rank(lambda rank: not trial.holds(bound, rank), excess, sought, None)
-        return Range(broken + 1, sought.last, upper=False)
+        return RankRange(broken + 1, sought.last, upper=False)
     high = _last_rank(lambda rank: trial.holds(bound, rank), lambda rank: trial.slack(bound, rank), sought, guess)
-    return Range(0, high, upper=True)
+    return RankRange(0, high, upper=True)
 
 
 def _breaks_upwards(trial: Trial, condition: Condition) -> bool:

@@ -10,7 +10,7 @@ from math import prod
 from ledger.books.names import absent
 from ledger.books.what_if.answer import Question, Solution, Totals, Tried, unasked
 from ledger.books.what_if.inversion import inverted
-from ledger.books.what_if.ordered import LARGEST, SMALLEST, Objective, Place, place, without_effect
+from ledger.books.what_if.ordered import LARGEST, SMALLEST, Answer, Objective, place, without_effect
 from ledger.books.what_if.sought import Settings, Trial, Unknown, Value, key_fault, totals, with_settings
 from ledger.books.what_if.unknowns import unknown
 from ledger.spec.device_parts import cluster_warnings
@@ -118,7 +118,7 @@ class Space:
         trial, conditions = Trial(self.question.plan, sought, outer.settings), self.question.conditions
         further = None if self.question.objective else self._beyond_second(sought, met)
         if further is not None and not all(trial.holds(condition, further) for condition in conditions):
-            return self._judged_at(trial, outer, Place(further, met=False, goal=LARGEST if met[0].upper else SMALLEST))
+            return self._judged_at(trial, outer, Answer(further, met=False, goal=LARGEST if met[0].upper else SMALLEST))
         legal = None if draft.problems else draft.plan
         guess = None if legal is None else inverted(legal, sought, conditions)
         return self._judged_at(trial, outer, place(trial, conditions, self.question.objective, guess))
@@ -132,7 +132,7 @@ class Space:
         rank = sought.rank(second) + (1 if upper else -1)
         return rank if 0 <= rank <= sought.last else None
 
-    def _judged_at(self, trial: Trial, outer: Combination, reached: Place) -> Candidate | Refused:
+    def _judged_at(self, trial: Trial, outer: Combination, reached: Answer) -> Candidate | Refused:
         values = {**outer.values, trial.sought.path: trial.sought.value(reached.rank)}
         here, settings = trial(reached.rank), trial.settings(reached.rank)
         if here is None or any(key not in here for key in self.question.keys):

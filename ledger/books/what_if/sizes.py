@@ -139,7 +139,7 @@ def loss_chunks(plan: Plan) -> Unknown:
     return Unknown(path, plan.kernels.loss_chunks, stated(path), step=1, least=2, greatest=max(2, most), cap=cap)
 
 
-OWN: Mapping[str, Callable[[Plan], Unknown]] = {
+UNKNOWN_BY_PATH: Mapping[str, Callable[[Plan], Unknown]] = {
     "run.micro_batch": micro_batch,
     "run.seq_len": seq_len,
     "run.global_batch": global_batch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.books.names import no_total
-from ledger.books.what_if.answer import Question, Solution, told
+from ledger.books.what_if.answer import Question, Solution, solution_in_order
 from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault, host_conditions, served_conditions
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
@@ -90,4 +90,4 @@ def _solution_in_order(question: Question, sought: Unknown) -> Solution:
     reached = place(trial, question.conditions, question.objective, guess)
     plan = trial.draft(reached.rank).plan
     form = closed_form(plan, sought, sought.value(reached.rank), question.conditions) if plan is not None else ""
-    return told(question, trial, reached, form)
+    return solution_in_order(question, trial, reached, form)

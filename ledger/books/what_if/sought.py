@@ -12,7 +12,7 @@ import sympy
 from ledger.books.compiler import STATE, compile_plan
 from ledger.books.results import Number
 from ledger.books.what_if.conditions import Condition
-from ledger.spec.load import Draft, revised
+from ledger.spec.load import Draft, read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.paths import unit
 from ledger.spec.plan import Plan
@@ -153,7 +153,7 @@ class Trial:
 
 def with_settings(plan: Plan, settings: Settings) -> Draft:
     """The plan with other values, as `--set` puts them into its spec."""
-    return revised(plan, assignments(settings))
+    return read_with_overrides(plan, assignments(settings))
 
 
 def totals(plan: Plan) -> Mapping[str, Number]:

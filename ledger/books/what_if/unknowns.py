@@ -97,7 +97,7 @@ FOLLOWING = "nvme"  # what an offload says in the value of another key: `{optimi
 
 
 @dataclass(frozen=True)
-class Kind:
+class InputKind:
     """Inputs of one kind: which they are, from path and value in a plan, and what one of them may be."""
 
     holds: Callable[[str, Any], bool]
@@ -105,18 +105,18 @@ class Kind:
 
 
 KINDS = (  # the first that holds
-    Kind(lambda _, value: isinstance(value, Lengths), sizes.length),
-    Kind(lambda path, _: path in sizes.OWN, lambda plan, path, _: sizes.OWN[path](plan)),
-    Kind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
-    Kind(
+    InputKind(lambda _, value: isinstance(value, Lengths), sizes.length),
+    InputKind(lambda path, _: path in sizes.UNKNOWN_BY_PATH, lambda plan, path, _: sizes.UNKNOWN_BY_PATH[path](plan)),
+    InputKind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
+    InputKind(
         lambda path, _: parent_of(path) == "parallelism" and isinstance(type_of(path), Size),
         lambda plan, path, _: degree(plan, path),
     ),
-    Kind(lambda path, value: parent_of(path) in LAYERS and _is_whole(value), sizes.layer_count),
-    Kind(lambda path, value: isinstance(size_type(path), Size) and _is_whole(value), sizes.size),
-    Kind(lambda path, _: len(listed_values(type_of(path), 1)) > 1, lambda plan, path, _: option(plan, path)),
-    Kind(lambda path, value: isinstance(type_of(path), Integer | Quantity) and _is_whole(value), sizes.size),
-    Kind(
+    InputKind(lambda path, value: parent_of(path) in LAYERS and _is_whole(value), sizes.layer_count),
+    InputKind(lambda path, value: isinstance(size_type(path), Size) and _is_whole(value), sizes.size),
+    InputKind(lambda path, _: len(listed_values(type_of(path), 1)) > 1, lambda plan, path, _: option(plan, path)),
+    InputKind(lambda path, value: isinstance(type_of(path), Integer | Quantity) and _is_whole(value), sizes.size),
+    InputKind(
         lambda _, value: isinstance(value, float | Fraction) and value > 0,
         lambda _, path, value: sizes.real(path, value),
     ),

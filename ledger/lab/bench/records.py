@@ -19,7 +19,7 @@ from ledger.lab.bench.cases import BenchResult
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT, read
 from ledger.spec.sources import decode, read_bounded
-from ledger.whole_files import LOG, naming, replace_file
+from ledger.whole_files import LOG, name_errors, replace_file
 
 LEAD, END = "  - {", "}\n"
 # What must be equal for records to stand in one file.
@@ -57,7 +57,7 @@ def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -
     file = _read(path, content[:complete])
     _check_same_device(file, head)
     if complete < len(content):
-        with naming(path), path.open("r+b") as stream:
+        with name_errors(path), path.open("r+b") as stream:
             stream.truncate(complete)
             os.fsync(stream.fileno())
         LOG.warning("note: an earlier run was cut off in the middle of a record of %s; it is measured again", path)
@@ -72,7 +72,7 @@ def append_record(file: EvidenceFile, measured: BenchResult) -> None:
     """Appends a record; it is on disk when this returns."""
     results = {key: measured.result[key] for key in RESULTS if key in measured.result}
     written = record_line({**measured.case.record, **results}).encode()
-    with naming(file.path), file.path.open("ab") as stream:
+    with name_errors(file.path), file.path.open("ab") as stream:
         stream.write(written)
         stream.flush()
         os.fsync(stream.fileno())

@@ -50,7 +50,7 @@ class RankMeter(StorageMeter):
     def watch(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count the storages of `tensors` from now until they are freed."""
         if not self.pauses:
-            super().watch(part for tensor in tensors for part in parts(tensor))
+            super().watch(part for tensor in tensors for part in tensors_with_storage(tensor))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -58,14 +58,14 @@ class RankMeter(StorageMeter):
         return func(*args, **(kwargs or {})) if self.pauses else super().__torch_dispatch__(func, types, args, kwargs)
 
 
-def parts(tensor: Any) -> tuple[torch.Tensor, ...]:
+def tensors_with_storage(tensor: Any) -> tuple[torch.Tensor, ...]:
     """The tensors that have storages of their own: a quantised one wraps its data, and has a nominal dtype.
 
     So does a rank's part of a larger tensor (DTensor), and what a collective is about to give.
     """
     for name in WRAPPED:
         if isinstance(inner := getattr(tensor, name, None), torch.Tensor):
-            return parts(inner)
+            return tensors_with_storage(inner)
     if not hasattr(tensor, "_quantizer"):
         return (tensor,)
     return tuple(part for part in vars(tensor).values() if isinstance(part, torch.Tensor))
@@ -126,7 +126,7 @@ class MeteredRank(ABC, Generic[Rank]):
     after: AllocatedBytes = field(default=AllocatedBytes())
 
     @abstractmethod
-    def saved(self) -> list[SavedStorage]:
+    def saved(self) -> list[LayerStorage]:
         """What autograd keeps of one micro-batch."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ class MeteredRank(ABC, Generic[Rank]):
     def figures(
         self,
         weights: Iterable[Tensor],
-        saved: Sequence[SavedStorage] | None,
+        saved: Sequence[LayerStorage] | None,
         step: tuple[DeviceStep, int],
         padding: Mapping[str, int] | None = None,
     ) -> RankFigures:
@@ -241,7 +241,7 @@ class RankMoments(StepMoments):
 
 # --- collectives of a rank by kind, axis and phase ---
 
-APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
+AGREEMENT_GROUPS = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
 NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
 
 
@@ -286,7 +286,7 @@ class RankCollectives(CollectiveLog):
         if func.__name__.startswith(("recv", "send", "wait", "barrier")):
             return False
         size = sum(int(leaf.nbytes) for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor))
-        return size <= NUMBERS or self.axes[group_name(args)] in APART
+        return size <= NUMBERS or self.axes[group_name(args)] in AGREEMENT_GROUPS
 
 
 # --- tensors that autograd saves, layer by layer ---
@@ -295,7 +295,7 @@ OUTSIDE = -1  # the layer of what is saved before the first or after the last
 
 
 @dataclass(eq=False)
-class Packed:
+class PackedTensor:
     """What autograd holds in place of a tensor, for as long as the node lives that saved it."""
 
     tensor: Tensor
@@ -303,7 +303,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class SavedStorage:
+class LayerStorage:
     """One storage with the layer that packed it first; `alive` gives it until it is freed."""
 
     layer: int
@@ -322,7 +322,7 @@ class SavedStorages:
     ends: Sequence[torch.nn.Module]
     weights: Sequence[Tensor] = ()
     layer: int = OUTSIDE
-    packed: list[weakref.ref[Packed]] = field(default_factory=list)
+    packed: list[weakref.ref[PackedTensor]] = field(default_factory=list)
 
     @contextmanager
     def observed(self) -> Iterator[None]:
@@ -338,26 +338,26 @@ class SavedStorages:
             for handle in handles:
                 handle.remove()
 
-    def storages(self) -> list[SavedStorage]:
+    def storages(self) -> list[LayerStorage]:
         """Every storage that is still kept, with its bytes now: what is rebuilt has given them back."""
         live_packed = [live for reference in self.packed if (live := reference()) is not None]
-        storages: dict[int, SavedStorage] = {}
-        for packed, part in ((live, part) for live in live_packed for part in parts(live.tensor)):
+        storages: dict[int, LayerStorage] = {}
+        for packed, part in ((live, part) for live in live_packed for part in tensors_with_storage(live.tensor)):
             storage = part.untyped_storage()
-            storages.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
+            storages.setdefault(identity(storage), LayerStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
         return list(storages.values())
 
     def _enter(self, layer: int, *_: Any) -> None:
         self.layer = layer
 
-    def _pack(self, tensor: Tensor) -> Packed:
-        packed = Packed(tensor.detach(), self.layer)  # a node that holds its own result would never be freed
+    def _pack(self, tensor: Tensor) -> PackedTensor:
+        packed = PackedTensor(tensor.detach(), self.layer)  # a node that holds its own result would never be freed
         if not any(storage_of(weight) == storage_of(tensor) for weight in self.weights):
             self.packed.append(weakref.ref(packed))
         return packed
 
 
-def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
+def by_layer(storages: Iterable[LayerStorage]) -> Counter[int]:
     """Bytes of each layer, once a step has run since: what is still there outlives a pass, and is no part of them."""
     layer_bytes: Counter[int] = Counter()
     for storage in storages:

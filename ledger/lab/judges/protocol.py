@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.metered_rank import RankFigures
-from ledger.lab.verification.causes import INDEX, OPTIMIZER, Instant
+from ledger.lab.verification.causes import INT64_BYTES, OPTIMIZER, StepMoment
 from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
 
@@ -65,11 +65,11 @@ def _version(name: str) -> str:
 
 # --- moments of a role's step ---
 
-BETWEEN = ("static", OPTIMIZER)  # moments at which no micro-batch is there
+BETWEEN_PASSES = ("static", OPTIMIZER)  # moments at which no micro-batch is there
 
 
 @dataclass(frozen=True)
-class RoleInstant(Instant):
+class RoleInstant(StepMoment):
     """A moment of the step of one role."""
 
     role: Role
@@ -83,4 +83,4 @@ class RoleInstant(Instant):
 
 def token_ids(at: RoleInstant) -> int:
     """The ledger has them all the time; each micro-batch brings its own."""
-    return -INDEX * at.tokens if at.role.first and at.moment in BETWEEN else 0
+    return -INT64_BYTES * at.tokens if at.role.first and at.moment in BETWEEN_PASSES else 0

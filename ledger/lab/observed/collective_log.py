@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ledger.lab.observed.device_step import CollectiveCalls
-from ledger.lab.observed.storage_meter import wrapped
+from ledger.lab.observed.storage_meter import wraps_tensors
 
 # Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
 OPERATORS = {
@@ -47,7 +47,7 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if wrapped(types):
+        if wraps_tensors(types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
         kind = OPERATORS.get(func.__name__.split(".")[0])

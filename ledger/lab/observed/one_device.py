@@ -78,7 +78,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
 # --- FLOPs and parameters, counted on meta tensors ---
 
 # FLOPs are the same in every dtype, and meta tensors know no autocast.
-WHOLE = Train()
+TRAIN_ALL = Train()
 PLAIN = Precision("bf16", WeightFormats.alike("bf16"), "bf16", None, "bf16", "bf16", "bf16", "bf16")
 
 
@@ -99,7 +99,7 @@ class FlopCounts:
         return self.forward + self.backward
 
 
-def parameter_count(model: Model, train: Train = WHOLE) -> int:
+def parameter_count(model: Model, train: Train = TRAIN_ALL) -> int:
     """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
     return parameter_counts(model, train)[0]
 

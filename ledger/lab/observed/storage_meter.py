@@ -91,14 +91,14 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if wrapped(types):
+        if wraps_tensors(types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
         self.watch(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
         return result
 
 
-def wrapped(types: Iterable[type]) -> bool:
+def wraps_tensors(types: Iterable[type]) -> bool:
     """Whether an operator is on tensors that wrap others (DTensor): the operators on those follow by themselves."""
     return any(hasattr(kind, "__tensor_flatten__") for kind in types)
 

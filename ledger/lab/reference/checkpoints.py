@@ -20,12 +20,12 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from transformers import ResNetForImageClassification
 
 from ledger.lab.reference.cuda_guard import identity, storage_of
-from ledger.lab.reference.written import Written
+from ledger.lab.reference.written import StepsModule
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.spec.plan import Custom, Kernels, Model, Recompute
+from ledger.spec.plan import CustomPart, Kernels, Model, Recompute
 
 aten = torch.ops.aten
-KEPT = {
+KEPT_OPERATORS = {
     "matmul": [
         aten.mm.default,
         aten.addmm.default,
@@ -86,7 +86,7 @@ def layers_of(built: Any) -> list[nn.Module]:
 
 def _kept_operators(recompute: Recompute) -> list[Any]:
     """The operators whose outputs are kept."""
-    return [operator for name in recompute.keep for operator in KEPT[name]]
+    return [operator for name in recompute.keep for operator in KEPT_OPERATORS[name]]
 
 
 def _alternating_contexts(recompute: Recompute) -> Any:
@@ -230,8 +230,8 @@ class BlockModel(nn.Module):  # type: ignore[misc]  # torch's types are not foll
         return SimpleNamespace(logits=self.classifier(means))
 
 
-def _written_module(component: Custom, kernels: Kernels) -> Written:
-    return Written(component, dict(component.dims), kernels, paired=False)
+def _written_module(component: CustomPart, kernels: Kernels) -> StepsModule:
+    return StepsModule(component, dict(component.dims), kernels, paired=False)
 
 
 def has_blocks(built: Any) -> bool:

@@ -175,7 +175,7 @@ PACKED = {"e2m1": 2}  # elements of a byte
 
 
 @dataclass(frozen=True)
-class Copy:
+class NarrowMatrix:
     """A matrix (rows x contracted) in a narrow format, with its scales."""
 
     data: Tensor
@@ -187,24 +187,24 @@ class Copy:
         return self.data, self.scales, *self.further
 
 
-def _copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> Copy:
+def _copy(like: Tensor, rows: int, contracted: int, recipe: Recipe, of: str) -> NarrowMatrix:
     """What a kernel writes for an operand; `of` is activation, weight or gradient."""
     dtype = recipe.gradient if of == "gradient" else recipe.format
     data = like.new_empty(rows, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
     block = recipe.weight_block if of == "weight" else recipe.activation_block
     further = (like.new_empty((), dtype=DTYPES[recipe.tensor_scale]),) if recipe.tensor_scale else ()
     if block == WHOLE_TENSOR:
-        return Copy(data, like.new_empty((), dtype=torch.float32), further)
+        return NarrowMatrix(data, like.new_empty((), dtype=torch.float32), further)
     if block == WHOLE_ROW:
-        return Copy(data, like.new_empty(rows, 1, dtype=torch.float32), further)
+        return NarrowMatrix(data, like.new_empty(rows, 1, dtype=torch.float32), further)
     block_rows, block_columns = (  # blocks of `length` that cover `size`, in multiples of `step`
         step * ceil(ceil(size / length) / step)
         for size, length, step in zip((rows, contracted), block, recipe.padded, strict=True)
     )
-    return Copy(data, like.new_empty(block_rows, block_columns, dtype=DTYPES[recipe.scale]), further)
+    return NarrowMatrix(data, like.new_empty(block_rows, block_columns, dtype=DTYPES[recipe.scale]), further)
 
 
-def _multiply(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _multiply(left: NarrowMatrix, right: NarrowMatrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """left (m x k) times the transpose of right (n x k)."""
     scales = right.scales.t() if right.scales.dim() == 2 else right.scales
     if right.scales.dtype != torch.float32:
@@ -212,12 +212,12 @@ def _multiply(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) 
     return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
 
 
-def _scaled_product(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+def _scaled_product(left: NarrowMatrix, right: NarrowMatrix, dtype: torch.dtype) -> Tensor:
     """A product of backward, which has no bias."""
     return _multiply(left, right, None, dtype)
 
 
-def _unscaled_product(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+def _unscaled_product(left: NarrowMatrix, right: NarrowMatrix, dtype: torch.dtype) -> Tensor:
     """A product of backward without scales, which another kernel applies."""
     unit_scale = left.scales.new_ones(())
     return torch._scaled_mm(left.data, right.data.t(), unit_scale, unit_scale, out_dtype=dtype)
@@ -230,7 +230,7 @@ def _apply_scales(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return scaled.mul_(right.t())
 
 
-class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+class QuantisedProduct(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
     """x (tokens x in) times the transpose of weight (out x in)."""
 
     @staticmethod
@@ -251,9 +251,9 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         tokens, out = towards.shape
         inner = ctx.linear.weight.shape[1]
         parts = 3 if recipe.tensor_scale else 2
-        column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
+        column = NarrowMatrix(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
         stored: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
-        weight = Copy(stored[0], stored[1], tuple(stored[2:])) if ctx.linear.copies else None
+        weight = NarrowMatrix(stored[0], stored[1], tuple(stored[2:])) if ctx.linear.copies else None
         row, turned = (
             _copy(towards, rows, columns, recipe, "gradient") for rows, columns in ((tokens, out), (out, tokens))
         )
@@ -285,7 +285,7 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
         self.weight = plain.weight
         self.bias = plain.bias
         self.recipe = recipe
-        self.copies: tuple[Copy, Copy] | None = None
+        self.copies: tuple[NarrowMatrix, NarrowMatrix] | None = None
         if recipe.history:  # magnitudes, scales and their inverses of five tensors, as Transformer Engine keeps them
             self.register_buffer("amax", plain.weight.new_empty(5, recipe.history + 2, dtype=torch.float32))
 
@@ -302,15 +302,15 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
         flat = hidden.reshape(-1, hidden.shape[-1])
         if self.recipe.saves == "quantised":
             flat._quantised = _shared_copies(hidden, flat, self.recipe)
-        return Product.apply(flat, self.weight, self.bias, self).reshape(*hidden.shape[:-1], -1)
+        return QuantisedProduct.apply(flat, self.weight, self.bias, self).reshape(*hidden.shape[:-1], -1)
 
-    def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
+    def inputs(self, x: Tensor) -> tuple[NarrowMatrix, NarrowMatrix | None]:
         """Copies of the input: those that all layers share which read it, or one for this product alone."""
-        copies: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
+        copies: tuple[NarrowMatrix, NarrowMatrix] | None = getattr(x, "_quantised", None)
         return copies or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
 
 
-def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
+def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[NarrowMatrix, NarrowMatrix]:
     """Copies of a value, made for the first layer that reads it."""
     if not hasattr(hidden, "_copies"):
         tokens, inner = flat.shape
@@ -319,7 +319,7 @@ def _shared_copies(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, 
             for rows, columns in ((tokens, inner), (inner, tokens))
         )
         hidden._copies = row, column
-    copies: tuple[Copy, Copy] = hidden._copies
+    copies: tuple[NarrowMatrix, NarrowMatrix] = hidden._copies
     return copies
 
 

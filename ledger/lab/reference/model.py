@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
 RMS_NORMS = ("RMSNorm", "L2Norm", "T5LayerNorm")  # ends of the names of modules
-APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
+SEPARATE_LOSSES = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
 
 
 def born_dtype(precision: Precision) -> torch.dtype:
@@ -137,7 +137,7 @@ def training_loss(built: Any, work: Workload, batch: Batch) -> torch.Tensor:
         mask: Any = None
         eager = work.kernels.attention not in ROUTED
         if source:
-            if work.kernels.loss in APART:
+            if work.kernels.loss in SEPARATE_LOSSES:
                 raise NoReferenceError(f"{work.kernels.loss} loss: the judge's is of models without an encoder")
             return images.loss_of_two_stacks(built, work, (*source, tokens), masked=eager)
         scans = {group.attention.recurrent for group in work.model.groups}
@@ -148,9 +148,9 @@ def training_loss(built: Any, work: Workload, batch: Batch) -> torch.Tensor:
             return loss_of_images(built, tokens, mask, stem=work.model.stem is not None)
         if scans == {True, False}:
             mask = {"full_attention": mask, "linear_attention": None}
-        if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
+        if work.kernels.loss in SEPARATE_LOSSES and (work.model.head_transform or work.model.head_scale):
             raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
-        if work.kernels.loss in APART:
+        if work.kernels.loss in SEPARATE_LOSSES:
             from ledger.lab.reference.losses import reference_loss
 
             hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state

@@ -17,16 +17,16 @@ from transformers.activations import ACT2FN
 
 from ledger.lab.reference.modules import UnfusedSiLU
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.spec.plan import ComponentStep, Custom, Kernels, Model
+from ledger.spec.plan import ComponentStep, CustomPart, Kernels, Model
 from ledger.spec.windows import Term, Window, has_windows, roles, sides, terms, window
 
 RUNNING = ("running_mean", "running_var", "batches")  # what a batch norm keeps beside its weights
 CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
-LARGEST = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
+MAX_POOLS = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
 MEANS = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
 
 
-def convolution(component: Custom, step: ComponentStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def convolution(component: CustomPart, step: ComponentStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """PyTorch's convolution of what is read, in its order of dims; zeros before a dim alone are put there first."""
     einsum_roles = roles(step.einsum)
     if einsum_roles is None:
@@ -65,7 +65,7 @@ def batch_norm(x: Tensor, factor: Tensor, addend: Tensor, running: Sequence[Tens
 
 def largest(step: ComponentStep, sizes: dict[str, int], x: Tensor) -> Tensor:
     """The largest in each window."""
-    return _pooled(LARGEST, x, _windows(sides(step.max)[0]), sizes, dilates=True)
+    return _pooled(MAX_POOLS, x, _windows(sides(step.max)[0]), sizes, dilates=True)
 
 
 def mean(step: ComponentStep, sizes: dict[str, int], x: Tensor) -> Tensor:
@@ -119,16 +119,16 @@ def put_in_place(layers: Iterable[Any], model: Model, kernels: Kernels) -> None:
                     f"{part} of `{group.name}`: the judge finds no such part to put its einsums into"
                 )
             sizes = {**dict(component.dims), "d_model": model.d_model}
-            setattr(layer, PLACES[part], Written(component, sizes, kernels, paired=part == "attention"))
+            setattr(layer, PLACES[part], StepsModule(component, sizes, kernels, paired=part == "attention"))
 
 
-class Written(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+class StepsModule(nn.Module):  # type: ignore[misc]  # torch's types are not followed
     """The steps of a component in order, from hidden states (batch seq d_model) to their like.
 
     `paired`: transformers' attention returns its scores beside its result.
     """
 
-    def __init__(self, component: Custom, sizes: Mapping[str, int], kernels: Kernels, *, paired: bool) -> None:
+    def __init__(self, component: CustomPart, sizes: Mapping[str, int], kernels: Kernels, *, paired: bool) -> None:
         super().__init__()
         self.component, self.sizes, self.paired = component, dict(sizes), paired
         eager = kernels.activation == "eager"

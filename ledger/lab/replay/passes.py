@@ -13,8 +13,8 @@ from ledger.books.compiled_roles import CompiledRole
 from ledger.books.evaluate import Value
 from ledger.books.memory import liveness
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.steps import standing
-from ledger.books.overlap import checks
+from ledger.books.memory.steps import outlives_unit
+from ledger.books.overlap import comparison_seconds
 from ledger.books.price_changes import step_calls
 from ledger.model.causes import ENDS
 from ledger.model.collectives import Collective
@@ -63,10 +63,10 @@ class UnitPasses:
 
 def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> UnitPasses:
     """The passes of a unit under these sizes, a layer's with so many kernels beside its operations."""
-    entries = [t for t in _entering_tensors(unit) if not standing(t)]
+    entries = [t for t in _entering_tensors(unit) if not outlives_unit(t)]
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
-    saved = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
+    saved = frozenset(tensor.storage for tensor in unit.kept.saved if not outlives_unit(tensor))
     upstream, downstream = unit.forward[-1].output.gradient.storage, ""
     if entries:
         downstream = entries[0].gradient.storage
@@ -113,7 +113,7 @@ def _requests(
     """Each step frees what is gone and takes what is new; at the end all goes but what is `remaining`."""
     before: dict[str, None] = dict.fromkeys(sorted(filter(None, start)))
     for step in steps:
-        now = {t.storage: t for t in step.tensors if not standing(t)}
+        now = {t.storage: t for t in step.tensors if not outlives_unit(t)}
         yield from ((name, 0) for name in before if name not in now)
         yield from ((name, int(value(t.bytes()))) for name, t in now.items() if name not in before)
         if step.step not in (liveness.ARRIVES, liveness.LEFT):
@@ -228,6 +228,6 @@ def _priced_seconds(
             unit_pass = timed.passes.get((name, unit.name))
             device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS
             rows = [row for row in priced if row.cause.unit == unit.name and row.when in PASSES[name]]
-            compared = checks(rows, plan) / (timed.count * unit.count)
+            compared = comparison_seconds(rows, plan) / (timed.count * unit.count)
             host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
             yield (name, unit.name), (host / kernels, device)

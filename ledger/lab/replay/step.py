@@ -22,7 +22,7 @@ from ledger.lab.replay.passes import (
 from ledger.model.causes import INPUT, OUTPUT, ROOT
 from ledger.model.exchanges import ends_apart
 from ledger.model.formats import stored_bytes, stored_dtype, trained_dtype
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
@@ -314,13 +314,15 @@ def gathered_units(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Te
     """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
     separate_ends = ends_apart(plan, program.units)
     yield from ((unit.name, unit.weights) for unit in program.units if unit.name in separate_ends)
-    yield from ((name, weights) for name, _, weights in wrapped(program.units) if not separate_ends or name != ROOT)
+    yield from (
+        (name, weights) for name, _, weights in weights_by_unit(program.units) if not separate_ends or name != ROOT
+    )
 
 
 def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, WeightBytes]]:
     """Every weight and what is held of it, layer by layer."""
     sharding, precision, hosted = program.sharding, plan.precision, weights_on_host(plan)
-    for name, count, weights in wrapped(program.units):
+    for name, count, weights in weights_by_unit(program.units):
         sizes = [
             WeightBytes(
                 int(value(stored_bytes(precision, weight, sharding, on_host=hosted))),

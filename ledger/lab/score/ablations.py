@@ -91,7 +91,7 @@ MECHANISMS: Mapping[str, Ablation] = {
 }
 
 
-def without(name: str, runs: Sequence[LibraryRun]) -> AblationErrors:
+def ablation_errors(name: str, runs: Sequence[LibraryRun]) -> AblationErrors:
     """The errors of these runs without one mechanism."""
 
     def error(run: LibraryRun) -> float:
@@ -105,10 +105,10 @@ def without(name: str, runs: Sequence[LibraryRun]) -> AblationErrors:
 def ablation_lines() -> Iterator[str]:
     """A line for each mechanism: both errors over all publications, and the publications that it moves."""
     runs = scored_runs()
-    complete = without("nothing", runs)
+    complete = ablation_errors("nothing", runs)
     yield f"{len(runs)} runs of {len(complete.errors)} publications, each weighing the same"
     for name in MECHANISMS:
-        ablated = complete if name == "nothing" else without(name, runs)
+        ablated = complete if name == "nothing" else ablation_errors(name, runs)
         moved = ", ".join(
             f"{source} {complete.absolute_of(source):.1%} -> {ablated.absolute_of(source):.1%}"
             for source in ablated.errors
@@ -190,13 +190,13 @@ def _trial_lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
 
 # --- the share of runs within the printed intervals ---
 
-KNOWN = (MEASURED, ELSEWHERE, UNKNOWN)
+KNOWLEDGE_LEVELS = (MEASURED, ELSEWHERE, UNKNOWN)
 WITHIN = 0.80  # of runs, between the two ends
 FEW = 5  # sources, below which all stand in
 
 
 @dataclass(frozen=True)
-class Missed:
+class RunRatio:
     """A scored run: its source, stack and device, what was measured over what was predicted, the interval printed."""
 
     source: str
@@ -206,10 +206,10 @@ class Missed:
     printed: Interval | None = None
 
 
-def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+def steps_missed(rows: Iterable[ScoreRow]) -> tuple[RunRatio, ...]:
     """Measured over predicted seconds of the runs whose step time counts."""
     return tuple(
-        Missed(
+        RunRatio(
             row.source_id,
             row.stack,
             row.device,
@@ -221,16 +221,16 @@ def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
     )
 
 
-def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+def memory_missed(rows: Iterable[ScoreRow]) -> tuple[RunRatio, ...]:
     """Measured over predicted bytes of the runs whose memory counts, by whichever bytes they print."""
     return tuple(
-        Missed(row.source_id, row.stack, row.device, row.measured_memory / row.memory, row.memory_ends)
+        RunRatio(row.source_id, row.stack, row.device, row.measured_memory / row.memory, row.memory_ends)
         for row in rows
         if row.counts_memory and row.memory and row.measured_memory
     )
 
 
-def known_as(run: Missed, other_runs: Collection[Missed]) -> str:
+def known_as(run: RunRatio, other_runs: Collection[RunRatio]) -> str:
     """How well a run's software is known: from other sources on its device, on another one, or not at all."""
     of_stack = [candidate for candidate in other_runs if candidate.stack == run.stack]
     if any(run_of_stack.device == run.device for run_of_stack in of_stack):
@@ -238,9 +238,9 @@ def known_as(run: Missed, other_runs: Collection[Missed]) -> str:
     return ELSEWHERE if of_stack else UNKNOWN
 
 
-def by_knowledge(runs: Sequence[Missed]) -> dict[str, dict[str, list[float]]]:
+def by_knowledge(runs: Sequence[RunRatio]) -> dict[str, dict[str, list[float]]]:
     """Ratios by what was known of the software before their source was, and by source."""
-    ratios: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in KNOWN}
+    ratios: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in KNOWLEDGE_LEVELS}
     for source in dict.fromkeys(run.source for run in runs):
         other_runs = {(run.stack, run.device): run for run in runs if run.source != source}.values()
         kind: dict[tuple[str, str], str] = {}
@@ -263,26 +263,26 @@ def quantile(by_source: Mapping[str, Sequence[float]], share: float) -> float:
     return weighed[-1][0]
 
 
-def intervals(runs: Sequence[Missed]) -> dict[str, Interval]:
+def intervals(runs: Sequence[RunRatio]) -> dict[str, Interval]:
     """Measured over predicted figures, of the ends that hold 80 of 100 runs, by what is known of their software.
 
     Where few sources stand behind one, all runs give its ends; less is never known to be narrower.
     """
     ends: dict[str, Interval] = {}
     ratios = by_knowledge(runs)
-    everything = {f"{kind}/{source}": values for kind in KNOWN for source, values in ratios[kind].items()}
-    for index, name in enumerate(KNOWN):
+    everything = {f"{kind}/{source}": values for kind in KNOWLEDGE_LEVELS for source, values in ratios[kind].items()}
+    for index, name in enumerate(KNOWLEDGE_LEVELS):
         by_source = ratios[name] if len(ratios[name]) >= FEW else everything
         if by_source:
             edge = (1 - WITHIN) / 2
             low, high = quantile(by_source, edge), quantile(by_source, 1 - edge)
-            best = ends.get(KNOWN[index - 1]) if index else None
+            best = ends.get(KNOWLEDGE_LEVELS[index - 1]) if index else None
             ends[name] = Interval(min(low, best.low), max(high, best.high)) if best else Interval(low, high)
     return ends
 
 
 @dataclass(frozen=True)
-class Covered:
+class SourceCoverage:
     """A source: how many of its runs lie within the interval that all others give, and within the one printed."""
 
     source: str
@@ -291,23 +291,23 @@ class Covered:
     printed: int
 
 
-def covered(runs: Sequence[Missed]) -> Iterator[Covered]:
+def covered(runs: Sequence[RunRatio]) -> Iterator[SourceCoverage]:
     """How many runs of each source lie within the interval that all other sources give."""
     for source in dict.fromkeys(run.source for run in runs):
         runs_of_source = [run for run in runs if run.source == source]
         other_runs = [run for run in runs if run.source != source]
         ends = intervals(other_runs)
         left_out = sum(_lies_within(ends.get(known_as(run, other_runs)), run) for run in runs_of_source)
-        yield Covered(
+        yield SourceCoverage(
             source, len(runs_of_source), left_out, sum(_lies_within(run.printed, run) for run in runs_of_source)
         )
 
 
-def _lies_within(ends: Interval | None, run: Missed) -> bool:
+def _lies_within(ends: Interval | None, run: RunRatio) -> bool:
     return ends is not None and ends.low <= run.ratio <= ends.high
 
 
-def coverage_lines(runs: Sequence[Missed], figure: str) -> Iterator[str]:
+def coverage_lines(runs: Sequence[RunRatio], figure: str) -> Iterator[str]:
     """The table by source and overall, each source weighing as much as another, then the ends by what is known."""
     rows = list(covered(runs))
     if not rows:

@@ -12,7 +12,7 @@ from ledger.books.compiler import reserved_bytes
 from ledger.books.memory.outside import allocated, workspaces_of
 from ledger.books.memory.peak import peak_bytes, peak_of
 from ledger.books.price_changes import step_calls, step_time
-from ledger.books.time import MEMORY, known_as
+from ledger.books.time import MEMORY, evidence_on_stack
 from ledger.evidence.documents import Evidence
 from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
 from ledger.evidence.tables import TableRow
@@ -26,7 +26,7 @@ from ledger.lab.score.served import is_served
 from ledger.lab.score.serving_rows import predict_served, served_plan
 from ledger.lab.score.spelled import SkippedError
 from ledger.model.schedule import roles
-from ledger.spec.expand import HERE, ResolvedPart, of_changed_model, resolve
+from ledger.spec.expand import COMMAND_LINE, ResolvedPart, of_changed_model, resolve
 from ledger.spec.inputs import violations
 from ledger.spec.library import FOLDERS, Library, default_library
 from ledger.spec.load import load_plan
@@ -38,7 +38,7 @@ from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
 
 MODEL = "model"  # the part that is another where a setting changes it
-SEQUENCE_WAYS = ("save_gathered", "regather", "off")
+SEQUENCE_SPLITS = ("save_gathered", "regather", "off")
 SAME_MODEL = 0.02  # within which a published number of parameters is that of the compiled model
 COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
@@ -107,7 +107,7 @@ def _write_out_part(named: Node, kind: str) -> ResolvedPart:
     """A part that is named, with its name as its base; a model as it stands in the library, for paths into its list."""
     if kind != MODEL:
         return ResolvedPart(Node({"base": named}, named.where), str(named.value), {})
-    return resolve(named, kind, HERE, default_library())
+    return resolve(named, kind, COMMAND_LINE, default_library())
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
@@ -193,7 +193,7 @@ def _compare_row(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: 
         blank,
         measured_step=measured,
         memory=float(memory),
-        memory_ends=MEMORY[known_as(plan)],
+        memory_ends=MEMORY[evidence_on_stack(plan)],
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
         needed=needed,
         capacity=plan.accelerator.memory,
@@ -251,7 +251,7 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
     if plan.parallelism.tensor == 1 or stated or not typed.measured_peak_mem_gib:
         return {}
     errors = {}
-    for sequence in SEQUENCE_WAYS:
+    for sequence in SEQUENCE_SPLITS:
         changed = replace(plan, parallelism=replace(plan.parallelism, sequence=sequence))
         if sequence != plan.parallelism.sequence and not violations(changed):
             memory, _ = published_memory(made, changed, compile_roles(changed, roles(changed)))
@@ -269,7 +269,7 @@ def row_plan_text(row: TableRow, library: Library) -> str:
         document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
     )
     notes = [f"assumed: {assumed}" for assumed in made.assumed]
-    notes += [] if made.unpriced or is_served(row) else lines(otherwise(text, made.assumed))
+    notes += [] if made.unpriced or is_served(row) else lines(step_changes(text, made.assumed))
     return "".join(f"# {line}\n" for line in notes) + text
 
 
@@ -287,7 +287,7 @@ OTHERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Otherwise:
+class StepChange:
     """An assumption, another value for what it fills, and the step under that over the step as assumed."""
 
     assumed: str
@@ -295,11 +295,11 @@ class Otherwise:
     ratio: float
 
 
-def otherwise(text: str, assumed: Sequence[str]) -> tuple[Otherwise, ...]:
+def step_changes(text: str, assumed: Sequence[str]) -> tuple[StepChange, ...]:
     """Every other value that makes a legal plan of a row's text, what moves the step most first."""
     stated = _step_seconds(load_plan(text))
     changes = (
-        Otherwise(words, setting, step / stated)
+        StepChange(words, setting, step / stated)
         for words in assumed
         for setting in _other_settings(words)
         if (step := _changed_step_seconds(text, setting)) and abs(step / stated - 1) > 0
@@ -307,7 +307,7 @@ def otherwise(text: str, assumed: Sequence[str]) -> tuple[Otherwise, ...]:
     return tuple(sorted(changes, key=lambda change: -abs(change.ratio - 1)))
 
 
-def lines(changes: Sequence[Otherwise]) -> Iterator[str]:
+def lines(changes: Sequence[StepChange]) -> Iterator[str]:
     """Sentences, the first of which is about what moves the step most."""
     for change in changes:
         yield f'`{change.setting}` instead of "{change.assumed}" changes the step by {change.ratio - 1:+.1%}'

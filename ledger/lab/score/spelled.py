@@ -17,7 +17,7 @@ from ledger.spec.publication import UNSTATED, Publication, SomeRuns, Spelling
 from ledger.spec.stack import Stack
 
 WORD = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-BEHIND = re.compile(r"^(?P<word>[^()]*[^() ]) *\((?P<inside>.*)\)$")
+BRACKETED_WORD = re.compile(r"^(?P<word>[^()]*[^() ]) *\((?P<inside>.*)\)$")
 
 
 class UnknownWordError(ValueError):
@@ -39,7 +39,7 @@ def meaning(column: str, text: str, library: Library) -> Meaning:
     value = _stated_value(spelling, text)
     if value is not None:
         return Meaning(value)
-    bracketed = BEHIND.match(text)
+    bracketed = BRACKETED_WORD.match(text)
     if bracketed and (value := _stated_value(spelling, bracketed["word"])) is not None:
         said = [part.strip() for part in re.split(r"[,;]", bracketed["inside"])]
         qualifiers = {folded(name): value for name, value in spelling.qualifiers.items()}
@@ -80,13 +80,13 @@ BOUNDS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def meets(text: str, condition: Any) -> bool:
+def meets_condition(text: str, condition: Any) -> bool:
     """Whether a cell is what a condition of a publication asks for: a text with `*`, a truth, a bound, one of several.
 
     An empty cell meets nothing but an empty text.
     """
     if isinstance(condition, list | tuple):
-        return any(meets(text, alternative) for alternative in condition)
+        return any(meets_condition(text, alternative) for alternative in condition)
     if isinstance(condition, bool):
         return text.lower() in (("true", "yes", "1") if condition else ("false", "no", "0"))
     sign, _, bound = str(condition).partition(" ")
@@ -158,7 +158,7 @@ def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[Some
 def _matching_runs(row: Facts, publication: Publication | None) -> Iterator[SomeRuns]:
     """The runs of a publication, made in a way of their own, that the row is one of."""
     for runs in publication.runs if publication else ():
-        if all(meets(row.cells.get(column, ""), condition) for column, condition in runs.where.items()):
+        if all(meets_condition(row.cells.get(column, ""), condition) for column, condition in runs.where.items()):
             yield runs
             return
 

@@ -16,7 +16,7 @@ PEAKS = ("memory.static", "memory.after_forward", "memory.forward", "memory.back
 HEAD = ("plan", "counts", "static", "after forward", "forward peak", "backward peak", "optimizer peak", "in the layers")
 
 
-def rewritten(document: str, verifications: Sequence[Verification]) -> str:
+def rewrite_section(document: str, verifications: Sequence[Verification]) -> str:
     """The document with its section made anew; ValueError where it has no place for it."""
     return DERIVATIONS.put_into(document, section(verifications))
 

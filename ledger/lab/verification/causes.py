@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from ledger.books.compiled_roles import whole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.transformers.config import with_stand_ins
-from ledger.lab.verification.layouts import sharded
+from ledger.lab.verification.layouts import has_several_ranks
 from ledger.model import dtypes
 from ledger.model.causes import OUTPUT as END
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.units import compute_precision
 from ledger.spec.loss_chunks import LossParts, loss_parts
 from ledger.spec.plan import Model, Plan
 
-INDEX = 8  # bytes of an int64
+INT64_BYTES = 8  # bytes of an int64
 SCALAR = 4
-WIDE = 4  # bytes of an fp32
+FP32_BYTES = 4  # bytes of an fp32
 
 AFTER, OPTIMIZER = "after forward", "optimizer"
 OUTPUT, LOSS, HEAD = "forward/output", "forward/loss", "backward/output"
@@ -30,7 +30,7 @@ COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused ker
 
 
 @dataclass(frozen=True)
-class Instant:
+class StepMoment:
     """A figure of a plan's step, and the moment at which PyTorch reaches it."""
 
     plan: Plan
@@ -59,19 +59,19 @@ class Instant:
 
 def causes(plan: Plan, moment: str) -> Iterator[KnownDifference]:
     """Each named cause with its bytes of found minus predicted at one moment."""
-    instant = Instant(plan, moment)
+    instant = StepMoment(plan, moment)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(instant))
 
 
-def counting(plan: Plan) -> bool:
+def counts_steps(plan: Plan) -> bool:
     """Whether the optimizer counts its steps in a tensor."""
     return plan.optimizer.name in COUNTING
 
 
 def frequencies(model: Model) -> int:
     """Bytes of the two lists of frequencies that a rotary embedding keeps."""
-    return sum(2 * WIDE * (width // 2) for width in _rotated_widths(model))
+    return sum(2 * FP32_BYTES * (width // 2) for width in _rotated_widths(model))
 
 
 def _rotated_widths(model: Model) -> set[int]:
@@ -82,24 +82,28 @@ def _rotated_widths(model: Model) -> set[int]:
 def at_the_loss(plan: Plan, moment: str) -> Iterator[KnownDifference]:
     """The named causes that the loss of transformers has, with their bytes at one moment."""
     for name in ("labels padded and shifted", "scalars of the loss"):
-        yield KnownDifference(name, CAUSES[name](Instant(plan, moment)))
+        yield KnownDifference(name, CAUSES[name](StepMoment(plan, moment)))
 
 
-def _step_counts(at: Instant) -> int:
+def _step_counts(at: StepMoment) -> int:
     """The fused optimizer keeps one fp32 count for each parameter tensor on the device.
 
     Others keep it on the host, which the judge of a sharded step takes for the device unless anything lives there.
     """
     hosts = at.plan.parallelism.offload
-    on_device = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
-    if not on_device or not counting(at.plan):
+    on_device = (
+        "weights" not in hosts if at.plan.kernels.optimizer == "fused" else has_several_ranks(at.plan) and not hosts
+    )
+    if not on_device or not counts_steps(at.plan):
         return 0
     model = whole(at.plan)
-    trained = ((count, sum(not weight.frozen for weight in weights)) for _, count, weights in wrapped(model.units))
+    trained = (
+        (count, sum(not weight.frozen for weight in weights)) for _, count, weights in weights_by_unit(model.units)
+    )
     return SCALAR * int(sum(model.value(count) * tensors for count, tensors in trained))
 
 
-def _positions(at: Instant) -> int:
+def _positions(at: StepMoment) -> int:
     """A rotary embedding keeps two lists of frequencies; positions live as long as a checkpoint that was given them.
 
     Of a layer's parts only attention is given any. The judge of a sharded step hands them in from outside.
@@ -111,23 +115,27 @@ def _positions(at: Instant) -> int:
     keeps_positions = again and (at.moment in (AFTER, OUTPUT, LOSS) or before_input)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
     makes_its_own = at.plan.model.encoder_groups  # makes its positions itself
-    positions = INDEX * at.length if (sharded(at.plan) or keeps_positions) and not (counted or makes_its_own) else 0
+    positions = (
+        INT64_BYTES * at.length
+        if (has_several_ranks(at.plan) or keeps_positions) and not (counted or makes_its_own)
+        else 0
+    )
     # transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)
-    types = 2 * INDEX * at.plan.model.learned_positions if at.plan.model.token_types else 0
+    types = 2 * INT64_BYTES * at.plan.model.learned_positions if at.plan.model.token_types else 0
     return positions + frequencies(at.plan.model) + types
 
 
-def _labels(at: Instant) -> int:
+def _labels(at: StepMoment) -> int:
     """transformers pads the labels by one column and shifts them; of one sequence the shifted ones are a view."""
     if at.plan.model.image:  # whose classes are the loss's own
         return 0
-    padded = INDEX * (at.tokens + at.plan.run.micro_batch)
+    padded = INT64_BYTES * (at.tokens + at.plan.run.micro_batch)
     if at.plan.run.micro_batch > 1:
-        return padded + INDEX * at.tokens if at.moment == LOSS else 0
-    return {LOSS: padded, AFTER: INDEX}.get(at.moment, 0)
+        return padded + INT64_BYTES * at.tokens if at.moment == LOSS else 0
+    return {LOSS: padded, AFTER: INT64_BYTES}.get(at.moment, 0)
 
 
-def _scalars(at: Instant) -> int:
+def _scalars(at: StepMoment) -> int:
     """The loss, its gradient, and while a loss in another dtype is computed the weight of its mean.
 
     Of a loss in parts, that of each part until they are added up.
@@ -139,23 +147,25 @@ def _scalars(at: Instant) -> int:
     if at.backward:
         return 2 * SCALAR
     cast = cast and at.plan.parallelism.tensor == 1  # a split loss is fullest before
-    lasting_loss = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
+    lasting_loss = SCALAR * (not has_several_ranks(at.plan))  # the judge of a sharded step lets go of the loss
     return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: lasting_loss}.get(at.moment, 0)
 
 
-def _split_loss(at: Instant) -> int:
+def _split_loss(at: StepMoment) -> int:
     """Over a split vocabulary: two more numbers a token that were reduced, then five indices and a mask a token.
 
     torch.distributed.tensor.parallel.loss, `_log_softmax` and `_nll_loss_and_log_softmax_backward`.
     """
     if at.plan.parallelism.tensor == 1:
         return 0
-    view = INDEX if at.plan.run.micro_batch == 1 else 0  # the padded labels, of which those of one sequence are a view
-    indices = (5 * INDEX + 1) * at.tokens + SCALAR + view
-    return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
+    view = (
+        INT64_BYTES if at.plan.run.micro_batch == 1 else 0
+    )  # the padded labels, of which those of one sequence are a view
+    indices = (5 * INT64_BYTES + 1) * at.tokens + SCALAR + view
+    return {LOSS: 2 * FP32_BYTES * at.tokens, "backward/loss": indices}.get(at.moment, 0)
 
 
-def _strided_parts(at: Instant) -> int:
+def _strided_parts(at: StepMoment) -> int:
     """Of several sequences a part of each is no stretch of memory, so what reads it reads a copy.
 
     The loss those of its labels, and in backward the products of the head that of its hidden states.
@@ -165,7 +175,7 @@ def _strided_parts(at: Instant) -> int:
         return 0
     part = int(_loss_parts(plan).rows)
     hidden = int(part * plan.model.d_model * dtypes.size(precision.activations))
-    return {OUTPUT: INDEX * part, HEAD: hidden}.get(at.moment, 0)
+    return {OUTPUT: INT64_BYTES * part, HEAD: hidden}.get(at.moment, 0)
 
 
 def _loss_parts(plan: Plan) -> LossParts:
@@ -173,12 +183,12 @@ def _loss_parts(plan: Plan) -> LossParts:
     return loss_parts(plan.kernels, plan.model, plan.run, plan.parallelism)
 
 
-def _losses_of_tokens(at: Instant) -> int:
+def _losses_of_tokens(at: StepMoment) -> int:
     """Liger-Kernel's head with its loss writes the loss of each token, and sums them up after the last part."""
-    return WIDE * at.tokens if at.plan.kernels.loss == "fused_linear" and at.moment == OUTPUT else 0
+    return FP32_BYTES * at.tokens if at.plan.kernels.loss == "fused_linear" and at.moment == OUTPUT else 0
 
 
-def _unreduced_gradients(at: Instant) -> int:
+def _unreduced_gradients(at: StepMoment) -> int:
     """Without FSDP a gradient stays as DTensor made it: of the embedding a view of all rows, of norms a part.
 
     The update has each of them put together beside it: the last norm's part is still there when its sum is.
@@ -187,40 +197,42 @@ def _unreduced_gradients(at: Instant) -> int:
     if at.moment != OPTIMIZER or not (plan.parallelism.tensor > 1 and plan.parallelism.data == 1):
         return 0
     model = whole(plan)
-    norms = sum(model.value(count) for _, count, weights in wrapped(model.units) for w in weights if len(w.dims) == 1)
+    norms = sum(
+        model.value(count) for _, count, weights in weights_by_unit(model.units) for w in weights if len(w.dims) == 1
+    )
     rows = plan.model.vocab + int(norms) + 1
     return int(rows * plan.model.d_model * dtypes.size(plan.precision.gradients))
 
 
-def _hidden_unsaved(at: Instant) -> int:
+def _hidden_unsaved(at: StepMoment) -> int:
     """A frozen head saves no input, but transformers' frame holds it until the loss is computed.
 
     The judge of a sharded step computes the loss when that frame is gone.
     """
     precision = compute_precision(at.plan)
-    if sharded(at.plan) or precision.autocast or at.moment != LOSS:
+    if has_several_ranks(at.plan) or precision.autocast or at.moment != LOSS:
         return 0
     ends = (weight for unit in whole(at.plan).units if unit.name == END for weight in unit.weights)
     saved = any(not weight.frozen for weight in ends if len(weight.dims) == 2)
     return 0 if saved else int(at.tokens * at.plan.model.d_model * dtypes.size(precision.activations))
 
 
-def _last_hidden(at: Instant) -> int:
+def _last_hidden(at: StepMoment) -> int:
     """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns.
 
     Of images the judge takes the loss when that frame is gone.
     """
     apart = at.plan.model.head_transform or at.plan.model.image
     widened = compute_precision(at.plan).autocast and not apart
-    return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
+    return FP32_BYTES * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
 
 
-def _classes(at: Instant) -> int:
+def _classes(at: StepMoment) -> int:
     """The class of each image is there before the loss reads it."""
-    return INDEX * at.plan.run.micro_batch if at.plan.model.image and at.moment in (OUTPUT, LOSS) else 0
+    return INT64_BYTES * at.plan.run.micro_batch if at.plan.model.image and at.moment in (OUTPUT, LOSS) else 0
 
 
-def _scored_beside_hidden(at: Instant) -> int:
+def _scored_beside_hidden(at: StepMoment) -> int:
     """Under autocast the head reads a cast of the class tokens, and transformers' frame holds all hidden states.
 
     Copies of the head's weights and its scores are therefore made beside those.
@@ -232,14 +244,14 @@ def _scored_beside_hidden(at: Instant) -> int:
     return int(model.classes * rows * dtypes.size(precision.compute))
 
 
-def _first_hidden(at: Instant) -> int:
+def _first_hidden(at: StepMoment) -> int:
     """transformers' frame holds the embedded tokens until the last layer is through, though what saved them is gone."""
     if "activations" not in at.plan.parallelism.offload or at.moment in (LOSS, "forward/input") or not at.forward:
         return 0
     return int(at.tokens * at.plan.model.d_model * dtypes.size(compute_precision(at.plan).activations))
 
 
-def _read_by_experts(at: Instant) -> int:
+def _read_by_experts(at: StepMoment) -> int:
     """Where nothing is saved inside a layer, the norm's result could go once rows were made of it.
 
     Shared experts read it after the others, and where every rank has all experts the gather before is fuller.
@@ -252,7 +264,7 @@ def _read_by_experts(at: Instant) -> int:
     return int(norm_bytes) if group.mlp.experts and not group.mlp.shared else 0
 
 
-def _tied_sum(at: Instant) -> int:
+def _tied_sum(at: StepMoment) -> int:
     """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew.
 
     The gradient of the stream is gone by then.
@@ -264,7 +276,7 @@ def _tied_sum(at: Instant) -> int:
     return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights.embedding))
 
 
-def _widened_tables(at: Instant) -> int:
+def _widened_tables(at: StepMoment) -> int:
     """The tables that each layer widens for itself go with the frame of the layers, before the loss (GLM-4)."""
     groups = [group for group in at.plan.model.groups if group.attention.rotary_form == "repeated_pairs"]
     if at.moment != LOSS or not groups:
@@ -274,7 +286,7 @@ def _widened_tables(at: Instant) -> int:
     return -int(2 * at.length * groups[0].attention.rotary_dim * dtypes.size(dtype))
 
 
-CAUSES: Mapping[str, Callable[[Instant], int]] = {
+CAUSES: Mapping[str, Callable[[StepMoment], int]] = {
     "step counts of the optimizer": _step_counts,
     "positions and rotary frequencies": _positions,
     "labels padded and shifted": _labels,

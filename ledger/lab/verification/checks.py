@@ -12,18 +12,18 @@ from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.reference.workload import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import layouts, predicted, stages
-from ledger.lab.verification.causes import INDEX, LOSS, OUTPUT, causes
-from ledger.lab.verification.depth import Sample, weighted, with_counts
-from ledger.lab.verification.peaks import reached
+from ledger.lab.verification.causes import INT64_BYTES, LOSS, OUTPUT, causes
+from ledger.lab.verification.depth import Sample, sum_weighted_figures, with_counts
+from ledger.lab.verification.peaks import compare_peaks
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan, Recompute
 
-Found = dict[str, AllocatedBytes]
+JudgeFigures = dict[str, AllocatedBytes]
 
 UNSEEN = "bitsandbytes' kernels bring matrices back within themselves, where fake tensors show nothing"
 
 
-def parameters(plan: Plan) -> Found:
+def parameters(plan: Plan) -> JudgeFigures:
     """Parameters of the transformers model."""
     from ledger.lab.observed.one_device import parameter_counts
 
@@ -32,7 +32,7 @@ def parameters(plan: Plan) -> Found:
     return figures if plan.train.kind == "all" else figures | {"parameters.trainable": AllocatedBytes(trained)}
 
 
-def flops(plan: Plan) -> Found:
+def flops(plan: Plan) -> JudgeFigures:
     """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
     from ledger.lab.observed.one_device import flop_counts
 
@@ -43,7 +43,7 @@ def flops(plan: Plan) -> Found:
     return {**figures, "flops.recompute": AllocatedBytes(again.backward - plain.backward)}
 
 
-def saved(plan: Plan) -> Found:
+def saved(plan: Plan) -> JudgeFigures:
     """Bytes that autograd packs for one unsharded micro-batch: the last layer of each group, and all.
 
     Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
@@ -62,7 +62,7 @@ def saved(plan: Plan) -> Found:
     return figures
 
 
-def one_device(plan: Plan) -> Found:
+def one_device(plan: Plan) -> JudgeFigures:
     """Bytes of a step on one device, moment by moment; raises `NoReferenceError`."""
     from ledger.lab.observed.one_device import one_device_step
 
@@ -72,13 +72,13 @@ def one_device(plan: Plan) -> Found:
     return dict(one_device_step(workload(plan), micro_batches(plan)).moments)
 
 
-def one_rank(plan: Plan) -> Found:
+def one_rank(plan: Plan) -> JudgeFigures:
     """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
-    from ledger.lab.verification.layouts import replicas, sharding
+    from ledger.lab.verification.layouts import judged_mesh, replicas
     from ledger.lab.verification.stages import rank_step
     from ledger.model.exchanges import copied_to_buckets
 
-    mesh, work = sharding(plan), workload(plan)
+    mesh, work = judged_mesh(plan), workload(plan)
     step = rank_step(work, replicas(plan) if copied_to_buckets(plan) else mesh)
     figures = dict(step.moments)
     for sent in step.collectives:
@@ -94,24 +94,37 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Judge:
+class PyTorchJudge:
     """One way to ask PyTorch: `asks` runs it, `tells` is the ledger's answer; `reason` says why it cannot be asked."""
 
     title: str
     accounts: str  # what stands in place of the figures where they cannot be found
-    asks: Callable[[Plan], Found]
+    asks: Callable[[Plan], JudgeFigures]
     tells: Callable[[Compiled], predicted.Figures]
     reason: Callable[[Plan], str]
     origin: str
 
 
 JUDGES = (
-    Judge("parameters", "parameters", parameters, predicted.parameters, lambda _: "", "transformers, on meta tensors"),
-    Judge("FLOPs", "flops", flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"),
-    Judge("saved bytes", "saved", saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
-    Judge("memory of a step", "memory", one_device, predicted.memory, layouts.unjudged, "a step on fake cuda tensors"),
+    PyTorchJudge(
+        "parameters", "parameters", parameters, predicted.parameters, lambda _: "", "transformers, on meta tensors"
+    ),
+    PyTorchJudge(
+        "FLOPs",
+        "flops",
+        flops,
+        predicted.flops,
+        layouts.missing_kernels_reason,
+        "FlopCounterMode on meta tensors, unsharded",
+    ),
+    PyTorchJudge(
+        "saved bytes", "saved", saved, predicted.saved, layouts.missing_kernels_reason, "saved_tensors_hooks, unsharded"
+    ),
+    PyTorchJudge(
+        "memory of a step", "memory", one_device, predicted.memory, layouts.unjudged, "a step on fake cuda tensors"
+    ),
 )
-RANK = Judge(
+RANK_JUDGE = PyTorchJudge(
     "memory and collectives of a rank",
     "memory, comm",
     one_rank,
@@ -121,9 +134,9 @@ RANK = Judge(
 )
 
 
-def judges(plan: Plan) -> tuple[Judge, ...]:
+def judges(plan: Plan) -> tuple[PyTorchJudge, ...]:
     """The judges of a plan: those of the unsharded model, and that of its step, unless a pipeline has one a stage."""
-    steps = (RANK,) if layouts.sharded(plan) else (JUDGES[3],)
+    steps = (RANK_JUDGE,) if layouts.has_several_ranks(plan) else (JUDGES[3],)
     return (*JUDGES[:3], *(steps if plan.parallelism.pipeline == 1 else ()))
 
 
@@ -137,7 +150,7 @@ def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterat
 
 
 def judged_figures(
-    judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress
+    judge: PyTorchJudge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress
 ) -> Iterator[ComparedFigure]:
     """One judge's figures, or why there are none."""
     reason = judge.reason(compiled.plan)
@@ -156,10 +169,10 @@ def judged_figures(
     depths = " and ".join(" + ".join(map(str, run.layers)) for run in runs)
     further = ", each further one their difference" if len(runs) > 1 else ""
     origin = f"{judge.origin}; {depths} layers{further}"
-    yield from compared(compiled, judge.tells(compiled), weighted(results), origin)
+    yield from compare_figures(compiled, judge.tells(compiled), sum_weighted_figures(results), origin)
 
 
-def compared(
+def compare_figures(
     compiled: Compiled, expected: Mapping[str, int], observed: Mapping[str, AllocatedBytes], origin: str
 ) -> Iterator[ComparedFigure]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
@@ -167,7 +180,7 @@ def compared(
     sizes = {name: size for name, size in observed.items() if name not in counts}
     if sizes:
         explained = {name: _known_causes(compiled.plan, name, size, expected) for name, size in sizes.items()}
-        yield from reached(
+        yield from compare_peaks(
             {name: size for name, size in expected.items() if name not in counts}, sizes, explained, origin
         )
     for name in counts:
@@ -191,7 +204,7 @@ def unit(account: str) -> str:
 def _label_views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
     """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
     longer = account == "saved.total" and plan.run.micro_batch == 1 and not plan.model.image
-    return (KnownDifference("labels padded and shifted", INDEX),) if longer else ()
+    return (KnownDifference("labels padded and shifted", INT64_BYTES),) if longer else ()
 
 
 def _known_causes(

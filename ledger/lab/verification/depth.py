@@ -15,7 +15,7 @@ from ledger.spec.inputs import violations
 from ledger.spec.plan import Model, Plan
 from ledger.spec.problems import Problem, SpecError
 
-FEW = 3  # the first, the last and one between: with fewer, the layer that is added would be of a new kind
+LAYERS_SAMPLED = 3  # the first, the last and one between: with fewer, the layer that is added would be of a new kind
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sample:
     weight: int
 
 
-def samples(model: Model, few: int = FEW) -> tuple[Sample, ...]:
+def samples(model: Model, few: int = LAYERS_SAMPLED) -> tuple[Sample, ...]:
     """The runs whose weighted sum is the figure of `model`; weights add up to 1.
 
     Groups that take turns grow together, by one round of turns.
@@ -83,7 +83,7 @@ def at_most(model: Model, layers: int) -> Model:
     return with_counts(model, [min(layers, group.repeat) for group in model.groups])
 
 
-def cut(plan: Plan, layers: int) -> Plan:
+def limit_layers(plan: Plan, layers: int) -> Plan:
     """The plan with at most so many layers of each group; raises `SpecError` where that cannot be, with what can."""
     shallow = replace(plan, model=at_most(plan.model, layers))
     known_problems = set(violations(plan))
@@ -103,7 +103,7 @@ def cut(plan: Plan, layers: int) -> Plan:
     )
 
 
-def weighted(figures: Sequence[tuple[int, Mapping[str, AllocatedBytes]]]) -> dict[str, AllocatedBytes]:
+def sum_weighted_figures(figures: Sequence[tuple[int, Mapping[str, AllocatedBytes]]]) -> dict[str, AllocatedBytes]:
     """The sum of what each run found, times its weight. A figure that a run lacks is 0 there."""
     names = dict.fromkeys(name for _, run_figures in figures for name in run_figures)
     return {

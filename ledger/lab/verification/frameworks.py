@@ -16,7 +16,7 @@ from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.verification import predicted
 from ledger.lab.verification.checks import HEADS, unit
-from ledger.lab.verification.peaks import reached, tolerance
+from ledger.lab.verification.peaks import compare_peaks, tolerance
 from ledger.model import dtypes
 from ledger.model.exchanges import stays
 from ledger.model.schedule import micro_batches, roles
@@ -54,11 +54,11 @@ def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[
             figures = asked[book.role.name].result()
             origin = ORIGIN.format(title=judge.title, stage=stage)
             suffix = f"/{book.role.name}" if len(books) > 1 else ""
-            for verdict in compared(compiled, book, figures, judge):
+            for verdict in compare_rank(compiled, book, figures, judge):
                 yield replace(verdict, account=f"{verdict.account}{suffix}", origin=origin)
 
 
-def compared(
+def compare_rank(
     compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
@@ -136,7 +136,7 @@ def _moment_figures(
         name: (KnownDifference(ROUNDED, allocated.rounding), *judge.causes(compiled.plan, book.role, name))
         for name, allocated in observed.items()
     }
-    yield from (figure for figure in reached(expected, observed, explained, "") if figure.found is not None)
+    yield from (figure for figure in compare_peaks(expected, observed, explained, "") if figure.found is not None)
     yield from _figures_by_moment(expected, observed, explained)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ledger.lab.observed.ranks import DdpRank, ShardedRank
-from ledger.lab.reference.model import APART
+from ledger.lab.reference.model import SEPARATE_LOSSES
 from ledger.model.exchanges import copied_to_buckets
 from ledger.model.schedule import micro_batches
 from ledger.model.units import compute_precision
@@ -23,9 +23,11 @@ BUILT = {
 }
 
 
-def unbuilt(plan: Plan) -> str:
+def missing_kernels_reason(plan: Plan) -> str:
     """The kernels of a plan that PyTorch and transformers do not have; empty where they have all."""
-    missing = missing_kernels(plan, BUILT if sharded(plan) else {**BUILT, "loss": (*BUILT["loss"], *APART)})
+    missing = missing_kernels(
+        plan, BUILT if has_several_ranks(plan) else {**BUILT, "loss": (*BUILT["loss"], *SEPARATE_LOSSES)}
+    )
     return f"{missing}: the judge has PyTorch's and transformers' own kernels" if missing else ""
 
 
@@ -35,7 +37,7 @@ def missing_kernels(plan: Plan, built: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"kernels.{name} = {kernel}" for name, kernel in named.items() if kernel not in built[name])
 
 
-def sharding(plan: Plan) -> ShardedRank:
+def judged_mesh(plan: Plan) -> ShardedRank:
     """The mesh of the judge's rank, and how FSDP2 moves weights and gradients on it."""
     layout = plan.parallelism
     return ShardedRank(
@@ -63,7 +65,7 @@ def replicas(plan: Plan) -> DdpRank:
     return DdpRank(layout.data, layout.bucket, layout.reduces_once, micro_batches(plan))
 
 
-def sharded(plan: Plan) -> bool:
+def has_several_ranks(plan: Plan) -> bool:
     """Whether a plan's step is that of one rank among several."""
     return plan.cluster.devices > 1
 
@@ -89,7 +91,7 @@ def unhosted(plan: Plan) -> str:
 
 def unjudged(plan: Plan) -> str:
     """Why no step of this plan can be run; empty where it can."""
-    asked = (unbuilt, unhosted, _split_parts, _unsplit_weights, _tensor_form, _rank_limits)
+    asked = (missing_kernels_reason, unhosted, _split_parts, _unsplit_weights, _tensor_form, _rank_limits)
     return next((reason for reason in (ask(plan) for ask in asked) if reason), "")
 
 
@@ -138,7 +140,7 @@ def _tensor_form(plan: Plan) -> str:
 
 def _rank_limits(plan: Plan) -> str:
     """Why one rank among several cannot be asked; empty where it can."""
-    if not sharded(plan):
+    if not has_several_ranks(plan):
         return ""
     layout = plan.parallelism
     if plan.precision.autocast and (layout.data * layout.context == 1 or layout.zero == 0):
@@ -146,6 +148,6 @@ def _rank_limits(plan: Plan) -> str:
         return f"{name} without FSDP2: a rank runs on fake CPU tensors, and the CPU's autocast is another"
     if plan.precision.stored:
         return "precision.stored: the judge's rank keeps what is saved as it is"
-    if plan.kernels.loss in APART:
+    if plan.kernels.loss in SEPARATE_LOSSES:
         return f"kernels.loss = {plan.kernels.loss}: the judge's rank has the loss of transformers"
     return ""

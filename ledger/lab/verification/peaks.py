@@ -43,7 +43,7 @@ def tolerance(moment: str) -> Tolerance:
     return HALF_PERCENT if moment.startswith(("forward/", "backward/")) and "/loss" not in moment else ROUNDING
 
 
-def reached(
+def compare_peaks(
     expected: Mapping[str, int],
     observed: Mapping[str, AllocatedBytes],
     explained: Mapping[str, tuple[KnownDifference, ...]],

@@ -8,7 +8,7 @@ from fractions import Fraction
 from ledger.books.compiled import Compiled
 from ledger.books.compiled_roles import CompiledRole, Whole, compile_roles, whole
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.memory.steps import standing as is_standing
+from ledger.books.memory.steps import outlives_unit as is_standing
 from ledger.books.resources import stock
 from ledger.books.results import Moment
 from ledger.model.causes import ENDS, LOSS, OUTPUT
@@ -51,12 +51,12 @@ def _kind(operation: Operation) -> str:
 def _recomputed_flops(plan: Plan, unsharded: Whole) -> int:
     """FLOPs that checkpointing adds to the backward pass of the unsharded model."""
     build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute, plan.train)
-    layers = [unit for unit in units(build, everything(plan)) if unit.name not in ENDS]
+    layers = [unit for unit in units(build, all_layers_role(plan)) if unit.name not in ENDS]
     again = ((unit.count, operation) for unit in layers for operation in unit.kept.again)
     return int(sum(unsharded.value(count * operation.counted()) for count, operation in again))
 
 
-def everything(plan: Plan) -> Role:
+def all_layers_role(plan: Plan) -> Role:
     """The role of a device that holds every layer."""
     counts = tuple(group.repeat for group in plan.model.groups)
     return Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1))

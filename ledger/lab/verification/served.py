@@ -17,7 +17,7 @@ from ledger.evidence.verdicts import ComparedFigure
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.transformers.config import NoReferenceError, transformers_config
 from ledger.lab.verification import checks, predicted
-from ledger.lab.verification.checks import Judge, Progress, judged_figures
+from ledger.lab.verification.checks import Progress, PyTorchJudge, judged_figures
 from ledger.lab.verification.depth import Sample
 from ledger.model.causes import OUTPUT
 from ledger.model.elementwise import Lookup
@@ -33,7 +33,7 @@ NAMES = {"mamba2": "cache_params"}  # of the argument that takes the cache, wher
 EXPERTS = ".experts."  # in the names of parameters that are there once for each expert
 
 
-def built(model: Model) -> Any:
+def serving_model(model: Model) -> Any:
     """The model on meta tensors, in bf16, with products that FlopCounterMode knows; raises `NoReferenceError`."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -45,7 +45,7 @@ def built(model: Model) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
 
-def pass_over(model: Any, tokens: int, cache: Any) -> None:
+def run_forward_pass(model: Any, tokens: int, cache: Any) -> None:
     """One forward pass over new tokens after those of a cache; the last is scored."""
     import torch
 
@@ -58,9 +58,9 @@ def cached_elements(model: Model, tokens: int) -> int:
     """Elements of keys and values, of latents, or of states that the cache of so many tokens has."""
     from transformers import DynamicCache, StaticCache
 
-    network, recurs = built(model), any(group.attention.recurrent for group in model.groups)
+    network, recurs = serving_model(model), any(group.attention.recurrent for group in model.groups)
     cache = DynamicCache(config=network.config) if recurs else StaticCache(config=network.config, max_cache_len=tokens)
-    pass_over(network, tokens, cache)
+    run_forward_pass(network, tokens, cache)
     return sum(part.numel() for layer in cache.layers for part in _cached_tensors(layer))
 
 
@@ -76,13 +76,13 @@ def pass_flops(model: Model, serve: Serve, *, decodes: bool) -> int:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import DynamicCache
 
-    network, prompt = built(model), serve.prompt.longest
+    network, prompt = serving_model(model), serve.prompt.longest
     cache = DynamicCache(config=network.config)
     before, new = (prompt, 1) if decodes else (serve.prefix, prompt - serve.prefix)
     if before:
-        pass_over(network, before, cache)
+        run_forward_pass(network, before, cache)
     with FlopCounterMode(display=False) as counter:
-        pass_over(network, new, cache)
+        run_forward_pass(network, new, cache)
     return int(counter.get_total_flops())
 
 
@@ -90,7 +90,7 @@ def read_parameters(model: Model) -> int:
     """Parameters that one token uses: all, but for other rows of tables that are looked up and experts not chosen."""
     import torch
 
-    network = built(model)
+    network = serving_model(model)
     tables = {name for name, part in network.named_modules() if isinstance(part, torch.nn.Embedding)}
     shares = {group.mlp.experts: group.mlp.top_k for group in model.groups if group.mlp.experts}
     head, parameters = network.get_output_embeddings().weight, 0
@@ -128,7 +128,7 @@ def judged_service(plan: Plan) -> tuple[Plan, list[str]]:
 # --- the ledger's answer ---
 
 
-def cached(compiled: Compiled) -> predicted.Figures:
+def predicted_cache_elements(compiled: Compiled) -> predicted.Figures:
     """Elements of the cache of one sequence at the end of its output, in all layers."""
     role = one_device(compiled.plan)
     serve = serve_of(role.plan)
@@ -143,17 +143,17 @@ def prefill(compiled: Compiled) -> predicted.Figures:
     """FLOPs of all products of a prompt, masked scores included, as FlopCounterMode counts them."""
     role = one_device(compiled.plan)
     serve = serve_of(role.plan)
-    return {PREFILL: counted(role, role.prefill, prompt_shape(serve, serve.prompt.longest))}
+    return {PREFILL: pass_products(role, role.prefill, prompt_shape(serve, serve.prompt.longest))}
 
 
 def decode(compiled: Compiled) -> predicted.Figures:
     """FLOPs of all products of the first token after a prompt, as FlopCounterMode counts them."""
     plan = compiled.plan
     role = one_device(replace(plan, serve=replace(serve_of(plan), output=Lengths.alike(2))))
-    return {DECODE: counted(role, role.decode, decode_shape(serve_of(role.plan), Fraction(1)))}
+    return {DECODE: pass_products(role, role.decode, decode_shape(serve_of(role.plan), Fraction(1)))}
 
 
-def read(compiled: Compiled) -> predicted.Figures:
+def predicted_read_parameters(compiled: Compiled) -> predicted.Figures:
     """Parameters that the next token of one sequence reads."""
     role = one_device(compiled.plan)
     value = role.value(decode_shape(serve_of(role.plan), Fraction(1)))
@@ -161,7 +161,7 @@ def read(compiled: Compiled) -> predicted.Figures:
     return {READ: int(sum(Fraction(value(amount)) for amount in every))}
 
 
-def counted(role: ServedRole, phase: Phase, shape: Shape) -> int:
+def pass_products(role: ServedRole, phase: Phase, shape: Shape) -> int:
     """FLOPs of all products of a pass, with masked scores."""
     amount = Fraction(0)
     for unit in phase.units:
@@ -179,7 +179,7 @@ def _read_elements(operation: Operation) -> object:
 # --- the judge's answer ---
 
 
-def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.Found]:
+def _figure(name: str, of: Callable[[Plan], int]) -> Callable[[Plan], checks.JudgeFigures]:
     return lambda plan: {name: AllocatedBytes(of(plan))}
 
 
@@ -195,7 +195,7 @@ def _latents_obstacle(plan: Plan) -> str:
 
 
 JUDGES = (
-    Judge(
+    PyTorchJudge(
         "parameters",
         "parameters",
         checks.parameters,
@@ -203,18 +203,18 @@ JUDGES = (
         lambda _: "",
         "transformers, on meta tensors",
     ),
-    Judge(
+    PyTorchJudge(
         "the cache of a sequence",
         CACHE,
         _figure(
             CACHE,
             lambda plan: cached_elements(plan.model, serve_of(plan).prompt.longest + serve_of(plan).output.longest),
         ),
-        cached,
+        predicted_cache_elements,
         lambda _: "",
         "transformers' StaticCache, on meta tensors",
     ),
-    Judge(
+    PyTorchJudge(
         "FLOPs of a prompt",
         PREFILL,
         _figure(PREFILL, lambda plan: pass_flops(plan.model, serve_of(plan), decodes=False)),
@@ -222,7 +222,7 @@ JUDGES = (
         _experts_obstacle,
         "FlopCounterMode on meta tensors, unsharded, masked scores included",
     ),
-    Judge(
+    PyTorchJudge(
         "FLOPs of the token after it",
         DECODE,
         _figure(DECODE, lambda plan: pass_flops(plan.model, serve_of(plan), decodes=True)),
@@ -230,11 +230,11 @@ JUDGES = (
         _latents_obstacle,
         "FlopCounterMode on meta tensors, unsharded",
     ),
-    Judge(
+    PyTorchJudge(
         "parameters that a token reads",
         READ,
         _figure(READ, lambda plan: read_parameters(plan.model)),
-        read,
+        predicted_read_parameters,
         lambda _: "",
         "transformers' parameters, without other rows of tables and experts that are not chosen",
     ),

@@ -14,11 +14,11 @@ from ledger.lab.observed.ranks import DdpRank, Rank, ShardedRank, StageRank
 from ledger.lab.reference.workload import Workload, workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import layouts, predicted
-from ledger.lab.verification.causes import SCALAR, at_the_loss, counting, frequencies
+from ledger.lab.verification.causes import SCALAR, at_the_loss, counts_steps, frequencies
 from ledger.lab.verification.depth import with_counts
-from ledger.lab.verification.peaks import reached
+from ledger.lab.verification.peaks import compare_peaks
 from ledger.model import dtypes
-from ledger.model.fsdp_units import wrapped
+from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.schedule import micro_batches, roles
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
@@ -47,7 +47,7 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Co
             yield replace(verdict, account=f"{verdict.account}/{book.role.name}")
 
 
-def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
+def ledger_figures(compiled: Compiled) -> Mapping[str, predicted.Figures]:
     """The ledger's figures of every role: its moments, and what it sends."""
     books = compile_roles(compiled.plan, roles(compiled.plan))
     return {book.role.name: {**_ledger_moments(compiled, book), **_ledger_calls(compiled, book)} for book in books}
@@ -91,7 +91,7 @@ def _held_figures(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> I
         name: tuple(_named_causes(compiled.plan, book, name, allocated)) for name, allocated in step.moments.items()
     }
     origin = ORIGIN.format(place=book.role.stages[0])
-    figures = reached(_ledger_moments(compiled, book), step.moments, explained, origin)
+    figures = compare_peaks(_ledger_moments(compiled, book), step.moments, explained, origin)
     yield from (verdict for verdict in figures if verdict.found is not None)  # no figure between the passes
 
 
@@ -135,10 +135,10 @@ def _named_causes(plan: Plan, book: CompiledRole, moment: str, allocated: Alloca
 
 def _step_counts(at: _StageInstant) -> int:
     """One fp32 count for each weight of the role."""
-    if not counting(at.plan):
+    if not counts_steps(at.plan):
         return 0
     units = at.book.program.units
-    return SCALAR * int(sum(at.book.value(count) * len(weights) for _, count, weights in wrapped(units)))
+    return SCALAR * int(sum(at.book.value(count) * len(weights) for _, count, weights in weights_by_unit(units)))
 
 
 def _tables(at: _StageInstant) -> int:

@@ -17,7 +17,7 @@ from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.judges.table import framework_of
 from ledger.lab.verification import frameworks
 from ledger.lab.verification.checks import verdicts
-from ledger.lab.verification.depth import FEW, Sample, cut, samples
+from ledger.lab.verification.depth import LAYERS_SAMPLED, Sample, limit_layers, samples
 from ledger.lab.verification.served import judged_service, served_verdicts
 from ledger.model.exchanges import copied_to_buckets
 from ledger.processes import interrupt_held, process_pool
@@ -85,9 +85,11 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     """Every figure of `plan` that its judge can find, beside the ledger's: PyTorch, or the framework of its stack."""
     framework = framework_of(plan)
     if framework is not None:
-        return _ask_framework(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
-    form, verdicts_of = (judged, verdicts) if plan.serve is None else (judged_service, served_verdicts)
-    asked, notes = form(plan if depth.layers is None else cut(plan, depth.layers))
+        return _ask_framework(
+            framework, plan if depth.layers is None else limit_layers(plan, depth.layers), command, progress
+        )
+    form, verdicts_of = (judged_plan, verdicts) if plan.serve is None else (judged_service, served_verdicts)
+    asked, notes = form(plan if depth.layers is None else limit_layers(plan, depth.layers))
     runs = depths(asked, depth)
     if plan.recompute.policy != "none":
         notes.append("recompute = none for saved bytes, which are of the unsharded plan without it")
@@ -96,7 +98,7 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
         title=plan.title,
         model=plan.model.title,
         digest=plan.judged_digest,
-        layers=said(asked, runs, depth),
+        layers=depth_sentence(asked, runs, depth),
         verdicts=tuple(verdicts_of(asked, runs, progress)),
         origin=_origin(command),
         judged_as=tuple(notes),
@@ -110,7 +112,7 @@ def _ask_framework(judge: FrameworkJudge, plan: Plan, command: str, progress: Ca
         title=plan.title,
         model=plan.model.title,
         digest=plan.judged_digest,
-        layers=f"{counted(sum(group.repeat for group in plan.model.groups))} ran",
+        layers=f"{layers_in_words(sum(group.repeat for group in plan.model.groups))} ran",
         verdicts=tuple(frameworks.verdicts(plan, judge, progress)),
         origin=_origin(command, judge),
         judged_as=judge.notes(plan),
@@ -125,34 +127,34 @@ def _origin(command: str, judge: FrameworkJudge | None = None) -> JudgeOrigin:
 
 def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:
     """The runs that stand for the plan's model."""
-    if depth.full or depth.layers is not None or uneven(plan):
+    if depth.full or depth.layers is not None or has_uneven_layers(plan):
         return (Sample(tuple(group.repeat for group in plan.model.groups), 1),)
-    return samples(plan.model, FEW)
+    return samples(plan.model, LAYERS_SAMPLED)
 
 
-def uneven(plan: Plan) -> bool:
+def has_uneven_layers(plan: Plan) -> bool:
     """Whether layers of a group differ by where they stand, so that none stands for another: buckets span layers."""
     return (
         copied_to_buckets(plan) or plan.recompute.policy in ("every", "layers", "segment") or plan.parallelism.wrap > 1
     )
 
 
-def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
+def depth_sentence(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
     """How deep PyTorch ran the model, and what stands for the rest."""
     all_of_them = sum(group.repeat for group in plan.model.groups)
     if len(runs) == 1:
         cut = ", and so has the plan that was compared" if depth.layers is not None else ""
-        return f"{counted(all_of_them)} ran{cut}"
+        return f"{layers_in_words(all_of_them)} ran{cut}"
     ran = " and ".join(str(sum(run.layers)) for run in runs)
     return f"{ran} layers ran, and their difference stands for each further one of {all_of_them}"
 
 
-def counted(layers: int) -> str:
+def layers_in_words(layers: int) -> str:
     """So many layers, in words."""
     return "1 layer" if layers == 1 else f"{layers} layers"
 
 
-def judged(plan: Plan) -> tuple[Plan, list[str]]:
+def judged_plan(plan: Plan) -> tuple[Plan, list[str]]:
     """The plan in the form in which PyTorch can run it, and what was changed for that."""
     notes = []
     for row in FORMS:
@@ -163,7 +165,7 @@ def judged(plan: Plan) -> tuple[Plan, list[str]]:
 
 
 @dataclass(frozen=True)
-class Form:
+class PlanForm:
     """A plan that the judge runs in another form: which, how, and in words."""
 
     applies: Callable[[Plan], bool]
@@ -179,32 +181,32 @@ def _deals_unequally(plan: Plan) -> bool:
 
 
 FORMS = (
-    Form(
+    PlanForm(
         lambda plan: plan.run.documents is not None,
         lambda plan: replace(plan, run=replace(plan.run, documents=None)),
         "run.documents left out: transformers runs a sequence as one document",
     ),
-    Form(
+    PlanForm(
         lambda plan: plan.stack.compiled,
         lambda plan: replace(plan, stack=replace(plan.stack, compiled=False)),
         "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
     ),
-    Form(
+    PlanForm(
         lambda plan: plan.kernels.loss == "compiled",
         lambda plan: replace(plan, kernels=replace(plan.kernels, loss="eager")),
         "kernels.loss = eager: the same without torch.compile",
     ),
-    Form(
+    PlanForm(
         lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
         lambda plan: replace(plan, kernels=replace(plan.kernels, rotary="eager")),
         "kernels.rotary = eager: transformers rotates operator by operator",
     ),
-    Form(
+    PlanForm(
         lambda plan: plan.assumptions.expert_imbalance > 1 and _deals_unequally(plan),
         lambda plan: replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1))),
         "assumptions.expert_imbalance = 1: so many rows more are no equal number from each rank",
     ),
-    Form(
+    PlanForm(
         lambda plan: (
             plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
         ),

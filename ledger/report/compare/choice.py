@@ -123,7 +123,7 @@ def choose(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference],
     without = {plan.label: lacking(plan, total) for plan in free if total not in plan.compiled.totals}
     sign = -1 if is_more_better(total) else 1
     candidates = sorted(
-        (candidate(plan, total) for plan in free if plan.label not in without),
+        (ranked_plan(plan, total) for plan in free if plan.label not in without),
         key=lambda ranked: sign * float(ranked.amount),
     )
     return PlanChoice(
@@ -173,7 +173,7 @@ def lacking(plan: ComparedPlan, key: str) -> str:
     return problem.message if problem else f"it has no `{key}`"
 
 
-def candidate(plan: ComparedPlan, total: str) -> RankedPlan:
+def ranked_plan(plan: ComparedPlan, total: str) -> RankedPlan:
     """A plan by a total that it has."""
     totals = plan.compiled.totals
     ends = [totals[f"{total}.{end}"] for end in ENDS if f"{total}.{end}" in totals]
@@ -219,7 +219,7 @@ def requirement_text(choice: PlanChoice, mark: Mark, *, one: bool = False) -> st
     met = [mark(text) for text in choice.requirements if text != HEADROOM]
     conditions = [f"{'meets' if one else 'meet'} {' and '.join(met)}"] if met else []
     lacked = [] if choice.has_all else [f"{'has' if one else 'have'} {mark(choice.total)}"]
-    return joined(["fits" if one else "fit", *headroom, *conditions, *lacked])
+    return enumeration(["fits" if one else "fit", *headroom, *conditions, *lacked])
 
 
 def choice_sentences(choice: PlanChoice, mark: Mark = backticked) -> tuple[str, ...]:
@@ -241,9 +241,10 @@ def _sentences(choice: PlanChoice, mark: Mark) -> Iterator[str]:
         labels_by_inputs.setdefault(work_text(paths, mark), []).append(label)
     for inputs, labels in labels_by_inputs.items():
         verb = "do" if labels[1:] else "does"
-        yield f"{joined([*map(mark, labels)])} {verb} not do the work of {mark(choice.first)}: {inputs}"
+        yield f"{enumeration([*map(mark, labels)])} {verb} not do the work of {mark(choice.first)}: {inputs}"
     if choice.left_out:
-        yield f"Left out: {', '.join(f'{mark(label)} ({marked(why, mark)})' for label, why in choice.left_out)}"
+        reasons = (f"{mark(label)} ({with_marked_names(why, mark)})" for label, why in choice.left_out)
+        yield f"Left out: {', '.join(reasons)}"
 
 
 def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
@@ -255,14 +256,15 @@ def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
         return f"{mark(best.label)} is recommended: {reason}; {mark(choice.total)} {amount}"
     number = f"the {len(choice.candidates)}" + (f" of {choice.count}" if choice.left_out else "")
     said = f"{superlative(choice.total, mark)} of {number} that {requirement_text(choice, mark)}, {amount}"
-    return f"{mark(best.label)} is recommended: {said}{ahead(choice, best, mark)}"
+    return f"{mark(best.label)} is recommended: {said}{lead_text(choice, best, mark)}"
 
 
-def ahead(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
+def lead_text(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
     """By how much the best is better than the next, after a comma; or which plans come to the same."""
     equal = [plan.label for plan in choice.candidates[1:] if plan.amount == best.amount]
     if equal:
-        return f"; {joined([*map(mark, equal)])} {'come' if equal[1:] else 'comes'} to the same, and it was named first"
+        labels = enumeration([*map(mark, equal)])
+        return f"; {labels} {'come' if equal[1:] else 'comes'} to the same, and it was named first"
     next_best = choice.candidates[1]
     by: Number = next_best.amount - best.amount
     compared = f"{amount_text(max(by, -by), unit_of(choice.total))} {'less' if by > 0 else 'more'}"
@@ -288,7 +290,7 @@ def evidence(choice: PlanChoice, best: RankedPlan, mark: Mark) -> Iterator[str]:
         for rival, shared in rivals[:MOST_RIVALS]
     ]
     more = [f"{len(rivals) - MOST_RIVALS} more"] if rivals[MOST_RIVALS:] else []
-    unparted = joined([*named, *more])
+    unparted = enumeration([*named, *more])
     yield f"The ranges that hold 80 of 100 runs overlap: evidence does not part it ({best_range}) from {unparted}"
 
 
@@ -305,16 +307,16 @@ def amount_text(value: Number, unit: str) -> str:
 def work_text(inputs: Sequence[str], mark: Mark) -> str:
     """The inputs by which plans train other things, of many the parts that they belong to."""
     parts = tuple(dict.fromkeys(path if path == "run.tokens" else path.partition(".")[0] for path in inputs))
-    return joined([mark(name) for name in (inputs if len(inputs) <= MOST_RIVALS else parts)])
+    return enumeration([mark(name) for name in (inputs if len(inputs) <= MOST_RIVALS else parts)])
 
 
-def joined(parts: Sequence[str]) -> str:
+def enumeration(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def marked(text: str, mark: Mark) -> str:
+def with_marked_names(text: str, mark: Mark) -> str:
     """A text in which what stands in backticks is marked."""
     return "".join(mark(part) if place % 2 else part for place, part in enumerate(text.split("`")))
 

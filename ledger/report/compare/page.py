@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger import numbers
 from ledger.books.time import TITLES
 from ledger.report.charts.memory import StackedBar, StackPart, plan_bars
-from ledger.report.compare.choice import PlanComparison, backticked, choice_sentences, joined
+from ledger.report.compare.choice import PlanComparison, backticked, choice_sentences, enumeration
 from ledger.report.compare.plans import MEASURES, ComparedPlan, PlanDifference
 from ledger.report.compare.record import NONE, AlignedRow, aligned_rows, input_rows
 from ledger.report.movements import amounts_by_cause
@@ -86,7 +86,7 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
     rows = aligned_rows(plans)
     figures = (("Does it fit?", memory_figure(plans)), ("How long is a step?", step_figure(plans)))
     return ComparisonView(
-        title=f"{joined(labels)} side by side",
+        title=f"{enumeration(labels)} side by side",
         asked=tuple(dict.fromkeys(plan.decision for compared in plans if (plan := compared.compiled.plan).decision)),
         labels=labels,
         sentences=choice_sentences(comparison.choice),
@@ -112,7 +112,7 @@ def difference_views(comparison: PlanComparison) -> Iterator[DifferenceView]:
     first, *other_plans = comparison.plans
     for plan, difference in zip(other_plans, comparison.differences, strict=True):
         idle = [compared.label for compared in (first, plan) if not compared.runs]
-        left_out = [OF_NO_RUN.format(joined([*map(backticked, idle)]))] if idle else []
+        left_out = [OF_NO_RUN.format(enumeration([*map(backticked, idle)]))] if idle else []
         table = cause_table(difference, first.label)
         unchanged = [] if difference.inputs else ["No input differs."]
         turned = [turned_text(plan.label, first.label, flip) for flip in difference.flips]
@@ -122,7 +122,7 @@ def difference_views(comparison: PlanComparison) -> Iterator[DifferenceView]:
 
 def turned_text(label: str, first: str, flip: Flip) -> str:
     """A word of the verdict in which a plan differs from the first, and the inputs that turn it."""
-    by = joined([backticked(name) for name in flip.inputs]) if flip.inputs else "several inputs together"
+    by = enumeration([backticked(name) for name in flip.inputs]) if flip.inputs else "several inputs together"
     said, opposite = (TURNED[flip.word, holds] for holds in (flip.holds, not flip.holds))
     return f"`{label}` {said[0]}, and `{first}` {opposite[1]}: by {by}."
 

@@ -32,7 +32,7 @@ from ledger.spec.inputs import Change, changes
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import read_overrides
 from ledger.spec.paths import part_of
-from ledger.spec.problems import SpecError, made_of_all
+from ledger.spec.problems import SpecError, collect_results
 from ledger.spec.sources import YAML
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def require_several(specs: Sequence[str]) -> None:
 def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compiled]:
     """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
     require_several(specs)
-    plans = made_of_all(partial(load_named, spec, overrides) for spec in specs)
+    plans = collect_results(partial(load_named, spec, overrides) for spec in specs)
     _require_different(specs, [_plan_file(plan, spec) for plan, spec in zip(plans, specs, strict=True)])
-    return made_of_all(partial(compile_plan, plan) for plan in plans)
+    return collect_results(partial(compile_plan, plan) for plan in plans)
 
 
 def _require_different(specs: Sequence[str], meanings: Sequence[Hashable]) -> None:

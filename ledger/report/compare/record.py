@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ledger.books.results import Number, Verdict
 
 
-SCHEMA = "ledger-compare/1"
+COMPARISON_SCHEMA = "ledger-compare/1"
 
 
 def comparison_record(comparison: PlanComparison) -> dict[str, Any]:
     """The published form; the first plan is the one that others are compared with."""
     return {
-        "schema": SCHEMA,
+        "schema": COMPARISON_SCHEMA,
         "plans": [plan_record(plan) for plan in comparison.plans],
         "differences": [difference_record(difference) for difference in comparison.differences],
         "choice": choice_record(comparison.choice),
@@ -105,7 +105,7 @@ FIGURES = (
     *("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second"),
     *("serve.ttft.under_load", "serve.time_per_token", "serve.tokens_per_second", "cost.per_million_tokens"),
 )
-TOLD = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
+CHECKS_OF_VERDICT_ROW = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
 TITLES = {**dict(HEADLINES), **dict(of_verdict.HEADLINES), "energy.run": "energy of the run"}
 
 
@@ -173,7 +173,11 @@ def choices(plans: Sequence[ComparedPlan]) -> Iterator[tuple[str, list[str]]]:
     for name in dict.fromkeys(name for texts in glances for name in texts):
         yield name, [texts.get(name, NONE) for texts in glances]
     failed = [
-        ", ".join(check.title for check in verdict.checks if check.status == "fail" and check.name not in TOLD)
+        ", ".join(
+            check.title
+            for check in verdict.checks
+            if check.status == "fail" and check.name not in CHECKS_OF_VERDICT_ROW
+        )
         for verdict in verdicts
     ]
     if any(failed):

@@ -21,7 +21,7 @@ from ledger.whole_files import replace_files
 
 def write_comparison(comparison: PlanComparison, out: Path, formats: Iterable[str]) -> list[Path]:
     """The files of a comparison in each of the formats, whole or not at all; those that would not change stay."""
-    files = {out / f"{comparison.file_name}.{name}": FORMATS[name](comparison) for name in formats}
+    files = {out / f"{comparison.file_name}.{name}": COMPARISON_FORMATS[name](comparison) for name in formats}
     replace_files(files)
     return list(files)
 
@@ -81,7 +81,7 @@ def as_json(comparison: PlanComparison) -> bytes:
     return f"{text}\n".encode()
 
 
-FORMATS: Mapping[str, Callable[[PlanComparison], bytes]] = {
+COMPARISON_FORMATS: Mapping[str, Callable[[PlanComparison], bytes]] = {
     "html": as_html,
     "pdf": as_pdf,
     "md": as_markdown,

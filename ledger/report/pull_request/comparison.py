@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.books import compile_totals
-from ledger.report.gates import WORDS, Gate, PlanOutcome, plan_outcome
+from ledger.report.gates import VERDICT_WORDS, Gate, PlanOutcome, plan_outcome
 from ledger.report.movements import MEASURES, BundleTotals, bundle_inputs, compile_between, movements
 from ledger.report.pull_request.pairs import (
     BROKEN,
@@ -90,7 +90,7 @@ def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
 
 def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
     """A word of the verdict that turned, with the inputs that turn it alone, else those without which it would not."""
-    for word, holds in WORDS.items():
+    for word, holds in VERDICT_WORDS.items():
         turned = holds(new)
         if holds(old) != turned:
             sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]

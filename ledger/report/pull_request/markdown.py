@@ -18,12 +18,12 @@ from ledger.report.problem_formats import (
     LEVELS,
     NOTE,
     PASSED,
+    PROBLEM_FORMATS,
     SKIPPED,
     WARNING,
     JudgedSpec,
     Judgement,
 )
-from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
 from ledger.report.pull_request.pairs import CHANGED, DELETED, NEW, REPAIRED, Comparison, PlanChange
 from ledger.report.pull_request.record import (
     NONE,
@@ -74,7 +74,7 @@ def failures(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Each gate that trips, with the plans on which it does."""
     for gate in comparison.gates:
         if plans := [change.label for change in comparison.failed(gate)]:
-            yield gate, some(plans, code)
+            yield gate, first_names(plans, code)
 
 
 def plan_row(change: PlanChange) -> str:
@@ -106,7 +106,7 @@ def folded_inputs(comparison: Comparison) -> Iterator[str]:
     rows = tuple(input_rows(comparison))
     if rows:
         cells = [
-            (html_code(row.path), html_code(row.old), html_code(row.new), html_code(row.where), some(row.plans))
+            (html_code(row.path), html_code(row.old), html_code(row.new), html_code(row.where), first_names(row.plans))
             for row in rows[:MOST_INPUTS]
         ]
         more = [(f"{len(rows) - MOST_INPUTS} more", "", "", "", "")] if rows[MOST_INPUTS:] else []
@@ -151,7 +151,7 @@ def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{''.join(lines)}</table>"
 
 
-def some(names: Sequence[str], mark: Mark = html_code) -> str:
+def first_names(names: Sequence[str], mark: Mark = html_code) -> str:
     """The first names, and how many more there are."""
     more = [f"{len(names) - MOST_NAMES} more"] if names[MOST_NAMES:] else []
     return ", ".join([*map(mark, names[:MOST_NAMES]), *more])
@@ -249,7 +249,7 @@ def as_findings(write: Callable[[Judgement], str], comparison: Comparison) -> st
     return write(judgement(comparison))
 
 
-FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+PULL_REQUEST_FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "md": as_markdown,
     "json": as_json,
     **{name: partial(as_findings, write) for name, write in PROBLEM_FORMATS.items()},

@@ -28,7 +28,7 @@ from ledger.report.pull_request.pairs import (
 )
 from ledger.spec.problems import Problem
 
-SCHEMA = "ledger-ci/1"
+PULL_REQUEST_SCHEMA = "ledger-ci/1"
 
 
 def as_json(comparison: Comparison) -> str:
@@ -39,7 +39,7 @@ def as_json(comparison: Comparison) -> str:
 def record(comparison: Comparison) -> dict[str, Any]:
     """The published form: affected plans, worst first."""
     return {
-        "schema": SCHEMA,
+        "schema": PULL_REQUEST_SCHEMA,
         "base": comparison.old,
         "head": comparison.new,
         "headline": head_line(comparison, str),
@@ -123,12 +123,12 @@ def head_line(comparison: Comparison, mark: Mark) -> str:
     plans = "1 plan" if comparison.count == 1 else f"{comparison.count} plans"
     verb = "change" if len(changed) > 1 else "changes"
     lead = f"{len(changed) or 'None'} of {plans} {verb}"
-    if sums := summed(changed):
+    if sums := total_changes_text(changed):
         lead += f": {', '.join(sums)}"
     return "; ".join((lead, *clauses(comparison, mark))).replace(numbers.THIN, " ")
 
 
-def summed(changed: Sequence[PlanChange]) -> list[str]:
+def total_changes_text(changed: Sequence[PlanChange]) -> list[str]:
     """Dollars and time of runs added up; where neither moves, the largest change of memory."""
     sums = []
     for measure, keys in ((DOLLARS, DOLLARS.keys), (SECONDS, RUN_SECONDS)):
@@ -147,15 +147,15 @@ def summed(changed: Sequence[PlanChange]) -> list[str]:
 
 def clauses(comparison: Comparison, mark: Mark) -> Iterator[str]:
     """What a reader must know besides the sums, the worst first."""
-    yield from named(comparison.of_kind(BROKEN), ("does not compile", "do not compile"), mark)
+    yield from plans_clause(comparison.of_kind(BROKEN), ("does not compile", "do not compile"), mark)
     for (word, holds), said in TURNED.items():
         turned = [
             change for change in comparison.changes if any((f.word, f.holds) == (word, holds) for f in change.flips)
         ]
-        yield from named(turned, said, mark)
+        yield from plans_clause(turned, said, mark)
     new = comparison.of_kind(NEW, REPAIRED)
     unfit = [change for change in new if change.new and not change.new.fits]
-    yield from named(unfit, ("does not fit", "do not fit"), mark)
+    yield from plans_clause(unfit, ("does not fit", "do not fit"), mark)
     for kind in (NEW, REPAIRED, DELETED, MOVED):
         if count := len(comparison.of_kind(kind)):
             yield f"{count} {kind}"
@@ -163,7 +163,7 @@ def clauses(comparison: Comparison, mark: Mark) -> Iterator[str]:
         yield f"{count} with the same totals" if count > 1 else "1 with the same totals"
 
 
-def named(changes: Sequence[PlanChange], said: tuple[str, str], mark: Mark) -> Iterator[str]:
+def plans_clause(changes: Sequence[PlanChange], said: tuple[str, str], mark: Mark) -> Iterator[str]:
     """Some plans and what is said of one, or of several; nothing where there are none."""
     if changes:
         names = [mark(change.label) for change in changes[:MOST_NAMES]]

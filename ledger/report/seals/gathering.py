@@ -15,7 +15,7 @@ from ledger.evidence.citations import cited_file, device_of, evidence_files, fin
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.published_runs import own_steps, predictions_path, published_runs
 from ledger.evidence.verification import nearest_file
-from ledger.report.live import others
+from ledger.report.live import legal_variants
 from ledger.report.seals.seal import Revision, Seal, SealedFile, installed_compiler
 from ledger.spec.git import GIT, LARGEST_BLOB, LINK, environment
 from ledger.spec.library import OWN_FOLDER, Library, default_library, using
@@ -114,7 +114,7 @@ def seal_of(plan: Plan) -> Seal:
     with using(noting):
         again = plan_of(source, plan.reading.overrides, noting)
         if not again.model.bare:
-            others(again, DEVICE, again.accelerator.name)  # which a reader of the page may choose
+            legal_variants(again, DEVICE, again.accelerator.name)  # which a reader of the page may choose
         paths = dict(_named_paths(names, noting))
         for path in files_of_evidence(again):
             names.of_path(path)

@@ -12,7 +12,7 @@ from ledger.report.contract import show_record
 from ledger.report.recommendations import as_record
 from ledger.report.seals.gathering import seal_of
 from ledger.report.seals.seal import Seal, record_digest
-from ledger.spec.edit import NoPlaceError, text_with
+from ledger.spec.edit import NoPlaceError, source_text_with_settings
 from ledger.spec.library import OWN_FOLDER, Library, using
 from ledger.spec.load import plan_of
 from ledger.spec.overrides import read_overrides
@@ -70,7 +70,7 @@ def effective_text(plan: Plan) -> str:
     overrides = plan.reading.overrides
     values = {".".join(override.steps): override.value.plain() for override in read_overrides(overrides)}
     try:
-        return text_with(plan.reading.source, values, plan.reading.library)
+        return source_text_with_settings(plan.reading.source, values, plan.reading.library)
     except (SpecError, NoPlaceError):
         return "".join(f"# compiled with --set {override}\n" for override in overrides) + plan.text
 

@@ -18,9 +18,9 @@ from ledger.report.pdf import SEAL, SEALED
 from ledger.report.recommendations import Recommendation, Recommendations, from_record
 from ledger.report.seals.opening import opened
 from ledger.report.seals.seal import HELP, Compiler, Seal, SealedFile, installed_compiler, read_seal, record_digest
-from ledger.report.write import FORMATS, assemble_report
+from ledger.report.write import REPORT_WRITERS, assemble_report
 from ledger.spec.library import OWN_FOLDER, installed_specs
-from ledger.spec.load import revised
+from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.sources import read_bounded
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 
-SCHEMA = "ledger-reproduce/1"
+REPRODUCTION_SCHEMA = "ledger-reproduce/1"
 SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
 WORDS = "same words"  # of a PDF, which may show something else: what covers a word, a picture, a font
 # What a record that is none of recommendations makes raise, where it is read and where it is printed.
@@ -110,7 +110,7 @@ def total_changes(sealed: Totals, now: Totals) -> Iterator[TotalChange]:
 def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
     """The object that `reproduce --json` prints."""
     return {
-        "schema": SCHEMA,
+        "schema": REPRODUCTION_SCHEMA,
         "file": file,
         "format": again.kind,
         "same": again.same,
@@ -153,7 +153,7 @@ def _page_status(path: Path, content: bytes, compiled: Compiled, seal: Seal, sea
     """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
     kind = kind_of(content)
     try:
-        now = FORMATS[kind](assemble_report(compiled, (kind,), search, seal))
+        now = REPORT_WRITERS[kind](assemble_report(compiled, (kind,), search, seal))
     except NOT_RECOMMENDATIONS as error:
         if search is None:
             raise
@@ -172,7 +172,7 @@ def _other_layouts(plan: Plan, search: Recommendations) -> Iterator[str]:
 
 
 def _is_reproduced(plan: Plan, layout: Recommendation) -> bool:
-    draft = revised(plan, assignments(layout.changes))
+    draft = read_with_overrides(plan, assignments(layout.changes))
     if draft.plan is None or draft.problems:
         return False
     now = {key: float(value) for key, value in compile_plan(draft.plan).totals.items()}

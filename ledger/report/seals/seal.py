@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.version import VERSION, library_digest, program_digest
 
-SCHEMA = "ledger-seal/1"
+SEAL_SCHEMA = "ledger-seal/1"
 NOT_VERSIONED = "not in version control"
 
 
@@ -94,7 +94,7 @@ def installed_compiler() -> Compiler:
 def seal_record(seal: Seal, *, texts: bool = True) -> dict[str, Any]:
     """The seal as JSON has it, without its own digest; the text of a file is left out where only digests are wanted."""
     return {
-        "schema": SCHEMA,
+        "schema": SEAL_SCHEMA,
         "name": seal.name,
         "plan": seal.plan,
         "overrides": list(seal.overrides),
@@ -154,8 +154,8 @@ def read_seal(record: object, file: str) -> Seal:
 
 
 def _checked_seal(record: Any) -> Seal:
-    if not isinstance(record, Mapping) or record.get("schema") != SCHEMA:
-        raise BrokenSealError(f"it is no `{SCHEMA}`")
+    if not isinstance(record, Mapping) or record.get("schema") != SEAL_SCHEMA:
+        raise BrokenSealError(f"it is no `{SEAL_SCHEMA}`")
     files = tuple(_read_files(record["files"]))
     for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
         if count > MOST_LISTED:

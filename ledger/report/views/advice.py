@@ -46,11 +46,11 @@ def advice(report: Report) -> Advice | None:
     if not search:
         return None
     here = report.compiled.totals
-    rows = tuple(advised(name, layout, here) for name, layout in search.named().items() if layout.changes)
+    rows = tuple(advised_layout(name, layout, here) for name, layout in search.named().items() if layout.changes)
     return Advice(rows, f"{search.scope}.") if rows else None
 
 
-def advised(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+def advised_layout(name: str, layout: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
     """A layout against the plan, whose own time counts where it fits the device."""
     totals = layout.totals
     length = f"{numbers.duration(totals['time.step'])} a step"

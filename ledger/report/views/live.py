@@ -8,8 +8,8 @@ from typing import Any
 
 from ledger.books.memory.holdings import CATEGORIES as HELD
 from ledger.books.traced import CHOICES
-from ledger.report.live import LEVELS, Page, page_of
-from ledger.report.live_script import TITLES, UNITS, moves, page_script
+from ledger.report.live import ZERO_STAGES, LivePage, page_of
+from ledger.report.live_script import TITLES, UNITS, may_change, page_script
 from ledger.report.live_service import NUMBERS, ServedInput, served_page, served_script
 from ledger.report.svg import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
@@ -76,12 +76,12 @@ def panel(plan: Plan) -> LiveView | LoadView:
     page = page_of(plan)
     if page is None:
         return LiveView("", COUNT_ALONE)
-    left_out = "; ".join(said(page, change) for change in page.left_out[:MOST_SAID])
-    controls = tuple(control(page, name) for name in TITLES if name in page.own and moves(page, name))
+    left_out = "; ".join(setting_text(page, change) for change in page.left_out[:MOST_SAID])
+    controls = tuple(control(page, name) for name in TITLES if name in page.own and may_change(page, name))
     return LiveView(page_script(page), controls=controls, devices=plan.cluster.devices, left_out=left_out)
 
 
-def control(page: Page, name: str) -> Control:
+def control(page: LivePage, name: str) -> Control:
     """The control of one input."""
     value = page.own[name]
     if name in UNITS:
@@ -90,11 +90,11 @@ def control(page: Page, name: str) -> Control:
     if name in CHOICES:
         words = page.choices.words(name)
         return Control(name, TITLES[name], words[value], tuple((place, words[place]) for place in page.stops[name]))
-    levels = tuple((level, str(level)) for level in LEVELS) if name == "zero" else ()
+    levels = tuple((level, str(level)) for level in ZERO_STAGES) if name == "zero" else ()
     return Control(name, TITLES[name], str(value), levels)
 
 
-def said(page: Page, change: Mapping[str, Any]) -> str:
+def setting_text(page: LivePage, change: Mapping[str, Any]) -> str:
     """A setting by what it has that is not the plan's."""
     words = {name: page.choices.words(name) for name in CHOICES}
     moved = [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 PRINTED = 8  # rows of each table on paper
-TOLD = 3  # classes of kernel whose errors are told in words
+CLASSES_NAMED = 3  # classes of kernel whose errors are told in words
 STEP, LOW, HIGH = "time.step", "time.step.low", "time.step.high"
 CASE, MEASURED = (Column("what", "tag"), Column("measured on")), ("predicted", "measured", "error")
 RUN_COLUMNS = (*CASE, *columns("number", *MEASURED), Column("source", "source"))
@@ -120,7 +120,7 @@ KNOWN = {
 
 def _band_sentence(compiled: Compiled) -> str:
     """How many published runs an interval of this width held, and what widens it."""
-    runs, wider = KNOWN[intervals.known_as(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
+    runs, wider = KNOWN[intervals.evidence_on_stack(compiled.plan)], intervals.widened(compiled.plan, compiled.totals)
     prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
     return (
         f"An interval of this width held 80 of 100 published runs {runs}, each publication left out in turn."
@@ -184,7 +184,9 @@ def _in_sample_sentence(measured: Sequence[NearMeasurement], classes: Sequence[M
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {row.what: row.unseen for row in measured if row.unseen is not None}
     if unseen:
-        errors = [f"{numbers.percent(unseen[row.what])} (`{row.what}`)" for row in classes if row.what in unseen][:TOLD]
+        errors = [f"{numbers.percent(unseen[row.what])} (`{row.what}`)" for row in classes if row.what in unseen][
+            :CLASSES_NAMED
+        ]
         count = sum(row.unseen is not None for row in measured)
         which = "These errors are" if count == len(measured) else f"{count} of these errors are"
         erred = f"on measurements left out of the fit they erred by {', '.join(errors)}"

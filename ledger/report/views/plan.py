@@ -15,7 +15,7 @@ from ledger.report.views.parts import Cell, Column, Report, Table, columns, text
 from ledger.spec.paths import greatest, key_of, part_of, plan_path, row
 from ledger.spec.paths import unit as base_unit
 from ledger.spec.rules.table import OF_TRAINING
-from ledger.spec.structures import EACH
+from ledger.spec.structures import KEEP_EACH_ENTRY
 from ledger.spec.token_budget import TokensPerParameter
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ COUNTED = {  # what a whole number counts, or a ratio is of, by the key that it 
     **dict.fromkeys(("0", "1"), "elements"),  # the sides of a block that shares a scale
 }
 # Shown with the evidence or with the checks, or no part of the plan.
-UNSHOWN = ("", EACH, "name")  # what the plan keeps nowhere, keeps entry by entry, or has in its paths
+UNSHOWN = ("", KEEP_EACH_ENTRY, "name")  # what the plan keeps nowhere, keeps entry by entry, or has in its paths
 
 
 def value_at(root: object, path: str) -> object:

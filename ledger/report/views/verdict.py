@@ -10,7 +10,7 @@ from ledger import numbers
 from ledger.books.results import ENDS, OF_A_RUN
 from ledger.books.verdict import napkin_words, standing
 from ledger.numbers import Number
-from ledger.report.files import BETTER
+from ledger.report.files import LAYOUTS_BY_PREFERENCE
 from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.glance import question, run_lines
 from ledger.report.views.nearby import basis_sentence, nearest_runs_sentence
@@ -104,7 +104,7 @@ def verdict(report: Report) -> VerdictView:
 def with_better(report: Report) -> str:
     """The command that reports the plan with the layout that is recommended first; empty where none is."""
     search, plan = report.recommendations, report.compiled.plan
-    changed = [name for name in BETTER if (layout := getattr(search, name, None)) and layout.changes]
+    changed = [name for name in LAYOUTS_BY_PREFERENCE if (layout := getattr(search, name, None)) and layout.changes]
     if not changed:
         return ""
     overrides = report.seal.overrides if report.seal else ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.counts import peak
-from ledger.books.overlap import said
+from ledger.books.overlap import rules_in_words
 from ledger.model import dtypes
 from ledger.model.causes import HostTransfer, Transfer
 from ledger.report.charts import roofline as charts
@@ -182,7 +182,7 @@ def overlap_table(plan: Plan) -> Table:
     """The rules of overlap of the plan's stack, for what the plan moves."""
     rows = tuple(
         (Cell(row.kind), Cell(row.choice), Cell(row.transfers), Cell(row.behind, note=row.source))
-        for row in said(plan.stack.overlap)
+        for row in rules_in_words(plan.stack.overlap)
         if row.kind in transfer_kinds(plan)
     )
     headings = columns("text", "kind", "rule", "these transfers", "may run beside")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.spec.attention import ATTENTION_KINDS
-from ledger.spec.components import GIVEN
+from ledger.spec.components import COMMON_DIMS
 from ledger.spec.paths import Places, divisors
-from ledger.spec.plan import Accelerator, Custom, Kernels, Model, Parallelism, Precision, Recompute, Run, Train
+from ledger.spec.plan import Accelerator, CustomPart, Kernels, Model, Parallelism, Precision, Recompute, Run, Train
 from ledger.spec.precision import WHOLE_TENSOR, Recipe
 from ledger.spec.problems import Problem
 from ledger.spec.rules.device import peak_key
@@ -228,7 +228,7 @@ def stems_are_sound(model: Model, at: Places) -> Iterator[Problem]:
     sizes = dict(stem.dims)
     stem_sizes = tuple(sizes.get(name, 0) for name in stem.takes[1:])
     image_sizes = (image.channels, image.height, image.width) if image else stem_sizes
-    if stem.takes[:1] != GIVEN[:1] or stem_sizes != image_sizes:
+    if stem.takes[:1] != COMMON_DIMS[:1] or stem_sizes != image_sizes:
         message = f"the stem starts from `{' '.join(stem.takes)}` ({' x '.join(map(str, stem_sizes))})"
         help_text = f"images of {' x '.join(map(str, image_sizes))}: `input: batch colours height width`"
         yield Problem(at(f"{STEM}.input"), message, help_text)
@@ -244,7 +244,7 @@ def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
             return
         where = at(path)
         unknown = [name for name in group.block.takes[1:] if name not in dict(group.block.dims)]
-        if unknown or group.block.takes[:1] != GIVEN[:1]:
+        if unknown or group.block.takes[:1] != COMMON_DIMS[:1]:
             message = f"`{group.name}` starts from `{' '.join(group.block.takes)}`"
             yield Problem(where, message, f"`batch`, then dims of its own{_unknown_note(unknown)}")
             return
@@ -261,7 +261,7 @@ def blocks_follow_each_other(model: Model, at: Places) -> Iterator[Problem]:
         yield Problem(at("model.d_model"), message, f"`d_model: {previous[0]}`")
 
 
-def _result_sizes(part: Custom | None, path: str, at: Places) -> tuple[int, ...]:
+def _result_sizes(part: CustomPart | None, path: str, at: Places) -> tuple[int, ...]:
     """The sizes of a part's result; none where its steps are not sound."""
     return part.sizes_of(part.gives) if part and part.steps and not any(step_problems(part, path, at)) else ()
 

@@ -12,12 +12,21 @@ from ledger.books import compile_plan
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.reduction_buffer import ReductionBuffer, written
-from ledger.books.memory.steps import Step, running, tensors
-from ledger.books.memory.timeline import BACKWARD, Point
+from ledger.books.memory.steps import LiveStep, tensors, unit_steps
+from ledger.books.memory.timeline import BACKWARD, Moment
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWeights, call_sizes, flat_weights
 from ledger.lab.verification import predicted
-from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
+from ledger.lab.verification.causes import (
+    AFTER,
+    INT64_BYTES,
+    LOSS,
+    OPTIMIZER,
+    SCALAR,
+    StepMoment,
+    at_the_loss,
+    frequencies,
+)
 from ledger.model import dtypes
 from ledger.model.causes import ENDS
 from ledger.model.schedule import Role, micro_batches, roles
@@ -30,7 +39,7 @@ DOUBLE, SINGLE = 8, 4  # bytes of an fp64, in which norms are taken, and of an f
 
 
 @dataclass(frozen=True)
-class FlatInstant(Instant):
+class FlatInstant(StepMoment):
     """A moment of the step of a rank that has a stretch of all weights."""
 
     @property
@@ -106,14 +115,14 @@ def causes(plan: Plan, _: Role, moment: str) -> Iterator[KnownDifference]:
 
 def _token_ids(at: FlatInstant) -> int:
     """The ledger has them all the time; each micro-batch brings its own."""
-    return -INDEX * at.tokens if at.moment in (STATIC, OPTIMIZER) else 0
+    return -INT64_BYTES * at.tokens if at.moment in (STATIC, OPTIMIZER) else 0
 
 
 def _positions(at: FlatInstant) -> int:
     """A rotary embedding keeps two lists of frequencies; a checkpoint keeps the positions that it was given."""
     frequency_bytes = frequencies(at.plan.model)
     keeps_positions = frequency_bytes and at.rebuilt and at.passes and at.moment not in (INPUT, END)
-    return frequency_bytes + (INDEX * at.length if keeps_positions else 0)
+    return frequency_bytes + (INT64_BYTES * at.length if keeps_positions else 0)
 
 
 def _labels(at: FlatInstant) -> int:
@@ -126,7 +135,7 @@ def _numbers(at: FlatInstant) -> int:
         return 0
     saves_offset = not at.rebuilt and at.plan.kernels.attention == "flash"
     layers = sum(group.repeat for group in at.plan.model.groups) * saves_offset
-    return -INDEX * layers - SCALAR * (at.moment == AFTER)
+    return -INT64_BYTES * layers - SCALAR * (at.moment == AFTER)
 
 
 def _embedded(at: FlatInstant) -> int:
@@ -136,7 +145,7 @@ def _embedded(at: FlatInstant) -> int:
     """
     if at.plan.model.learned_positions:
         rows = at.stream // at.plan.run.micro_batch
-        ids = INDEX * at.length if at.moment == INPUT else 0
+        ids = INT64_BYTES * at.length if at.moment == INPUT else 0
         return at.stream + rows + ids if at.forward and at.moment != LOSS else 0
     saved = at.plan.kernels.norm == "fused" or at.rebuilt or at.plan.model.norm.kind != "rms"
     return 0 if saved or not at.in_forward_layers or at.moment.endswith("/start") else at.stream
@@ -210,7 +219,7 @@ def _last_buckets(at: FlatInstant) -> int:
 
 def _replicas_at_the_end(flat: FlatWeights, _: int) -> int:
     """The largest bucket, each of which is more than a buffer or what is left (DeepSpeedEngine.allreduce_no_retain)."""
-    return flat.parameters + max(filled(flat.sizes, OF_REPLICAS), default=0)
+    return flat.parameters + max(call_sizes(flat.sizes, OF_REPLICAS), default=0)
 
 
 def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
@@ -276,14 +285,14 @@ class BucketPeaks:
     book: CompiledRole
     flat: FlatWeights
 
-    def in_layers(self, point: Point) -> bool:
+    def in_layers(self, point: Moment) -> bool:
         """Whether backward visits a layer."""
         return point.phase == BACKWARD and point.unit not in ENDS
 
-    def more(self, point: Point) -> int:
+    def more(self, point: Moment) -> int:
         """Bytes of a moment's fullest step beyond those of even filling."""
         unit, alive = self.moments.units[point.unit], self.moments.alive(point)
-        plain = list(running(unit, alive))
+        plain = list(unit_steps(unit, alive))
         even = self.buffer.steps(point, unit, self.moments.written(point), plain)
         return self._fullest((*plain, *self._weight_by_weight(point))) - self._fullest(even)
 
@@ -305,10 +314,10 @@ class BucketPeaks:
         pairs = zip(overflowing, buckets, strict=False)
         return {(weight.name, weight.layer): self.flat.elements(before) for weight, before in pairs}
 
-    def _fullest(self, steps: Iterable[Step]) -> int:
+    def _fullest(self, steps: Iterable[LiveStep]) -> int:
         return max(int(step.bytes(self.book.value)) for step in steps)
 
-    def _weight_by_weight(self, point: Point) -> Iterator[Step]:
+    def _weight_by_weight(self, point: Moment) -> Iterator[LiveStep]:
         """The steps at which a gradient finds no room, with the copy of what is there."""
         unit, value = self.moments.units[point.unit], self.book.value
         counts = {program_unit.name: int(value(program_unit.count)) for program_unit in self.book.program.units}
@@ -318,4 +327,4 @@ class BucketPeaks:
         for weight, step in written(unit, self.moments.alive(point)):
             if elements := self.emptied.get((f"{unit.name}/{weight.name}", layer)):
                 copied = self.buffer.copy(sympy.Integer(elements))
-                yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
+                yield LiveStep("a full buffer is reduced", (*tensors(unit, step), copied))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ledger.lab.transformers.config import NoReferenceError, family
-from ledger.lab.verification.layouts import unbuilt
+from ledger.lab.verification.layouts import missing_kernels_reason
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
@@ -98,5 +98,5 @@ def _training(plan: Plan) -> str:
     return ""
 
 
-REFUSALS: tuple[Callable[[Plan], str], ...] = (_model, unbuilt, _layout, _precision, _training)
+REFUSALS: tuple[Callable[[Plan], str], ...] = (_model, missing_kernels_reason, _layout, _precision, _training)
 CHECKPOINTS: Mapping[str, bool] = {"early_stop": False, "reentrant": True}  # use_reentrant

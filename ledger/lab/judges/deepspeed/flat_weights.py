@@ -116,12 +116,12 @@ class FlatWeights:
     def reductions(self, places: Sequence[int], most: int) -> int:
         """All-reduces of these gradients: of what ranks keep of a bucket until it is more than `most`, and the rest."""
         return sum(
-            len(list(filled([part for place in bucket for part in self.parts(place)], most)))
+            len(list(call_sizes([part for place in bucket for part in self.parts(place)], most)))
             for bucket in self.buckets(places, most)
         )
 
 
-def filled(sizes: Sequence[int], most: int) -> Iterator[int]:
+def call_sizes(sizes: Sequence[int], most: int) -> Iterator[int]:
     """Elements of each call that moves these sizes, made once it has more than `most`; the last one has the rest."""
     pending = 0
     for size in sizes:

@@ -10,7 +10,7 @@ from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.deepspeed.causes import causes
 from ledger.lab.judges.deepspeed.configuration import refusal
-from ledger.lab.judges.deepspeed.flat_weights import OF_REPLICAS, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import OF_REPLICAS, FlatWeights, call_sizes, flat_weights
 from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.observed.fresh_process import run_in_fresh_process
@@ -45,7 +45,7 @@ def _reductions(plan: Plan, flat: FlatWeights) -> int:
     """All-reduces of a step."""
     most = plan.stack.reduction_buffer
     if plan.parallelism.zero == 0:
-        return len(list(filled(flat.sizes, OF_REPLICAS)))
+        return len(list(call_sizes(flat.sizes, OF_REPLICAS)))
     if plan.parallelism.zero == 1:
         return flat.reductions(range(len(flat.sizes)), most)
     return int(micro_batches(plan)) * flat.reductions(flat.backward, most)

@@ -20,12 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ledger.lab.judges.deepspeed import configuration
 from ledger.lab.judges.fakes import FakeValues
 from ledger.lab.judges.metered_rank import (
+    LayerStorage,
     MeteredRank,
     RankCollectives,
     RankFigures,
     RankMeter,
     RankMoments,
-    SavedStorage,
     SavedStorages,
 )
 from ledger.lab.reference.model import layers_of, reference_model
@@ -84,7 +84,7 @@ def build(plan: Plan) -> BuiltRank:
 
 
 @contextmanager
-def alike() -> Iterator[None]:
+def agreeing_ranks() -> Iterator[None]:
     """Within, ranks agree with each other without asking, and no gradient has overflowed."""
     checked = (
         (stage_1_and_2.DeepSpeedZeroOptimizer, "has_overflow"),
@@ -115,7 +115,7 @@ WARM_UP = 2  # steps: the first makes the states and records the order of module
 def judge_rank(plan: Plan) -> RankFigures:
     """The figures of the rank that this process is, whose fake group is there."""
     meter, fake = RankMeter("cuda"), FakeTensorMode(allow_non_fake_inputs=True)
-    with alike():
+    with agreeing_ranks():
         with fake, meter.resizes_seen(), meter, FakeValues():
             rank = build(plan)
         stepper = EngineRank(rank, meter, fake, defaultdict(lambda: "data"))
@@ -129,7 +129,7 @@ def judge_rank(plan: Plan) -> RankFigures:
 class EngineRank(MeteredRank[BuiltRank]):
     """A rank of DeepSpeed's engine."""
 
-    def saved(self) -> list[SavedStorage]:
+    def saved(self) -> list[LayerStorage]:
         """What autograd keeps of one micro-batch, in a step of its own; gathered weights are no part of it."""
         collector = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
         with self.metered():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.verification.causes import INDEX, WIDE
+from ledger.lab.verification.causes import FP32_BYTES, INT64_BYTES
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
@@ -24,10 +24,10 @@ def rebuilds_core(plan: Plan) -> bool:
     return policy.policy == "selective" or "core" in policy.components
 
 
-def beside_a_core(plan: Plan) -> int:
+def extra_saved_bytes(plan: Plan) -> int:
     """Bytes that a layer saves beside the ledger's, without what is one number."""
     ranks, policy = plan.parallelism.context, plan.recompute.policy
-    saved_bytes = beside_values(plan) if rebuilds_core(plan) else 0
+    saved_bytes = unrotated_bytes(plan) if rebuilds_core(plan) else 0
     if ranks == 1 or policy != "none":
         return saved_bytes
     if plan.parallelism.context_exchange == "all_gather":
@@ -56,7 +56,7 @@ def context_calls(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifferenc
     }
 
 
-def beside_values(plan: Plan) -> int:
+def unrotated_bytes(plan: Plan) -> int:
     """Bytes of queries and keys before rotation, of one layer and micro-batch."""
     return _width(plan, "heads") + _width(plan, "kv_heads")
 
@@ -70,10 +70,10 @@ def _width(plan: Plan, heads: str) -> int:
 
 def saved(plan: Plan) -> Mapping[str, KnownDifference]:
     """By figure, what a layer saves beyond the ledger's bytes; with tensors of one number, as the type of mask."""
-    amount = beside_a_core(plan)
+    amount = extra_saved_bytes(plan)
     if not amount or plan.model.groups[0].attention.kind == "latent":
         return {}
     gathers = plan.parallelism.context > 1 and plan.parallelism.context_exchange == "all_gather"
-    single = WIDE * rebuilds_core(plan) + INDEX * gathers
+    single = FP32_BYTES * rebuilds_core(plan) + INT64_BYTES * gathers
     cause = KnownDifference("what attention saves in Transformer Engine", amount + single)
     return {f"saved.{group.name}": cause for group in plan.model.groups}

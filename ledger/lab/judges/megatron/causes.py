@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.megatron.attention import beside_a_core
+from ledger.lab.judges.megatron.attention import extra_saved_bytes
 from ledger.lab.judges.megatron.scales import (
     norm_gradient,
     padded_scales,
@@ -15,8 +15,8 @@ from ledger.lab.judges.megatron.scales import (
     stashed_scales,
     turned_columns,
 )
-from ledger.lab.judges.protocol import BETWEEN, RoleInstant, token_ids
-from ledger.lab.verification.causes import INDEX, WIDE
+from ledger.lab.judges.protocol import BETWEEN_PASSES, RoleInstant, token_ids
+from ledger.lab.verification.causes import FP32_BYTES, INT64_BYTES
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
 
@@ -31,7 +31,7 @@ def sorted_places(at: RoleInstant) -> int:
     layout, place_bytes = at.plan.parallelism, 0
     for group, count in zip(at.plan.model.groups, at.role.layers, strict=True):
         lists = 1 if group.mlp.experts == layout.expert else 3 if layout.expert * layout.tensor > 1 else 2
-        place_bytes += INDEX * group.mlp.experts * layout.tensor * lists * count
+        place_bytes += INT64_BYTES * group.mlp.experts * layout.tensor * lists * count
     return place_bytes
 
 
@@ -39,7 +39,7 @@ def expert_choice(at: RoleInstant) -> int:
     """What corrects which experts are chosen, and how many tokens chose each: two fp32 an expert (moe/router.py)."""
     groups = zip(at.plan.model.groups, at.role.layers, strict=True)
     corrected = (count * group.mlp.experts for group, count in groups if group.mlp.router.scores == "sigmoid")
-    return 2 * WIDE * sum(corrected)
+    return 2 * FP32_BYTES * sum(corrected)
 
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
@@ -54,13 +54,13 @@ def _inputs(at: RoleInstant) -> int:
     if not at.forward:
         return 0
     if not at.role.first:
-        return INDEX * at.tokens if at.role.last else 0
-    return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
+        return INT64_BYTES * at.tokens if at.role.last else 0
+    return INT64_BYTES * at.length + (INT64_BYTES * at.tokens if at.plan.parallelism.tensor > 1 else 0)
 
 
 def _mask(at: RoleInstant) -> int:
     """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
-    if not at.role.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
+    if not at.role.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN_PASSES:
         return 0
     flying = int(at.role.in_flight) - (at.moment == "backward/input")
     return at.tokens * flying
@@ -70,8 +70,8 @@ def _tables(at: RoleInstant) -> int:
     """The table of rotations is made once by each chunk and kept; the ledger has one while layers run."""
     if at.plan.model.groups[0].attention.expanded:  # each layer has its own, in the ledger too
         return 0
-    outside_layers = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
-    return WIDE * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + outside_layers)
+    outside_layers = at.moment in BETWEEN_PASSES or at.moment in ("forward/input", "backward/input")
+    return FP32_BYTES * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + outside_layers)
 
 
 def _lists(at: RoleInstant) -> int:
@@ -81,11 +81,11 @@ def _lists(at: RoleInstant) -> int:
     parallelism keeps which two parts of the sequence each rank has.
     """
     sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
-    begins = WIDE * (sequences + 1) if sequences > 1 else 0
-    parts = 2 * INDEX * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
+    begins = FP32_BYTES * (sequences + 1) if sequences > 1 else 0
+    parts = 2 * INT64_BYTES * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
     latent = at.plan.model.groups[0].attention.expanded
     lists = 3 * sum(at.role.layers) if latent else at.plan.parallelism.interleave
-    return WIDE * (at.rotated // 2) * lists + begins + parts
+    return FP32_BYTES * (at.rotated // 2) * lists + begins + parts
 
 
 def _joined_loss(at: RoleInstant) -> int:
@@ -99,8 +99,8 @@ def _joined_loss(at: RoleInstant) -> int:
     if at.plan.stack.loss_sums != "joined" or not at.role.last or not flying:
         return 0
     if at.forward:
-        return at.tokens * (1 + INDEX + 4 * WIDE) - WIDE
-    return at.tokens * (1 + (INDEX + WIDE) * (at.moment == "backward/loss"))
+        return at.tokens * (1 + INT64_BYTES + 4 * FP32_BYTES) - FP32_BYTES
+    return at.tokens * (1 + (INT64_BYTES + FP32_BYTES) * (at.moment == "backward/loss"))
 
 
 def _workspace(at: RoleInstant) -> int:
@@ -116,14 +116,14 @@ def _loss(at: RoleInstant) -> int:
     """
     if at.moment != "forward/loss" or not at.role.last or at.plan.kernels.loss != "fused":
         return 0
-    copied = INDEX * at.tokens if at.plan.run.micro_batch > 1 else 0
-    return 4 * WIDE * at.tokens + copied - (WIDE if at.plan.parallelism.tensor == 1 else 0)
+    copied = INT64_BYTES * at.tokens if at.plan.run.micro_batch > 1 else 0
+    return 4 * FP32_BYTES * at.tokens + copied - (FP32_BYTES if at.plan.parallelism.tensor == 1 else 0)
 
 
 def _last_input(at: RoleInstant) -> int:
     """`set_input_tensor` keeps what a stage received last, and its gradient, until the next step's forward."""
     received = at.plan.parallelism.interleave - at.role.first  # each chunk has its own
-    return 2 * received * _stream(at) if at.moment in BETWEEN else 0
+    return 2 * received * _stream(at) if at.moment in BETWEEN_PASSES else 0
 
 
 def _frames(at: RoleInstant) -> int:
@@ -133,7 +133,7 @@ def _frames(at: RoleInstant) -> int:
     whose graph the stage's input is there, `output_tensor_grad` and `input_tensor_grad`.
     """
     layout = at.plan.parallelism
-    if layout.pipeline == 1 or at.moment in BETWEEN:
+    if layout.pipeline == 1 or at.moment in BETWEEN_PASSES:
         return 0
     if layout.interleave > 1:
         return _lists_of_chunks(at)
@@ -149,23 +149,23 @@ def _frames(at: RoleInstant) -> int:
 def _lists_of_chunks(at: RoleInstant) -> int:
     """Where chunks take turns, what the schedule replayed holds in the passes of those that a moment is of."""
     layout, chunks = at.plan.parallelism, at.plan.parallelism.interleave
-    stage_visits = visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
+    stage_visits = chunk_passes(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
     phase, several = FORWARD if at.forward else BACKWARD, sum(at.role.layers) > chunks
     if at.moment == "backward/input":
-        return beside(stage_visits, AFTER, {0}) * _stream(at)
+        return other_tensors(stage_visits, AFTER, {0}) * _stream(at)
     if at.moment.endswith("/inner"):
-        return beside(stage_visits, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
+        return other_tensors(stage_visits, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
     if at.moment == "forward/input" or at.moment.endswith(("/start", "/end")):
         framed = several and not at.forward  # the gradient that came, while the chunk's first layer runs
-        return (beside(stage_visits, phase, {0}) + framed) * _stream(at)
-    return beside(stage_visits, phase, {chunks - 1}) * _stream(at) + _input_after_loss(at)
+        return (other_tensors(stage_visits, phase, {0}) + framed) * _stream(at)
+    return other_tensors(stage_visits, phase, {chunks - 1}) * _stream(at) + _input_after_loss(at)
 
 
 def _input_after_loss(at: RoleInstant) -> int:
     """The next input comes once the loss is done, when its statistics and labels are gone."""
     if at.moment != "forward/loss" or at.plan.kernels.loss != "fused":
         return 0
-    gone = at.tokens * (4 * WIDE + INDEX + 3 * WIDE * at.plan.parallelism.tensor)
+    gone = at.tokens * (4 * FP32_BYTES + INT64_BYTES + 3 * FP32_BYTES * at.plan.parallelism.tensor)
     return max(0, _stream(at) - gone)
 
 
@@ -196,8 +196,8 @@ def _positions(at: RoleInstant) -> int:
     if not model.learned_positions or not at.role.first:
         return 0
     if at.moment == "forward/input" and model.residual_dropout:
-        return 2 * (at.tokens + at.length) * model.d_model - INDEX * at.length
-    return -INDEX * at.length if at.forward else 0
+        return 2 * (at.tokens + at.length) * model.d_model - INT64_BYTES * at.length
+    return -INT64_BYTES * at.length if at.forward else 0
 
 
 def _bias_sum(at: RoleInstant) -> int:
@@ -210,20 +210,20 @@ def _bias_sum(at: RoleInstant) -> int:
 def _attention(at: RoleInstant) -> int:
     """What a layer's attention saves beside the ledger's, in all layers that wait."""
     layers, flying = sum(at.role.layers), int(at.role.in_flight)
-    if at.moment in BETWEEN or at.plan.model.groups[0].attention.kind == "latent":
+    if at.moment in BETWEEN_PASSES or at.plan.model.groups[0].attention.kind == "latent":
         return 0
     waiting = layers * flying
     if at.moment in ("forward/input", "backward/input"):
         waiting -= layers
     elif at.moment.endswith("/end"):
         waiting -= layers - 1
-    return waiting * beside_a_core(at.plan)
+    return waiting * extra_saved_bytes(at.plan)
 
 
 def _tied_embedding(at: RoleInstant) -> int:
     """What the embedding's backward read is gone when its gradient is summed with the head's."""
     one_stage = at.role.first and at.role.last and at.plan.model.tied
-    return -_stream(at) - INDEX * at.tokens if one_stage and at.moment == "backward/input" else 0
+    return -_stream(at) - INT64_BYTES * at.tokens if one_stage and at.moment == "backward/input" else 0
 
 
 def _rebuilt_graphs(at: RoleInstant) -> int:
@@ -237,7 +237,7 @@ def _rebuilt_graphs(at: RoleInstant) -> int:
         return 0
     groups = zip(at.plan.model.groups, at.role.layers, strict=True)
     layers = sum(count for group, count in groups if group.mlp.experts)
-    streams = 2 * layers if at.moment in (*BETWEEN, "forward/input") else 0
+    streams = 2 * layers if at.moment in (*BETWEEN_PASSES, "forward/input") else 0
     streams += (layers - 1) * (at.forward and at.moment.endswith("/start"))
     streams += (2 * layers - 1) * (at.moment == "backward/input")
     streams += max(0, 2 * layers - 3) * (not at.forward and at.moment.endswith("/end"))
@@ -278,15 +278,15 @@ FORWARD, BACKWARD, AFTER = "forward", "backward", "after backward"
 
 
 @dataclass(eq=False)
-class Sent:
+class StageTensor:
     """A tensor that goes from stage to stage: its gradient, and whether its data is gone (deallocate_output_tensor)."""
 
-    gradient: Sent | None = None
+    gradient: StageTensor | None = None
     gone: bool = False
 
 
 @dataclass(frozen=True)
-class Visit:
+class ChunkPass:
     """A pass of a chunk on a stage: chunks of micro-batches in flight with it, and tensors held beside what they save.
 
     AFTER it, its own gradients are among these.
@@ -299,20 +299,22 @@ class Visit:
 
 
 @dataclass
-class Stage:
+class ReplayedStage:
     """One stage of `stages` with `chunks`, and what it holds of `count` micro-batches as the schedule goes on."""
 
     place: int
     stages: int
     chunks: int
     count: int
-    inputs: list[list[Sent | None]] = field(init=False)
-    outputs: list[list[Sent | None]] = field(init=False)
-    gradients: list[list[Sent | None]] = field(init=False)
-    received: list[Sent | None] = field(init=False)  # of each chunk what came last: decoder.input_tensor
-    saved: list[tuple[Sent | None, int]] = field(default_factory=list)  # inputs that layers save, with their chunk
-    names: dict[str, Sent | None] = field(default_factory=dict)  # local names of the schedule
-    visits: list[Visit] = field(default_factory=list)
+    inputs: list[list[StageTensor | None]] = field(init=False)
+    outputs: list[list[StageTensor | None]] = field(init=False)
+    gradients: list[list[StageTensor | None]] = field(init=False)
+    received: list[StageTensor | None] = field(init=False)  # of each chunk what came last: decoder.input_tensor
+    saved: list[tuple[StageTensor | None, int]] = field(
+        default_factory=list
+    )  # inputs that layers save, with their chunk
+    names: dict[str, StageTensor | None] = field(default_factory=dict)  # local names of the schedule
+    visits: list[ChunkPass] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """One empty list per chunk."""
@@ -352,7 +354,7 @@ class Stage:
         ends = chunk == (self.chunks - 1 if forward else 0)
         return index >= ahead and not ends, chunk + (1 if forward else -1)
 
-    def forward(self, index: int) -> Sent | None:
+    def forward(self, index: int) -> StageTensor | None:
         """A forward pass; what it sends."""
         chunk = self.chunk(index, forward=True)
         begins = self.first and chunk == 0
@@ -363,11 +365,11 @@ class Stage:
             self.received[chunk] = entering
         self.saved.append((entering, chunk))
         self.note(FORWARD, chunk, (entering,), (entering,))
-        result = None if self.last and chunk == self.chunks - 1 else Sent()
+        result = None if self.last and chunk == self.chunks - 1 else StageTensor()
         self.outputs[chunk].append(result)
         return result
 
-    def backward(self, index: int) -> Sent | None:
+    def backward(self, index: int) -> StageTensor | None:
         """A backward pass; the gradient that it sends."""
         chunk = self.chunk(index, forward=False)
         if self.last and chunk == self.chunks - 1 and not self.gradients[chunk]:
@@ -377,16 +379,18 @@ class Stage:
         self.note(BACKWARD, chunk, framed, (entering, upstream))
         self.saved.pop(next(place for place, (_, saved_chunk) in enumerate(self.saved) if saved_chunk == chunk))
         if entering is not None:
-            entering.gradient = Sent()
+            entering.gradient = StageTensor()
         self.note(AFTER, chunk, framed, (entering,))
         return None if entering is None or (self.first and chunk == 0) else entering.gradient
 
-    def note(self, phase: str, chunk: int, framed: Iterable[Sent | None], of_pass: Iterable[Sent | None]) -> None:
+    def note(
+        self, phase: str, chunk: int, framed: Iterable[StageTensor | None], of_pass: Iterable[StageTensor | None]
+    ) -> None:
         """Counts what is held now but by layers."""
         lists = (*self.inputs, *self.outputs, *self.gradients, self.received, self.names.values(), framed)
         alive = {id(sent) for tensors in lists for sent in _alive(tensors)}
         saved = {id(sent) for sent in (*(sent for sent, _ in self.saved), *of_pass) if sent is not None}
-        self.visits.append(Visit(phase, chunk, len(self.saved), len(alive - saved)))
+        self.visits.append(ChunkPass(phase, chunk, len(self.saved), len(alive - saved)))
 
     def let_go(self) -> None:
         """Gives back the data of what was sent last."""
@@ -395,16 +399,16 @@ class Stage:
 
     def warm_up(self, passes: int) -> None:
         """Forward passes alone; the name of what came last stays."""
-        self.inputs[0].append(None if self.first else Sent())
+        self.inputs[0].append(None if self.first else StageTensor())
         for index in range(passes):
             comes, chunk = self.comes(index, forward=True)
             self.names["output_tensor"] = self.forward(index)
-            came = Sent() if comes and index < self.total - 1 else None
+            came = StageTensor() if comes and index < self.total - 1 else None
             self.names["input_tensor"] = came
             if came:
                 self.inputs[chunk].append(came)
             self.let_go()
-        self.gradients[-1].append(None if self.last else Sent())
+        self.gradients[-1].append(None if self.last else StageTensor())
 
     def steady(self, warm: int, passes: int) -> None:
         """A forward pass and a backward pass in turn."""
@@ -413,12 +417,12 @@ class Stage:
             sent = self.forward(warm + index)
             comes, chunk = self.comes(warm + index, forward=True)
             if comes and index < passes - 1:
-                self.inputs[chunk].append(Sent())
+                self.inputs[chunk].append(StageTensor())
             self.names["forward_output_tensor"] = sent
             gradient = self.backward(index)
             comes, chunk = self.comes(index, forward=False)
             if comes:
-                self.gradients[chunk].append(Sent())
+                self.gradients[chunk].append(StageTensor())
             self.names |= {"output_tensor": sent, "forward_output_tensor": None, "input_tensor_grad": gradient}
         self.let_go()
 
@@ -427,13 +431,13 @@ class Stage:
         for index in range(done, self.total):
             comes, chunk = self.comes(index, forward=False)
             gradient = self.backward(index)
-            came = Sent() if comes and index < self.total - 1 else None
+            came = StageTensor() if comes and index < self.total - 1 else None
             self.names |= {"input_tensor_grad": gradient, "output_tensor_grad": came}
             if came:
                 self.gradients[chunk].append(came)
 
 
-def _alive(tensors: Iterable[Sent | None]) -> Iterator[Sent]:
+def _alive(tensors: Iterable[StageTensor | None]) -> Iterator[StageTensor]:
     for sent in tensors:
         if sent is not None and not sent.gone:
             yield sent
@@ -441,9 +445,9 @@ def _alive(tensors: Iterable[Sent | None]) -> Iterator[Sent]:
 
 
 @cache
-def visits(place: int, stages: int, chunks: int, count: int) -> tuple[Visit, ...]:
+def chunk_passes(place: int, stages: int, chunks: int, count: int) -> tuple[ChunkPass, ...]:
     """Every pass of a stage in one step (get_pp_rank_microbatches)."""
-    stage = Stage(place, stages, chunks, count)
+    stage = ReplayedStage(place, stages, chunks, count)
     warm = min(stage.total, 2 * (stages - place - 1) + (chunks - 1) * stages)
     stage.warm_up(warm)
     stage.steady(warm, stage.total - warm)
@@ -451,7 +455,7 @@ def visits(place: int, stages: int, chunks: int, count: int) -> tuple[Visit, ...
     return tuple(stage.visits)
 
 
-def beside(stage_visits: Iterable[Visit], phase: str, among: Iterable[int]) -> int:
+def other_tensors(stage_visits: Iterable[ChunkPass], phase: str, among: Iterable[int]) -> int:
     """Tensors held beside what layers save in the fullest pass of some chunks: most in flight, then most of these."""
     chunks = set(among)
     candidates = [visit for visit in stage_visits if visit.phase == phase and visit.chunk in chunks]

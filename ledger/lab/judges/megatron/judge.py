@@ -11,7 +11,7 @@ from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.attention import context_calls, saved
 from ledger.lab.judges.megatron.causes import causes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal
-from ledger.lab.judges.megatron.scales import lasting, scale_gathers
+from ledger.lab.judges.megatron.scales import lasting_scale_bytes, scale_gathers
 from ledger.lab.judges.metered_rank import RankFigures
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.observed.fresh_process import run_in_fresh_process
@@ -215,5 +215,5 @@ MEGATRON = FrameworkJudge(
     notes=notes,
     causes=causes,
     calls=calls,
-    held=lambda plan, book: {**lasting(plan, book), **saved(plan)},
+    held=lambda plan, book: {**lasting_scale_bytes(plan, book), **saved(plan)},
 )

@@ -135,15 +135,15 @@ KERNELS: dict[str, Callable[..., Any]] = {}
 class OpenEnum(type):
     """An enum whose members come into being when they are asked for."""
 
-    def __getattr__(cls, name: str) -> Member:
+    def __getattr__(cls, name: str) -> EnumMember:
         if name.startswith("__"):
             raise AttributeError(name)
-        member = Member(f"{cls.__name__}.{name}")
+        member = EnumMember(f"{cls.__name__}.{name}")
         setattr(cls, name, member)
         return member
 
 
-class Member(str):
+class EnumMember(str):
     """A member of an enum, equal to others of its name."""
 
     __slots__ = ()
@@ -202,7 +202,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Tensor:
     return torch.empty(tuple(shape), dtype=TORCH_DTYPES.get(dtype, dtype), device="cuda")
 
 
-def made(shape: Sequence[int], dtype: Any, quantizer: Any = None) -> Any:
+def allocate_result(shape: Sequence[int], dtype: Any, quantizer: Any = None) -> Any:
     """What a kernel writes: plain, or quantised as `quantizer` says (csrc/quantizer.cpp, create_tensor)."""
     if quantizer is None:
         return empty(shape, dtype)
@@ -231,7 +231,7 @@ def shape_of(operand: Any) -> tuple[int, ...]:
 def rmsnorm_fwd(x: Tensor, weight: Tensor, eps: float, out: Any, quantizer: Any, dtype: Any, *_: Any) -> list[Any]:
     """The result, no mean, and one reciprocal of a root mean square for each row."""
     rows = x.numel() // x.shape[-1]
-    result = out if out is not None else made(x.shape, dtype, quantizer)
+    result = out if out is not None else allocate_result(x.shape, dtype, quantizer)
     return [result, None, empty((rows,), torch.float32)]
 
 
@@ -240,7 +240,7 @@ def layernorm_fwd(x: Tensor, weight: Tensor, bias: Any, eps: float, out: Any, *o
     """The result, the mean and the reciprocal of the deviation of each row."""
     quantizer, dtype = options[:2]
     rows = x.numel() // x.shape[-1]
-    result = out if out is not None else made(x.shape, dtype, quantizer)
+    result = out if out is not None else allocate_result(x.shape, dtype, quantizer)
     return [result, empty((rows,), torch.float32), empty((rows,), torch.float32)]
 
 
@@ -287,7 +287,9 @@ def generic_gemm(
     left, right = shape_of(a), shape_of(b)
     inner = right[-1:] if transposed_b else right[:-1]
     shape = (*inner, prod(left[:-1]) if transposed_a else left[-1])
-    result = out if out is not None else made(shape, dtype if dtype is not None else torch.bfloat16, quantizer)
+    result = (
+        out if out is not None else allocate_result(shape, dtype if dtype is not None else torch.bfloat16, quantizer)
+    )
     bias_gradient = empty(right[-1:], bias_dtype) if bias is not None and grad else None
     before_gelu = empty(shape, bias_dtype) if gelu and not grad else None
     return [result, bias_gradient, before_gelu, extra_output]
@@ -305,7 +307,7 @@ def te_general_grouped_gemm(*arguments: Any) -> Any:
 @kernel
 def get_fused_attn_backend(*_: Any, **__: Any) -> str:
     """cuDNN's kernel for sequences of any length."""
-    return Member("NVTE_Fused_Attn_Backend.NVTE_F16_arbitrary_seqlen")
+    return EnumMember("NVTE_Fused_Attn_Backend.NVTE_F16_arbitrary_seqlen")
 
 
 @kernel
@@ -315,14 +317,14 @@ def fused_attn_fwd(*arguments: Any) -> list[Any]:
     queries, values = shape_of(arguments[13]), shape_of(arguments[15])
     sequence, batch = queries[:2] if layout.startswith("NVTE_SB") else queries[1::-1]
     statistics = empty((batch, queries[2], sequence, 1), torch.float32)
-    return [made((*queries[:-1], values[-1]), dtype, quantizer), statistics, empty((2,), torch.int64)]
+    return [allocate_result((*queries[:-1], values[-1]), dtype, quantizer), statistics, empty((2,), torch.int64)]
 
 
 @kernel
 def fused_attn_bwd(*arguments: Any) -> list[Any]:
     """Gradients of queries, keys and values."""
     query_key_value, dtype, quantizer = arguments[13:16], arguments[18], arguments[25]
-    return [*(made(shape_of(operand), dtype, quantizer) for operand in query_key_value), None, None]
+    return [*(allocate_result(shape_of(operand), dtype, quantizer) for operand in query_key_value), None, None]
 
 
 @kernel
@@ -343,19 +345,22 @@ def fused_rope_backward(upstream: Tensor, *_: Any, **__: Any) -> Tensor:
 @kernel
 def quantize(x: Tensor, quantizer: Any, output: Any = None, *_: Any) -> Any:
     """`x` in the storage of its quantizer: that of `output` where one is given, else storage of its own."""
-    return output if output is not None else made(x.shape, x.dtype, quantizer)
+    return output if output is not None else allocate_result(x.shape, x.dtype, quantizer)
 
 
 @kernel
 def split_quantize(x: Tensor, splits: Sequence[int], quantizers: Sequence[Any], *_: Any) -> list[Any]:
     """Rows of `x` as so many quantised tensors."""
-    return [made((rows, *x.shape[1:]), x.dtype, quantizer) for rows, quantizer in zip(splits, quantizers, strict=True)]
+    return [
+        allocate_result((rows, *x.shape[1:]), x.dtype, quantizer)
+        for rows, quantizer in zip(splits, quantizers, strict=True)
+    ]
 
 
 @kernel
 def bgrad_quantize(x: Tensor, quantizer: Any) -> list[Any]:
     """The gradient of a bias, and the quantised gradient that it was summed from."""
-    return [empty(x.shape[-1:], x.dtype), made(x.shape, x.dtype, quantizer)]
+    return [empty(x.shape[-1:], x.dtype), allocate_result(x.shape, x.dtype, quantizer)]
 
 
 @kernel
@@ -382,13 +387,13 @@ def swap_first_dims(x: Tensor, out: Tensor | None = None) -> Tensor:
 @kernel
 def swiglu(x: Tensor, quantizer: Any, *_: Any) -> Any:
     """SwiGLU of gate and up projection side by side: half as wide as `x`, in the quantizer's storage."""
-    return made((*x.shape[:-1], x.shape[-1] // 2), x.dtype, quantizer)
+    return allocate_result((*x.shape[:-1], x.shape[-1] // 2), x.dtype, quantizer)
 
 
 @kernel
 def dswiglu(upstream: Tensor, x: Tensor, quantizer: Any, *_: Any) -> Any:
     """The gradient of both halves."""
-    return made(x.shape, x.dtype, quantizer)
+    return allocate_result(x.shape, x.dtype, quantizer)
 
 
 # csrc/extensions/multi_tensor/l2norm.cpp

@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.configuration import recipe_name
-from ledger.lab.judges.protocol import BETWEEN, RoleInstant
-from ledger.lab.verification.causes import WIDE
+from ledger.lab.judges.protocol import BETWEEN_PASSES, RoleInstant
+from ledger.lab.verification.causes import FP32_BYTES
 from ledger.model.quantised import SLOTS
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 from ledger.spec.precision import WHOLE_TENSOR, Recipe
 
-OWN = 3  # products that core_attention has tensors for
+CORE_PRODUCTS = 3  # products that core_attention has tensors for
 FORWARD = 3  # slots of a product in forward: input, weight, result
 BLOCK = 128  # rows and columns of a block of a weight
 BLOCKS, MICRO = "blockwise", "mxfp8"
 
 
-def lasting(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
+def lasting_scale_bytes(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
     """What Transformer Engine's weights have between steps beyond the ledger's, by figure."""
     if padding := _padded_scale_bytes(plan):
         amount = padding * sum(book.role.layers)
@@ -33,7 +33,7 @@ def lasting(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
     recipe = _one_scale_recipe(plan)
     if recipe is None:
         return {}
-    layer = WIDE * (_modules(plan) - 2 * _products(plan)) + _history_bytes(plan, recipe)
+    layer = FP32_BYTES * (_modules(plan) - 2 * _products(plan)) + _history_bytes(plan, recipe)
     return {"standing.weights": KnownDifference("scales of one matrix are one", layer * sum(book.role.layers))}
 
 
@@ -45,9 +45,13 @@ def single_scales(at: RoleInstant) -> int:
     recipe = _one_scale_recipe(at.plan)
     if recipe is None:
         return 0
-    pairs = 2 * WIDE * _modules(at.plan) if recipe.history else 0  # scales of a module's gradients: two numbers
-    layer = _history_bytes(at.plan, recipe) - 2 * WIDE * _products(at.plan) - pairs
-    saved = 0 if at.moment in BETWEEN or at.plan.recompute.policy == "full" else WIDE * (4 if recipe.history else 3)
+    pairs = 2 * FP32_BYTES * _modules(at.plan) if recipe.history else 0  # scales of a module's gradients: two numbers
+    layer = _history_bytes(at.plan, recipe) - 2 * FP32_BYTES * _products(at.plan) - pairs
+    saved = (
+        0
+        if at.moment in BETWEEN_PASSES or at.plan.recompute.policy == "full"
+        else FP32_BYTES * (4 if recipe.history else 3)
+    )
     return sum(at.role.layers) * (layer - saved * int(at.role.in_flight))
 
 
@@ -60,8 +64,10 @@ def stashed_scales(at: RoleInstant) -> int:
     recipe = _one_scale_recipe(at.plan)
     if recipe is None or not recipe.history or at.plan.recompute.policy != "full":
         return 0
-    copies = 2 if at.moment in BETWEEN else 3
-    return copies * sum(at.role.layers) * (_modules(at.plan) + OWN) * FORWARD * WIDE * (recipe.history + 1)
+    copies = 2 if at.moment in BETWEEN_PASSES else 3
+    return (
+        copies * sum(at.role.layers) * (_modules(at.plan) + CORE_PRODUCTS) * FORWARD * FP32_BYTES * (recipe.history + 1)
+    )
 
 
 def padded_scales(at: RoleInstant) -> int:
@@ -124,7 +130,7 @@ def _padded_scale_bytes(plan: Plan) -> int:
     rows = (attention.heads + 2 * attention.kv_heads) * width // tensor
     joined_blocks, heads_by_part = -(-rows // BLOCK), (attention.heads, attention.kv_heads, attention.kv_heads)
     separate_blocks = sum(-(-heads * width // tensor // BLOCK) for heads in heads_by_part)
-    return WIDE * -(-plan.model.d_model // BLOCK) * (-(-joined_blocks // 4) * 4 - separate_blocks)
+    return FP32_BYTES * -(-plan.model.d_model // BLOCK) * (-(-joined_blocks // 4) * 4 - separate_blocks)
 
 
 def _has_recipe(plan: Plan, name: str) -> bool:
@@ -135,8 +141,8 @@ def _history_bytes(plan: Plan, recipe: Recipe) -> int:
     """Of a layer, one number a slot less than the ledger's; core_attention has slots, and gate and up are one."""
     if not recipe.history:
         return 0
-    numbers = (_modules(plan) + OWN) * (recipe.history + 1)
-    return WIDE * SLOTS * (numbers - _products(plan) * (recipe.history + 2))
+    numbers = (_modules(plan) + CORE_PRODUCTS) * (recipe.history + 1)
+    return FP32_BYTES * SLOTS * (numbers - _products(plan) * (recipe.history + 2))
 
 
 def _one_scale_recipe(plan: Plan) -> Recipe | None:

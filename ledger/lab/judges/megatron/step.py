@@ -34,12 +34,12 @@ from transformer_engine.pytorch.module.base import _dummy_wgrads
 from ledger.lab.judges.fakes import FakeValues
 from ledger.lab.judges.megatron import configuration
 from ledger.lab.judges.metered_rank import (
+    LayerStorage,
     MeteredRank,
     RankCollectives,
     RankFigures,
     RankMeter,
     RankMoments,
-    SavedStorage,
     SavedStorages,
 )
 from ledger.lab.observed.device_step import CollectiveCalls
@@ -248,7 +248,7 @@ def finalize(replicas: Sequence[Any], *_: Any, **__: Any) -> None:
     finalize_model_grads(list(replicas), None)
 
 
-def passes(plan: Plan) -> int:
+def step_micro_batches(plan: Plan) -> int:
     """Micro-batches of a step."""
     return int(micro_batches(plan))
 
@@ -268,17 +268,17 @@ def judge_rank(plan: Plan) -> RankFigures:
     rank = BuiltRank(plan, config, chunks, replicas, optimizer)
     stepper = StageRank(rank, meter, fake, axes)
     arriving = plan.assumptions.expert_imbalance if plan.parallelism.expert > 1 else Fraction(1)
-    with plain_random_numbers(), dealt_evenly(arriving):
+    with plain_random_numbers(), even_routing(arriving):
         saved = stepper.saved()
         stepper.warm_up()
-        step = stepper.step(passes(plan))
+        step = stepper.step(step_micro_batches(plan))
     return stepper.figures(rank.parameters, saved, step, _padding(rank))
 
 
 class StageRank(MeteredRank[BuiltRank]):
     """A rank of a stage of Megatron-Core's pipeline."""
 
-    def saved(self) -> list[SavedStorage]:
+    def saved(self) -> list[LayerStorage]:
         """What autograd keeps of one micro-batch, in a forward pass of its own.
 
         Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
@@ -447,14 +447,14 @@ def _filled_share(buffer: Any) -> int:
 # --- rows of each rank and expert, dealt evenly since fake tensors do not say ---
 
 
-def dealt(rows: int, places: int) -> Any:
+def split_evenly(rows: int, places: int) -> Any:
     """So many rows at each place, the first ones with one more where they do not come out even."""
     even, remainder = divmod(rows, places)
     return np.array([even + (place < remainder) for place in range(places)])
 
 
 @contextmanager
-def dealt_evenly(arriving: Fraction) -> Iterator[None]:
+def even_routing(arriving: Fraction) -> Iterator[None]:
     """Within, every rank sends as many rows to each, and this one gets `arriving` times as many as it sends."""
     name = "_maybe_dtoh_and_synchronize"
     with mock.patch.object(MoEAlltoAllTokenDispatcher, name, _even_counts(arriving)):
@@ -469,9 +469,9 @@ def _even_counts(arriving: Fraction) -> Callable[..., Any]:
             return tokens_per_expert
         sent = dispatcher.routing_map.size(0) * dispatcher.config.moe_router_topk
         received = int(sent * arriving)
-        dispatcher.input_splits = dealt(sent, dispatcher.ep_size)
-        dispatcher.output_splits = dealt(received, dispatcher.ep_size)
+        dispatcher.input_splits = split_evenly(sent, dispatcher.ep_size)
+        dispatcher.output_splits = split_evenly(received, dispatcher.ep_size)
         dispatcher.output_splits_tp = np.array([received] * dispatcher.tp_size)
-        return dealt(received * dispatcher.tp_size, dispatcher.num_local_experts)
+        return split_evenly(received * dispatcher.tp_size, dispatcher.num_local_experts)
 
     return copy

@@ -11,10 +11,10 @@ from torch.utils import _triton
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges import fakes
 from ledger.lab.judges.metered_rank import RankFigures
-from ledger.lab.judges.protocol import BETWEEN, FrameworkJudge, RoleInstant, token_ids
+from ledger.lab.judges.protocol import BETWEEN_PASSES, FrameworkJudge, RoleInstant, token_ids
 from ledger.lab.judges.torchtitan.configuration import refusal
 from ledger.lab.observed.fresh_process import run_in_fresh_process
-from ledger.lab.verification.causes import INDEX, LOSS, SCALAR, WIDE
+from ledger.lab.verification.causes import FP32_BYTES, INT64_BYTES, LOSS, SCALAR
 from ledger.model import dtypes
 from ledger.model.quantised import JOINED
 from ledger.model.schedule import Role
@@ -31,13 +31,13 @@ def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
 
 def _positions(at: RoleInstant) -> int:
     """Every micro-batch brings the place of each token in its document (torchtitan/trainer.py)."""
-    return 0 if at.moment in BETWEEN else INDEX * at.tokens
+    return 0 if at.moment in BETWEEN_PASSES else INT64_BYTES * at.tokens
 
 
 def _labels(at: RoleInstant) -> int:
     """Labels are there through both passes; the ledger has them from the loss on until backward has read them."""
-    outside_passes = at.moment in (*BETWEEN, "after forward")
-    return 0 if outside_passes or not at.role.last else INDEX * at.tokens
+    outside_passes = at.moment in (*BETWEEN_PASSES, "after forward")
+    return 0 if outside_passes or not at.role.last else INT64_BYTES * at.tokens
 
 
 def _weight_of_the_mean(at: RoleInstant) -> int:
@@ -55,13 +55,13 @@ def _norms(at: RoleInstant) -> int:
     layers = len(at.plan.model.layers)
     norms_per_layer = 7 if JOINED[at.plan.stack.projections] else 9
     copies = 5 if at.plan.parallelism.tensor > 1 else 4
-    return copies * WIDE * (norms_per_layer * layers + 3)
+    return copies * FP32_BYTES * (norms_per_layer * layers + 3)
 
 
 def _documents(at: RoleInstant) -> int:
     """Where each document begins and the last one ends, in 32 bits; of one document these are too few to count."""
     sequences = at.plan.run.micro_batch
-    return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN else 0
+    return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN_PASSES else 0
 
 
 def _size(at: RoleInstant) -> int:
@@ -75,7 +75,7 @@ def _own_rows(at: RoleInstant) -> int:
     torchtitan/models/common/embedding.py.
     """
     split = at.plan.parallelism.tensor > 1 and at.role.first
-    return (INDEX + _size(at)) * at.tokens if split and at.moment not in BETWEEN else 0
+    return (INT64_BYTES + _size(at)) * at.tokens if split and at.moment not in BETWEEN_PASSES else 0
 
 
 def _split_loss(at: RoleInstant) -> int:
@@ -86,7 +86,10 @@ def _split_loss(at: RoleInstant) -> int:
     """
     if at.plan.parallelism.tensor == 1 or not at.role.last or at.plan.kernels.loss != "eager":
         return 0
-    bytes_per_token = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 3 * INDEX + 1 + 2 * WIDE}
+    bytes_per_token = {
+        LOSS: 2 * INT64_BYTES + 2 + 4 * FP32_BYTES,
+        "backward/loss": 3 * INT64_BYTES + 1 + 2 * FP32_BYTES,
+    }
     return bytes_per_token.get(at.moment, 0) * at.tokens
 
 

@@ -29,12 +29,12 @@ from torchtitan.trainer import Trainer
 
 from ledger.lab.judges.fakes import FakeValues, real_meshes
 from ledger.lab.judges.metered_rank import (
+    LayerStorage,
     MeteredRank,
     RankCollectives,
     RankFigures,
     RankMeter,
     RankMoments,
-    SavedStorage,
     SavedStorages,
 )
 from ledger.lab.judges.torchtitan import configuration
@@ -221,10 +221,10 @@ def judge_rank(plan: Plan) -> RankFigures:
 class TrainerRank(MeteredRank[BuiltRank]):
     """A rank of torchtitan's trainer."""
 
-    def saved(self) -> list[SavedStorage]:
+    def saved(self) -> list[LayerStorage]:
         """What autograd keeps of one micro-batch that runs forward and backward."""
         collector = SavedStorages(self.rank.layers, self.rank.ends)
-        storages: list[SavedStorage] = []
+        storages: list[LayerStorage] = []
         begun = self._before_backward(lambda: storages.extend(collector.storages()))
         with self.metered(), collector.observed(), begun:
             self._micro_batch()

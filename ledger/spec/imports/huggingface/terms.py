@@ -26,20 +26,20 @@ class Term:
     kinds: tuple[str, ...] = ()
 
 
-def same(name: str, *paths: str) -> Term:
+def same_field(name: str, *paths: str) -> Term:
     """A field that is the value itself."""
     return Term(paths, itemgetter(name), lambda value: {name: value})
 
 
-def fixed(part: str, **values: Any) -> tuple[Term, ...]:
+def fixed_values(part: str, **values: Any) -> tuple[Term, ...]:
     """Values that a part of every model of a family has, whatever its configuration; part "" is the layer itself."""
     return tuple(
-        derived(f"{part}.{name}" if part else name, lambda _, value=value: value)  # type: ignore[misc]
+        derived_term(f"{part}.{name}" if part else name, lambda _, value=value: value)  # type: ignore[misc]
         for name, value in values.items()
     )
 
 
-def derived(path: str, read: Callable[[Values], Any]) -> Term:
+def derived_term(path: str, read: Callable[[Values], Any]) -> Term:
     """A value that follows from fields which other terms write."""
     return Term((path,), read, lambda _: {})
 
@@ -68,27 +68,27 @@ def activation(name: str = "hidden_act", path: str = "mlp.activation", **further
     return Term((path,), lambda values: meanings[values[name]], lambda value: {name: written.get(value, value)})
 
 
-def of(kinds: str, *terms: Term) -> tuple[Term, ...]:
+def terms_of_kinds(kinds: str, *terms: Term) -> tuple[Term, ...]:
     """Terms of layers of some kinds alone."""
     return tuple(replace(term, kinds=tuple(kinds.split())) for term in terms)
 
 
 # Terms outside of layers.
 OUTSIDE = (
-    same("hidden_size", "d_model"),
-    same("vocab_size", "vocab"),
+    same_field("hidden_size", "d_model"),
+    same_field("vocab_size", "vocab"),
     Term(("max_seq_len",), itemgetter("max_position_embeddings"), lambda most: {"max_position_embeddings": most or 1}),
-    same("tie_word_embeddings", "embedding.tied"),
+    same_field("tie_word_embeddings", "embedding.tied"),
 )
 
 
 def norms(kind: str, place: str = "pre", **options: bool) -> tuple[Term, ...]:
     """All norms of a family, and where a layer has them."""
-    return (*fixed("norm", kind=kind, **options), *fixed("", norms=place))
+    return (*fixed_values("norm", kind=kind, **options), *fixed_values("", norms=place))
 
 
 # Heads of attention: as many of keys as of queries where nothing is said, as wide as fit into the stream.
-HEADS = same("num_attention_heads", "attention.heads")
+HEADS = same_field("num_attention_heads", "attention.heads")
 KEY_HEADS = Term(
     ("attention.kv_heads",),
     lambda values: values["num_key_value_heads"] or values["num_attention_heads"],
@@ -100,12 +100,12 @@ HEAD_DIM = Term(
     lambda value: {"head_dim": value},
 )
 GROUPED = (HEADS, KEY_HEADS, HEAD_DIM)
-EQUAL_HEADS = derived("attention.kv_heads", lambda values: values["num_attention_heads"])
-SPLIT_WIDTH = derived("attention.head_dim", lambda values: values["hidden_size"] // values["num_attention_heads"])
-BIASES = same("attention_bias", "attention.qkv_bias", "attention.out_bias")
-DROPOUT = same("attention_dropout", "attention.dropout")
-WINDOW = same("sliding_window", "attention.window")
-ROTARY = fixed("attention", rotary=1)
+EQUAL_HEADS = derived_term("attention.kv_heads", lambda values: values["num_attention_heads"])
+SPLIT_WIDTH = derived_term("attention.head_dim", lambda values: values["hidden_size"] // values["num_attention_heads"])
+BIASES = same_field("attention_bias", "attention.qkv_bias", "attention.out_bias")
+DROPOUT = same_field("attention_dropout", "attention.dropout")
+WINDOW = same_field("sliding_window", "attention.window")
+ROTARY = fixed_values("attention", rotary=1)
 
 
 def partly_rotary(share: str) -> Term:
@@ -134,19 +134,19 @@ def rotary_base(kind: str, name: str) -> Term:
 
 def mlp(kind: str, width: str | Term = "intermediate_size", nonlinearity: Term | None = None) -> tuple[Term, ...]:
     """A plain or gated feed-forward part, or the like of every expert."""
-    inner = same(width, "mlp.d_ff") if isinstance(width, str) else width
-    return (*fixed("mlp", kind=kind), inner, nonlinearity or activation())
+    inner = same_field(width, "mlp.d_ff") if isinstance(width, str) else width
+    return (*fixed_values("mlp", kind=kind), inner, nonlinearity or activation())
 
 
 def experts(width: str, count: str, nonlinearity: Term | None = None) -> tuple[Term, ...]:
     """Gated experts, of which each token uses a few."""
-    top_k = same("num_experts_per_tok", "mlp.top_k")
-    return (*mlp("experts", width, nonlinearity), same(count, "mlp.experts"), top_k)
+    top_k = same_field("num_experts_per_tok", "mlp.top_k")
+    return (*mlp("experts", width, nonlinearity), same_field(count, "mlp.experts"), top_k)
 
 
 def router(**parts: str | bool) -> tuple[Term, ...]:
     """Values that every router of a family has."""
-    return fixed("mlp.router", **parts)
+    return fixed_values("mlp.router", **parts)
 
 
 # --- fields of a config.json ---

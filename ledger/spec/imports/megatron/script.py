@@ -32,7 +32,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "cp-comm-type": ("p2p", "a2a", "allgather"),
 }
 WINDOW = re.compile(r"\(?\s*[0-9]{1,9}\s*,\s*-?[0-9]{1,9}\s*\)?")
-MOST = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
+LARGEST_VALUES = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
 DIVISORS = frozenset(
     """
     num-layers hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings seq-length
@@ -100,7 +100,7 @@ def _arguments_left_out(latest: Mapping[str, Argument]) -> Iterator[Problem]:
     for name, argument in latest.items():
         unrelated = name in WITHOUT_EFFECT or name.removeprefix("no-").startswith(UNRELATED)
         if name not in UNDERSTOOD and not unrelated:
-            yield Problem(argument.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
+            yield Problem(argument.where, f"`--{name}` is not carried over", REASONS.get(name, BY_HAND))
 
 
 def _reinterpreted_arguments(script: ParsedScript, devices: int) -> Iterator[Problem]:
@@ -127,7 +127,7 @@ def _argument_problems(latest: Mapping[str, Argument], file: str) -> Iterator[Pr
             yield Problem(argument.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
         elif name in UNDERSTOOD:
             yield from _misfits(argument, UNDERSTOOD[name][0])
-        elif name not in KNOWN and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
+        elif name not in IRRELEVANT_ARGUMENTS and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
             meant = suggestion(name, UNDERSTOOD, 0.8, "--")
             help_text = f"{meant}remove it where it shapes neither model nor layout; else write the spec by hand"
             yield Problem(argument.where, f"`--{name}` is no argument that is understood", help_text)
@@ -143,8 +143,8 @@ def _misfits(argument: Argument, kind: str) -> Iterator[Problem]:
         text, help_text = " ".join(argument.values), unset if "$" in text else f"{kind} is due"
     elif name in CHOICES and text not in CHOICES[name]:
         help_text = f"understood is {', '.join(CHOICES[name])}"
-    elif kind == WHOLE and int(text) > MOST.get(name, LARGEST):
-        help_text = f"at most {MOST.get(name, LARGEST)}"
+    elif kind == WHOLE and int(text) > LARGEST_VALUES.get(name, LARGEST):
+        help_text = f"at most {LARGEST_VALUES.get(name, LARGEST)}"
     elif kind == WHOLE and name in DIVISORS and not int(text):
         help_text = "at least 1"
     if help_text:
@@ -357,7 +357,7 @@ WITHOUT_EFFECT = frozenset(
     """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
 )
 # Arguments that change memory or time, and no size of the model.
-TOLD = frozenset(
+REPORTED_ARGUMENTS = frozenset(
     """
     apply-layernorm-1p bias-dropout-fusion bucket-size ddp-bucket-size ddp-num-buckets distribute-saved-activations
     eval-micro-batch-size masked-softmax-fusion moe-enable-deepep moe-expert-rank-capacity-factor moe-extended-tp
@@ -368,8 +368,8 @@ TOLD = frozenset(
     tp-comm-bulk-dgrad tp-comm-bulk-wgrad tp-comm-overlap-ag tp-comm-overlap-rs
     """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
 )
-KNOWN = WITHOUT_EFFECT | TOLD
-WHY: Mapping[str, str] = {
+IRRELEVANT_ARGUMENTS = WITHOUT_EFFECT | REPORTED_ARGUMENTS
+REASONS: Mapping[str, str] = {
     "distribute-saved-activations": "what full recomputation keeps is whole on each tensor-parallel rank of a plan",
     "exp-avg-dtype": "`optimizer:` names a file that says what states are kept in",
     "exp-avg-sq-dtype": "`optimizer:` names a file that says what states are kept in",

@@ -19,14 +19,14 @@ GEMMA_FIELDS = {
 }
 GEMMA = (
     *terms.OUTSIDE,
-    *terms.fixed("embedding", scale=True),
+    *terms.fixed_values("embedding", scale=True),
     *terms.norms("rms", "sandwich", unit_offset=True),
     *terms.GROUPED,
     *terms.ROTARY,
 )
 CAPPED = (
-    terms.same("attn_logit_softcapping", "attention.softcap"),
-    terms.same("final_logit_softcapping", "head.softcap"),
+    terms.same_field("attn_logit_softcapping", "attention.softcap"),
+    terms.same_field("final_logit_softcapping", "head.softcap"),
     *terms.mlp("gated", nonlinearity=terms.activation("hidden_activation")),
 )
 QWEN = {
@@ -41,8 +41,8 @@ INNER_WIDTH = terms.Term(
     ("mlp.d_ff",), lambda values: values["n_inner"] or 4 * values["hidden_size"], lambda width: {"n_inner": width}
 )
 LLAMA = (*terms.OUTSIDE, *terms.norms("rms"), *terms.GROUPED, *terms.ROTARY)
-JOINT = terms.fixed("attention", fused_qkv=True)
-BIASED = terms.fixed("attention", qkv_bias=True, out_bias=True)
+JOINT = terms.fixed_values("attention", fused_qkv=True)
+BIASED = terms.fixed_values("attention", qkv_bias=True, out_bias=True)
 
 DENSE: Mapping[str, Family] = {
     "gpt2": Family(
@@ -58,15 +58,15 @@ DENSE: Mapping[str, Family] = {
         },
         terms=(
             *terms.OUTSIDE,
-            terms.same("max_position_embeddings", "embedding.learned_positions"),
-            terms.same("embd_pdrop", "embedding.dropout"),
-            terms.same("resid_pdrop", "residual_dropout"),
+            terms.same_field("max_position_embeddings", "embedding.learned_positions"),
+            terms.same_field("embd_pdrop", "embedding.dropout"),
+            terms.same_field("resid_pdrop", "residual_dropout"),
             *terms.norms("layer", bias=True),
             *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
-            *(*JOINT, *BIASED, *terms.fixed("attention", softmax="input")),
-            terms.same("attn_pdrop", "attention.dropout"),
+            *(*JOINT, *BIASED, *terms.fixed_values("attention", softmax="input")),
+            terms.same_field("attn_pdrop", "attention.dropout"),
             *terms.mlp("plain", INNER_WIDTH, terms.activation("activation_function")),
-            *terms.fixed("mlp", bias=True),
+            *terms.fixed_values("mlp", bias=True),
         ),
         aliases={
             "n_embd": "hidden_size",
@@ -96,11 +96,11 @@ DENSE: Mapping[str, Family] = {
         },
         terms=(
             *terms.OUTSIDE,
-            terms.same("hidden_dropout", "residual_dropout", "embedding.dropout"),
+            terms.same_field("hidden_dropout", "residual_dropout", "embedding.dropout"),
             *terms.norms("layer", bias=True),
             *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
             *(terms.partly_rotary("rotary_pct"), *JOINT, terms.BIASES, terms.DROPOUT),
-            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
+            *(*terms.mlp("plain"), *terms.fixed_values("mlp", bias=True)),
             terms.choice("use_parallel_residual", "residual", {True: "parallel", False: None}),
         ),
         ignored=frozenset({"layer_norm_eps", "rope_theta", "rotary_emb_base"}),
@@ -114,7 +114,7 @@ DENSE: Mapping[str, Family] = {
             **grouped(None, 11008),
             **fields.flags(attention_bias=False, mlp_bias=False),
         },
-        terms=(*LLAMA, terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same("mlp_bias", "mlp.bias")),
+        terms=(*LLAMA, terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same_field("mlp_bias", "mlp.bias")),
         ignored=UNSHAPED,
     ),
     "mistral": Family(
@@ -136,9 +136,9 @@ DENSE: Mapping[str, Family] = {
         fields={**QWEN, "use_mrope": fields.only(False)},
         terms=(
             *LLAMA,
-            *terms.fixed("attention", qkv_bias=True),
+            *terms.fixed_values("attention", qkv_bias=True),
             terms.DROPOUT,
-            *terms.of("local", terms.WINDOW),
+            *terms.terms_of_kinds("local", terms.WINDOW),
             *terms.mlp("gated"),
         ),
         patterns=(patterns.UPPER,),
@@ -155,7 +155,7 @@ DENSE: Mapping[str, Family] = {
             **fields.flags(attention_bias=False),
         },
         terms=(
-            *(*GEMMA, *terms.fixed("", norms="pre")),
+            *(*GEMMA, *terms.fixed_values("", norms="pre")),
             *(terms.BIASES, terms.DROPOUT),
             *terms.mlp("gated", nonlinearity=terms.activation(gelu="gelu_tanh")),  # as GemmaConfig takes it
         ),
@@ -170,7 +170,7 @@ DENSE: Mapping[str, Family] = {
             **ROTARY,
             **fields.caps(attn_logit_softcapping=50.0, final_logit_softcapping=30.0),
         },
-        terms=(*GEMMA, terms.BIASES, *CAPPED, terms.DROPOUT, *terms.of("local", terms.WINDOW)),
+        terms=(*GEMMA, terms.BIASES, *CAPPED, terms.DROPOUT, *terms.terms_of_kinds("local", terms.WINDOW)),
         patterns=(patterns.EVERY_OTHER_IF_ANY,),
         ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar", "sliding_window_size"},
     ),
@@ -180,8 +180,8 @@ DENSE: Mapping[str, Family] = {
         divides=False,
         fields={**QWEN, **fields.sizes(head_dim=128), **fields.flags(attention_bias=False)},
         terms=(
-            *(*LLAMA, terms.BIASES, *terms.fixed("attention", qk_norm="head"), terms.DROPOUT),
-            *(*terms.of("local", terms.WINDOW), *terms.mlp("gated")),
+            *(*LLAMA, terms.BIASES, *terms.fixed_values("attention", qk_norm="head"), terms.DROPOUT),
+            *(*terms.terms_of_kinds("local", terms.WINDOW), *terms.mlp("gated")),
         ),
         patterns=(patterns.UPPER,),
         ignored=UNSHAPED,
@@ -199,10 +199,10 @@ DENSE: Mapping[str, Family] = {
         },
         terms=(
             *GEMMA,
-            *terms.of("local", terms.rotary_base("sliding_attention", "rope_local_base_freq")),
-            *terms.of("global", terms.rotary_base("full_attention", "rope_theta")),
-            *(terms.BIASES, *terms.fixed("attention", qk_norm="head"), *CAPPED),
-            *(*terms.of("local", terms.WINDOW), terms.DROPOUT),
+            *terms.terms_of_kinds("local", terms.rotary_base("sliding_attention", "rope_local_base_freq")),
+            *terms.terms_of_kinds("global", terms.rotary_base("full_attention", "rope_theta")),
+            *(terms.BIASES, *terms.fixed_values("attention", qk_norm="head"), *CAPPED),
+            *(*terms.terms_of_kinds("local", terms.WINDOW), terms.DROPOUT),
         ),
         patterns=(patterns.ALL_BUT_EVERY,),
         # transformers saves `_sliding_window_pattern` beside the types of all layers, and reads those alone
@@ -223,13 +223,13 @@ DENSE: Mapping[str, Family] = {
             "qk_layernorm": fields.only(False),
         },
         terms=(
-            *(*terms.OUTSIDE, *terms.fixed("head", bias=True)),
-            terms.same("embd_pdrop", "embedding.dropout"),
-            terms.same("resid_pdrop", "residual_dropout"),
+            *(*terms.OUTSIDE, *terms.fixed_values("head", bias=True)),
+            terms.same_field("embd_pdrop", "embedding.dropout"),
+            terms.same_field("resid_pdrop", "residual_dropout"),
             *terms.norms("layer", "shared", bias=True),
             *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH),
             *(terms.partly_rotary("partial_rotary_factor"), *BIASED, terms.DROPOUT),
-            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True), *terms.fixed("", residual="parallel")),
+            *(*terms.mlp("plain"), *terms.fixed_values("mlp", bias=True), *terms.fixed_values("", residual="parallel")),
         ),
         ignored=frozenset({"layer_norm_eps", "rope_theta"}),
     ),
@@ -244,7 +244,7 @@ DENSE: Mapping[str, Family] = {
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms", "post", wide=True)),
             *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH),
-            *(*terms.ROTARY, *terms.fixed("attention", rotary_form="wide_halves", qk_norm="all")),
+            *(*terms.ROTARY, *terms.fixed_values("attention", rotary_form="wide_halves", qk_norm="all")),
             *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated")),
         ),
         ignored=UNSHAPED,
@@ -275,11 +275,14 @@ AFTER_LLAMA: Mapping[str, Family] = {
             **fields.sizes_or_null(sliding_window=None),
         },
         terms=(
-            *(*terms.OUTSIDE, *terms.norms("rms"), terms.same("resid_pdrop", "residual_dropout")),
+            *(*terms.OUTSIDE, *terms.norms("rms"), terms.same_field("resid_pdrop", "residual_dropout")),
             *terms.GROUPED,
-            *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="joined_halves")),
-            *(*terms.fixed("attention", fused_qkv=True), terms.WINDOW, terms.DROPOUT),
-            *(*terms.mlp("gated"), *terms.fixed("mlp", fused_gate_up=True)),
+            *(
+                terms.partly_rotary("partial_rotary_factor"),
+                *terms.fixed_values("attention", rotary_form="joined_halves"),
+            ),
+            *(*terms.fixed_values("attention", fused_qkv=True), terms.WINDOW, terms.DROPOUT),
+            *(*terms.mlp("gated"), *terms.fixed_values("mlp", fused_gate_up=True)),
         ),
         # the model drops no embedding out, and has no biases
         ignored=UNSHAPED | {"attention_bias", "auto_map", "embd_pdrop", "original_max_position_embeddings"},
@@ -295,9 +298,9 @@ AFTER_LLAMA: Mapping[str, Family] = {
             **fields.factors(embedding_multiplier=1.0, logits_scaling=1.0, residual_multiplier=1.0),
         },
         terms=(
-            *(*LLAMA, terms.same("embedding_multiplier", "embedding.multiplier"), LOGITS_SCALING),
-            terms.same("residual_multiplier", "residual_scale"),
-            *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same("mlp_bias", "mlp.bias")),
+            *(*LLAMA, terms.same_field("embedding_multiplier", "embedding.multiplier"), LOGITS_SCALING),
+            terms.same_field("residual_multiplier", "residual_scale"),
+            *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same_field("mlp_bias", "mlp.bias")),
         ),
         ignored=UNSHAPED | {"attention_multiplier"},
     ),
@@ -315,10 +318,10 @@ AFTER_LLAMA: Mapping[str, Family] = {
             "mlp_type": fields.only("default"),
         },
         terms=(
-            *(*terms.OUTSIDE, terms.same("embedding_dropout", "embedding.dropout")),
-            terms.same("residual_dropout", "residual_dropout"),
+            *(*terms.OUTSIDE, terms.same_field("embedding_dropout", "embedding.dropout")),
+            terms.same_field("residual_dropout", "residual_dropout"),
             *(*terms.norms("layer", bias=True), *terms.GROUPED, *terms.ROTARY),
-            *(terms.same("use_bias", "attention.qkv_bias", "attention.out_bias", "mlp.bias"), terms.WINDOW),
+            *(terms.same_field("use_bias", "attention.qkv_bias", "attention.out_bias", "mlp.bias"), terms.WINDOW),
             *(terms.DROPOUT, *terms.mlp("plain")),
         ),
         ignored=UNSHAPED
@@ -339,9 +342,12 @@ AFTER_LLAMA: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms", "sandwich"), *terms.GROUPED),
-            *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="repeated_pairs")),
-            *(terms.same("attention_bias", "attention.qkv_bias"), terms.DROPOUT),
-            *(*terms.mlp("gated"), *terms.fixed("mlp", fused_gate_up=True)),
+            *(
+                terms.partly_rotary("partial_rotary_factor"),
+                *terms.fixed_values("attention", rotary_form="repeated_pairs"),
+            ),
+            *(terms.same_field("attention_bias", "attention.qkv_bias"), terms.DROPOUT),
+            *(*terms.mlp("gated"), *terms.fixed_values("mlp", fused_gate_up=True)),
         ),
         ignored=UNSHAPED,
     ),
@@ -356,8 +362,8 @@ AFTER_LLAMA: Mapping[str, Family] = {
             **fields.wholes()(max_window_layers=80),
         },
         terms=(
-            *(*LLAMA, *terms.fixed("attention", qkv_bias=True), terms.DROPOUT),
-            *(*terms.of("local", terms.WINDOW), *terms.mlp("gated")),
+            *(*LLAMA, *terms.fixed_values("attention", qkv_bias=True), terms.DROPOUT),
+            *(*terms.terms_of_kinds("local", terms.WINDOW), *terms.mlp("gated")),
         ),
         patterns=(patterns.UPPER,),
         ignored=UNSHAPED,

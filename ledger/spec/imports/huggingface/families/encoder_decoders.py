@@ -34,8 +34,10 @@ def _stacks(encoder: str, decoder: str) -> LayerPattern:
 
 
 SIDES = (
-    *terms.of(ENCODER, *terms.fixed("", reads="source"), *terms.fixed("attention", bidirectional=True)),
-    *terms.of(DECODER, *terms.fixed("", cross_attention=True)),
+    *terms.terms_of_kinds(
+        ENCODER, *terms.fixed_values("", reads="source"), *terms.fixed_values("attention", bidirectional=True)
+    ),
+    *terms.terms_of_kinds(DECODER, *terms.fixed_values("", cross_attention=True)),
 )
 
 # --- T5 ---
@@ -105,22 +107,22 @@ T5 = Family(
     },
     patterns=(_stacks("num_hidden_layers", "num_decoder_layers"),),
     terms=(
-        *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
-        *terms.fixed("embedding", tied=True),  # whatever a file says (T5Config)
+        *(terms.same_field("hidden_size", "d_model"), terms.same_field("vocab_size", "vocab")),
+        *terms.fixed_values("embedding", tied=True),  # whatever a file says (T5Config)
         *terms.norms("rms", scales_input=True),
-        terms.same("dropout_rate", "embedding.dropout", "residual_dropout", "norm.final_dropout"),
+        terms.same_field("dropout_rate", "embedding.dropout", "residual_dropout", "norm.final_dropout"),
         Term(("head.scale_input",), _divides_logits, lambda value: {"scale_decoder_outputs": value}),
-        *(terms.HEADS, terms.EQUAL_HEADS, terms.same("head_dim", "attention.head_dim")),
-        *terms.fixed("attention", softmax="unconverted"),
-        terms.same("dropout_rate", "attention.dropout"),
-        terms.same("relative_attention_num_buckets", "attention.relative_buckets"),
+        *(terms.HEADS, terms.EQUAL_HEADS, terms.same_field("head_dim", "attention.head_dim")),
+        *terms.fixed_values("attention", softmax="unconverted"),
+        terms.same_field("dropout_rate", "attention.dropout"),
+        terms.same_field("relative_attention_num_buckets", "attention.relative_buckets"),
         Term(
             ("mlp.kind",),
             lambda values: "gated" if _is_gated(values) else "plain",
             lambda kind: {"is_gated_act": kind == "gated"},
         ),
-        terms.same("d_ff", "mlp.d_ff"),
-        terms.same("dropout_rate", "mlp.dropout"),
+        terms.same_field("d_ff", "mlp.d_ff"),
+        terms.same_field("dropout_rate", "mlp.dropout"),
         Term(("mlp.activation",), _activation, lambda value: {"dense_act_fn": WRITTEN.get(value, value)}),
         *SIDES,
     ),
@@ -158,8 +160,8 @@ def _sound_fields(sound: Any) -> Values:
 
 def _heads(field: str) -> tuple[Term, ...]:
     """Heads of a stack, as many of keys as of queries, and as wide as fit into the stream."""
-    width = terms.derived("attention.head_dim", lambda values: values["hidden_size"] // values[field])
-    return terms.same(field, "attention.heads", "attention.kv_heads"), width
+    width = terms.derived_term("attention.head_dim", lambda values: values["hidden_size"] // values[field])
+    return terms.same_field(field, "attention.heads", "attention.kv_heads"), width
 
 
 WHISPER = Family(
@@ -181,16 +183,16 @@ WHISPER = Family(
     },
     patterns=(_stacks("num_hidden_layers", "decoder_layers"),),
     terms=(
-        *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
+        *(terms.same_field("hidden_size", "d_model"), terms.same_field("vocab_size", "vocab")),
         Term(("sound",), _sound_sizes, _sound_fields),
-        terms.same("max_target_positions", "embedding.learned_positions"),
-        *terms.fixed("embedding", positions_each=True),
-        terms.same("tie_word_embeddings", "embedding.tied"),
-        terms.same("dropout", "embedding.dropout", "residual_dropout"),
+        terms.same_field("max_target_positions", "embedding.learned_positions"),
+        *terms.fixed_values("embedding", positions_each=True),
+        terms.same_field("tie_word_embeddings", "embedding.tied"),
+        terms.same_field("dropout", "embedding.dropout", "residual_dropout"),
         *terms.norms("layer", bias=True),
-        *terms.of(ENCODER, *_heads("num_attention_heads")),
-        *terms.of(DECODER, *_heads("decoder_attention_heads")),
-        *terms.fixed(
+        *terms.terms_of_kinds(ENCODER, *_heads("num_attention_heads")),
+        *terms.terms_of_kinds(DECODER, *_heads("decoder_attention_heads")),
+        *terms.fixed_values(
             "attention",
             qkv_bias=True,
             key_bias=False,
@@ -199,12 +201,12 @@ WHISPER = Family(
             scaled="queries",
             masked=False,
         ),
-        terms.same("attention_dropout", "attention.dropout"),
-        *terms.fixed("mlp", kind="plain"),
-        *terms.of(ENCODER, terms.same("encoder_ffn_dim", "mlp.d_ff")),
-        *terms.of(DECODER, terms.same("decoder_ffn_dim", "mlp.d_ff")),
-        *(terms.activation("activation_function"), *terms.fixed("mlp", bias=True)),
-        terms.same("activation_dropout", "mlp.dropout"),
+        terms.same_field("attention_dropout", "attention.dropout"),
+        *terms.fixed_values("mlp", kind="plain"),
+        *terms.terms_of_kinds(ENCODER, terms.same_field("encoder_ffn_dim", "mlp.d_ff")),
+        *terms.terms_of_kinds(DECODER, terms.same_field("decoder_ffn_dim", "mlp.d_ff")),
+        *(terms.activation("activation_function"), *terms.fixed_values("mlp", bias=True)),
+        terms.same_field("activation_dropout", "mlp.dropout"),
         *SIDES,
     ),
     aliases={
@@ -242,15 +244,15 @@ ENCODERS: Mapping[str, Family] = {
             "position_embedding_type": fields.only("absolute"),
         },
         terms=(
-            *(*terms.OUTSIDE, terms.same("max_position_embeddings", "embedding.learned_positions")),
-            *(terms.same("type_vocab_size", "embedding.types"), *terms.fixed("embedding", norm=True)),
-            terms.same("hidden_dropout_prob", "embedding.dropout", "residual_dropout"),
-            *(*terms.norms("layer", "residual", bias=True), terms.derived("norm.final", lambda _: False)),
-            *(terms.activation("hidden_act", "head.transform"), *terms.fixed("head", bias=True)),
+            *(*terms.OUTSIDE, terms.same_field("max_position_embeddings", "embedding.learned_positions")),
+            *(terms.same_field("type_vocab_size", "embedding.types"), *terms.fixed_values("embedding", norm=True)),
+            terms.same_field("hidden_dropout_prob", "embedding.dropout", "residual_dropout"),
+            *(*terms.norms("layer", "residual", bias=True), terms.derived_term("norm.final", lambda _: False)),
+            *(terms.activation("hidden_act", "head.transform"), *terms.fixed_values("head", bias=True)),
             *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
-            *terms.fixed("attention", qkv_bias=True, out_bias=True, bidirectional=True, softmax="input"),
-            terms.same("attention_probs_dropout_prob", "attention.dropout"),
-            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
+            *terms.fixed_values("attention", qkv_bias=True, out_bias=True, bidirectional=True, softmax="input"),
+            terms.same_field("attention_probs_dropout_prob", "attention.dropout"),
+            *(*terms.mlp("plain"), *terms.fixed_values("mlp", bias=True)),
         ),
         ignored=frozenset(
             """

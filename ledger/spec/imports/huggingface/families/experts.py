@@ -12,7 +12,7 @@ from ledger.spec.imports.huggingface.terms import Values
 # What the configurations of Mixtral and Qwen say of the balance of experts: the loss for it is added with the logits.
 ROUTED_UNSHAPED = UNSHAPED | {"router_aux_loss_coef"}
 BALANCE = {**fields.sizes(num_experts_per_tok=8), **fields.flags(output_router_logits=False)}
-BALANCED = terms.same("output_router_logits", "mlp.router.auxiliary_loss")
+BALANCED = terms.same_field("output_router_logits", "mlp.router.auxiliary_loss")
 QWEN_FIELDS = {
     **BALANCE,
     **fields.sizes(num_experts=128, decoder_sparse_step=1),
@@ -21,11 +21,11 @@ QWEN_FIELDS = {
     **fields.sizes_or_null(sliding_window=4096),
 }
 QWEN = (
-    *terms.of("dense", *terms.mlp("gated")),
-    *terms.of(
+    *terms.terms_of_kinds("dense", *terms.mlp("gated")),
+    *terms.terms_of_kinds(
         "experts",
         *terms.experts("moe_intermediate_size", "num_experts"),
-        terms.same("norm_topk_prob", "mlp.router.normalize"),
+        terms.same_field("norm_topk_prob", "mlp.router.normalize"),
         *terms.router(weights="input"),
         BALANCED,
     ),
@@ -74,11 +74,11 @@ EXPERTS: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms", wide=True), *terms.GROUPED, *terms.ROTARY),
-            *terms.fixed("attention", rotary_form="half_tables", sinks=True, softmax="input"),
-            *(terms.BIASES, *terms.of("local", terms.WINDOW), terms.DROPOUT),
-            *terms.experts("intermediate_size", "num_experts", *terms.fixed("mlp", activation="clamped_swiglu")),
+            *terms.fixed_values("attention", rotary_form="half_tables", sinks=True, softmax="input"),
+            *(terms.BIASES, *terms.terms_of_kinds("local", terms.WINDOW), terms.DROPOUT),
+            *terms.experts("intermediate_size", "num_experts", *terms.fixed_values("mlp", activation="clamped_swiglu")),
             *terms.router(scores="softmax_of_chosen", weights="input", bias=True),
-            *(BALANCED, *terms.fixed("mlp", bias=True)),
+            *(BALANCED, *terms.fixed_values("mlp", bias=True)),
         ),
         patterns=(patterns.EVERY_OTHER,),
         aliases={"num_local_experts": "num_experts"},
@@ -101,11 +101,11 @@ EXPERTS: Mapping[str, Family] = {
             **fields.layer_types(*fields.SLIDING)(layer_types=None),
         },
         terms=(
-            *(*LLAMA, *terms.ROTARY, terms.same("qkv_bias", "attention.qkv_bias"), terms.DROPOUT),
-            *terms.of("local", terms.WINDOW),
+            *(*LLAMA, *terms.ROTARY, terms.same_field("qkv_bias", "attention.qkv_bias"), terms.DROPOUT),
+            *terms.terms_of_kinds("local", terms.WINDOW),
             *QWEN,
-            *terms.of("experts", terms.same("shared_expert_intermediate_size", "mlp.shared.d_ff")),
-            *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
+            *terms.terms_of_kinds("experts", terms.same_field("shared_expert_intermediate_size", "mlp.shared.d_ff")),
+            *terms.terms_of_kinds("experts", *terms.fixed_values("mlp.shared", gated=True)),
         ),
         patterns=(patterns.EVERY_STEP, patterns.LOWER),
         aliases={"num_local_experts": "num_experts"},
@@ -123,7 +123,7 @@ EXPERTS: Mapping[str, Family] = {
             **fields.flags(attention_bias=False, use_sliding_window=False),
         },
         terms=(
-            *(*LLAMA, *terms.ROTARY, terms.BIASES, *terms.fixed("attention", qk_norm="head")),
+            *(*LLAMA, *terms.ROTARY, terms.BIASES, *terms.fixed_values("attention", qk_norm="head")),
             terms.switched("use_sliding_window", "sliding_window", "attention.window"),
             *(terms.DROPOUT, *QWEN),
         ),
@@ -150,19 +150,19 @@ EXPERTS: Mapping[str, Family] = {
         },
         terms=(
             *(*LLAMA, terms.BIASES, terms.DROPOUT),
-            *terms.of("local rotary", *terms.fixed("attention", rotary=1, rotary_form="complex")),
-            *terms.fixed("attention", softmax="input"),
-            *terms.of(
+            *terms.terms_of_kinds("local rotary", *terms.fixed_values("attention", rotary=1, rotary_form="complex")),
+            *terms.fixed_values("attention", softmax="input"),
+            *terms.terms_of_kinds(
                 "local rotary", terms.choice("use_qk_norm", "attention.qk_norm", {True: "unweighted", False: None})
             ),
-            *terms.of("global chunked", TEMPERATURE),
-            *terms.of("local chunked", terms.same("attention_chunk_size", "attention.chunk")),
-            *terms.of("dense", *terms.mlp("gated", "intermediate_size_mlp")),
-            *terms.of(
+            *terms.terms_of_kinds("global chunked", TEMPERATURE),
+            *terms.terms_of_kinds("local chunked", terms.same_field("attention_chunk_size", "attention.chunk")),
+            *terms.terms_of_kinds("dense", *terms.mlp("gated", "intermediate_size_mlp")),
+            *terms.terms_of_kinds(
                 "experts",
                 *terms.experts("intermediate_size", "num_local_experts"),
                 *terms.router(scores="sigmoid_of_chosen", weights="input", scales="input"),
-                terms.derived("mlp.shared.d_ff", lambda values: values["intermediate_size"]),
+                terms.derived_term("mlp.shared.d_ff", lambda values: values["intermediate_size"]),
             ),
         ),
         patterns=(patterns.CHUNKS, patterns.NAMED_OR_EVERY),
@@ -197,25 +197,25 @@ COMMON = {
 TERMS = (
     *terms.OUTSIDE,
     *terms.norms("rms"),
-    *terms.fixed("attention", kind="latent"),
+    *terms.fixed_values("attention", kind="latent"),
     terms.Term(
         ("attention.heads",),
         lambda values: values["num_attention_heads"],
         lambda heads: {"num_attention_heads": heads, "num_key_value_heads": heads},
     ),
     terms.Term(("attention.q_rank",), lambda values: values["q_lora_rank"], lambda rank: {"q_lora_rank": rank or None}),
-    terms.same("kv_lora_rank", "attention.kv_rank"),
-    terms.same("qk_nope_head_dim", "attention.nope_head_dim"),
-    terms.same("qk_rope_head_dim", "attention.rope_head_dim"),
-    terms.same("v_head_dim", "attention.v_head_dim"),
+    terms.same_field("kv_lora_rank", "attention.kv_rank"),
+    terms.same_field("qk_nope_head_dim", "attention.nope_head_dim"),
+    terms.same_field("qk_rope_head_dim", "attention.rope_head_dim"),
+    terms.same_field("v_head_dim", "attention.v_head_dim"),
     *(terms.BIASES, terms.DROPOUT),
-    *terms.of("dense", *terms.mlp("gated")),
-    *terms.of("experts", *terms.experts("moe_intermediate_size", "n_routed_experts")),
+    *terms.terms_of_kinds("dense", *terms.mlp("gated")),
+    *terms.terms_of_kinds("experts", *terms.experts("moe_intermediate_size", "n_routed_experts")),
 )
-SHARED = terms.of(
+SHARED = terms.terms_of_kinds(
     "experts",
-    terms.derived("mlp.shared.d_ff", lambda values: values["moe_intermediate_size"]),
-    terms.same("n_shared_experts", "mlp.shared.count"),
+    terms.derived_term("mlp.shared.d_ff", lambda values: values["moe_intermediate_size"]),
+    terms.same_field("n_shared_experts", "mlp.shared.count"),
 )
 
 
@@ -240,9 +240,9 @@ LATENT: Mapping[str, Family] = {
             "scoring_func": fields.only("softmax"),
         },
         terms=(
-            *(*TERMS, *terms.fixed("attention", rotary_form="complex")),
-            *terms.of("dense", terms.same("mlp_bias", "mlp.bias")),
-            *terms.of(
+            *(*TERMS, *terms.fixed_values("attention", rotary_form="complex")),
+            *terms.terms_of_kinds("dense", terms.same_field("mlp_bias", "mlp.bias")),
+            *terms.terms_of_kinds(
                 "experts",
                 *terms.router(scores="softmax", dtype="fp32"),
                 terms.Term(
@@ -278,10 +278,10 @@ LATENT: Mapping[str, Family] = {
         },
         terms=(
             *(*TERMS, terms.choice("rope_interleave", "attention.rotary_form", {True: None, False: "halves"})),
-            *terms.of(
+            *terms.terms_of_kinds(
                 "experts",
                 *terms.router(scores="sigmoid"),
-                terms.same("norm_topk_prob", "mlp.router.normalize"),
+                terms.same_field("norm_topk_prob", "mlp.router.normalize"),
                 *terms.router(dtype="fp32"),
                 terms.Term(("mlp.router.groups",), lambda values: values["n_group"], _best_groups),
                 *SHARED,
@@ -327,16 +327,22 @@ RECURRENT: Mapping[str, Family] = {
             "hidden_act": fields.only("silu", "swish"),
         },
         terms=(
-            *(terms.same("hidden_size", "d_model"), terms.same("vocab_size", "vocab")),
-            *(terms.same("tie_word_embeddings", "embedding.tied"), *terms.norms("rms")),
+            *(terms.same_field("hidden_size", "d_model"), terms.same_field("vocab_size", "vocab")),
+            *(terms.same_field("tie_word_embeddings", "embedding.tied"), *terms.norms("rms")),
             terms.choice("residual_in_fp32", "residual_dtype", {True: "fp32", False: None}),
-            *(*terms.fixed("attention", kind="mamba2"), terms.same("num_heads", "attention.heads")),
-            *(terms.same("head_dim", "attention.head_dim"), terms.same("state_size", "attention.state.size")),
-            *(terms.same("n_groups", "attention.state.groups"), terms.same("chunk_size", "attention.state.chunk")),
-            terms.same("conv_kernel", "attention.state.convolution"),
-            terms.same("use_conv_bias", "attention.state.convolution_bias"),
-            terms.same("use_bias", "attention.qkv_bias", "attention.out_bias"),
-            *terms.fixed("mlp", kind="none"),
+            *(*terms.fixed_values("attention", kind="mamba2"), terms.same_field("num_heads", "attention.heads")),
+            *(
+                terms.same_field("head_dim", "attention.head_dim"),
+                terms.same_field("state_size", "attention.state.size"),
+            ),
+            *(
+                terms.same_field("n_groups", "attention.state.groups"),
+                terms.same_field("chunk_size", "attention.state.chunk"),
+            ),
+            terms.same_field("conv_kernel", "attention.state.convolution"),
+            terms.same_field("use_conv_bias", "attention.state.convolution_bias"),
+            terms.same_field("use_bias", "attention.qkv_bias", "attention.out_bias"),
+            *terms.fixed_values("mlp", kind="none"),
         ),
         # steps of time begin there, and are clamped to no other shape; gates come before the norm whatever a file says
         ignored=frozenset(
@@ -371,25 +377,28 @@ RECURRENT: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms", unit_offset=True)),
-            *terms.of(
+            *terms.terms_of_kinds(
                 "linear",
-                *terms.fixed("attention", kind="gated_delta"),
-                terms.same("linear_num_value_heads", "attention.heads"),
-                terms.same("linear_value_head_dim", "attention.head_dim"),
-                terms.same("linear_key_head_dim", "attention.state.size"),
-                terms.same("linear_num_key_heads", "attention.state.groups"),
-                *terms.fixed("attention.state", chunk=64),
-                terms.same("linear_conv_kernel_dim", "attention.state.convolution"),
+                *terms.fixed_values("attention", kind="gated_delta"),
+                terms.same_field("linear_num_value_heads", "attention.heads"),
+                terms.same_field("linear_value_head_dim", "attention.head_dim"),
+                terms.same_field("linear_key_head_dim", "attention.state.size"),
+                terms.same_field("linear_num_key_heads", "attention.state.groups"),
+                *terms.fixed_values("attention.state", chunk=64),
+                terms.same_field("linear_conv_kernel_dim", "attention.state.convolution"),
             ),
-            *terms.of(
+            *terms.terms_of_kinds(
                 "global",
-                *(*terms.fixed("attention", kind="gated", qk_norm="head"), *terms.GROUPED, terms.BIASES),
-                *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="joined_halves")),
+                *(*terms.fixed_values("attention", kind="gated", qk_norm="head"), *terms.GROUPED, terms.BIASES),
+                *(
+                    terms.partly_rotary("partial_rotary_factor"),
+                    *terms.fixed_values("attention", rotary_form="joined_halves"),
+                ),
                 terms.DROPOUT,
             ),
             *QWEN,
-            *terms.of("experts", terms.same("shared_expert_intermediate_size", "mlp.shared.d_ff")),
-            *terms.of("experts", *terms.fixed("mlp.shared", gated=True)),
+            *terms.terms_of_kinds("experts", terms.same_field("shared_expert_intermediate_size", "mlp.shared.d_ff")),
+            *terms.terms_of_kinds("experts", *terms.fixed_values("mlp.shared", gated=True)),
         ),
         patterns=(patterns.EVERY_STEP, patterns.LINEAR),
         clashes={"linear_num_value_heads": _heads_not_shared},

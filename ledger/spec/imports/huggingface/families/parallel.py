@@ -10,8 +10,8 @@ from ledger.spec.imports.huggingface.family import PARTLY_ROTARY, UNSHAPED, Fami
 
 NO_DROPOUT = fields.only(0.0, 0)
 COHERE = (
-    *(*terms.OUTSIDE, *terms.norms("layer", "shared", wide=True), *terms.fixed("", residual="parallel")),
-    *(*terms.GROUPED, terms.same("logit_scale", "head.scale")),
+    *(*terms.OUTSIDE, *terms.norms("layer", "shared", wide=True), *terms.fixed_values("", residual="parallel")),
+    *(*terms.GROUPED, terms.same_field("logit_scale", "head.scale")),
     *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated")),
 )
 COHERE_FIELDS = {
@@ -23,7 +23,7 @@ COHERE_FIELDS = {
 }
 # As published files have it, of what the classes always do.
 COHERE_UNSHAPED = UNSHAPED | {"layer_norm_eps", "model_max_length"}
-ROTATES_PAIRS = terms.fixed("attention", rotary=1, rotary_form="wide_pairs")
+ROTATES_PAIRS = terms.fixed_values("attention", rotary=1, rotary_form="wide_pairs")
 
 
 def _places(values: terms.Values) -> str:
@@ -68,12 +68,12 @@ PARALLEL: Mapping[str, Family] = {
             "hidden_dropout": NO_DROPOUT,  # of feed-forward parts alone
         },
         terms=(
-            *(*terms.OUTSIDE, *terms.fixed("norm", kind="layer", bias=True)),
+            *(*terms.OUTSIDE, *terms.fixed_values("norm", kind="layer", bias=True)),
             *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH, terms.partly_rotary("partial_rotary_factor")),
-            *(terms.same("use_qkv_bias", "attention.qkv_bias"), terms.DROPOUT, *terms.mlp("gated")),
+            *(terms.same_field("use_qkv_bias", "attention.qkv_bias"), terms.DROPOUT, *terms.mlp("gated")),
             terms.choice("qk_layernorm", "attention.qk_norm", {True: "heads", False: None}),
             terms.choice("use_parallel_residual", "residual", {True: "parallel", False: None}),
-            terms.derived("norms", lambda values: "shared" if values["use_parallel_residual"] else "pre"),
+            terms.derived_term("norms", lambda values: "shared" if values["use_parallel_residual"] else "pre"),
         ),
         ignored=UNSHAPED | {"layer_norm_eps"},
     ),
@@ -98,7 +98,7 @@ PARALLEL: Mapping[str, Family] = {
             **fields.sizes(sliding_window_pattern=4),
             **fields.layer_types(*fields.SLIDING)(layer_types=None),
         },
-        terms=(*COHERE, *terms.of("local", *ROTATES_PAIRS, terms.WINDOW)),
+        terms=(*COHERE, *terms.terms_of_kinds("local", *ROTATES_PAIRS, terms.WINDOW)),
         patterns=(patterns.ALL_BUT_EVERY,),
         ignored=COHERE_UNSHAPED
         | {"layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "use_qk_norm"}
@@ -120,7 +120,7 @@ PARALLEL: Mapping[str, Family] = {
             "attention_dropout": NO_DROPOUT,  # of what a part adds where one follows the other
         },
         terms=(
-            *(*terms.OUTSIDE, *terms.fixed("norm", kind="layer", bias=True), terms.HEADS, terms.SPLIT_WIDTH),
+            *(*terms.OUTSIDE, *terms.fixed_values("norm", kind="layer", bias=True), terms.HEADS, terms.SPLIT_WIDTH),
             terms.Term(("norms",), _places, lambda norms: {"num_ln_in_parallel_attn": 1 if norms == "shared" else 2}),
             terms.Term(
                 ("residual",),
@@ -130,8 +130,8 @@ PARALLEL: Mapping[str, Family] = {
             terms.Term(
                 ("attention.kv_heads",), _key_heads, lambda heads: {"num_kv_heads": heads, "multi_query": heads == 1}
             ),
-            *terms.fixed("attention", fused_qkv=True, rotary=1, softmax="input"),
-            terms.same("bias", "attention.qkv_bias", "attention.out_bias", "mlp.bias"),
+            *terms.fixed_values("attention", fused_qkv=True, rotary=1, softmax="input"),
+            terms.same_field("bias", "attention.qkv_bias", "attention.out_bias", "mlp.bias"),
             *terms.mlp(
                 "plain",
                 terms.Term(

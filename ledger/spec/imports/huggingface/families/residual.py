@@ -24,7 +24,7 @@ KINDS = ("bottleneck", "basic")
 
 
 @dataclass(frozen=True)
-class Convolved:
+class Convolution:
     """A convolution without a bias, and the batch norm after it: channels before and after, places, filter, stride."""
 
     name: str
@@ -66,7 +66,7 @@ def index(over: str, tap: str, stride: int, padding: int) -> str:
     return f"({f'{stride}*' if stride > 1 else ''}{over}+{tap}{f'-{padding}' if padding else ''})"
 
 
-def written(takes: str, dims: Mapping[str, int], parts: Sequence[Convolved], steps: Sequence[Part]) -> Part:
+def part_text(takes: str, dims: Mapping[str, int], parts: Sequence[Convolution], steps: Sequence[Part]) -> Part:
     """A block or a stem of its steps, with the taps of its filters among its dims."""
     taps = {tap: part.size for part in parts for tap in TAPS[part.size]}
     weights = {name: dims_of_weight for part in parts for name, dims_of_weight in part.weights.items()}
@@ -82,18 +82,18 @@ def stem(values: Values, sides: Sequence[int], stem_places: Sequence[int]) -> Pa
     dims = dict(zip(("height", "width", "rows", "columns"), (*sides, *halves), strict=True))
     channels = {"colours": values["num_channels"], "wide": values["embedding_size"]}
     pooled = dict(zip(("pooled_rows", "pooled_columns"), stem_places, strict=True))
-    first = Convolved("embed", ("colours", "wide"), ("rows", "columns"), 7, 2)
+    first = Convolution("embed", ("colours", "wide"), ("rows", "columns"), 7, 2)
     indices = " ".join(index(place, tap, 2, 1) for place, tap in zip(pooled, TAPS[3], strict=True))
     steps = [
         *first.steps(active=True),
         {"name": "pooled", "max": f"batch wide {indices} -> batch wide {' '.join(pooled)}"},
     ]
     taps = dict.fromkeys(TAPS[3], 3)
-    return written("batch colours height width", {**channels, **dims, **pooled, **taps}, [first], steps)
+    return part_text("batch colours height width", {**channels, **dims, **pooled, **taps}, [first], steps)
 
 
 @dataclass(frozen=True)
-class Stage:
+class ResidualStage:
     """A layer in its place: the sizes of what it reads (channels rows columns), those of its result, its stride."""
 
     read: tuple[int, ...]
@@ -106,7 +106,7 @@ class Stage:
         return self.read[0] != self.made[0] or self.stride > 1
 
 
-def block(values: Values, stage: Stage) -> Part:
+def block(values: Values, stage: ResidualStage) -> Part:
     """A bottleneck, or two convolutions, beside a stream that is projected where its sizes change."""
     source = ("source", "source_rows", "source_columns") if stage.projects else ("wide", "rows", "columns")
     places, places_before = ("rows", "columns"), source[1:]
@@ -114,21 +114,21 @@ def block(values: Values, stage: Stage) -> Part:
         first = stage.stride if values["downsample_in_bottleneck"] else 1
         middle_places = places if first > 1 else places_before
         parts = [
-            Convolved("reduce", (source[0], "reduced"), middle_places, 1, first),
-            Convolved("mix", ("reduced", "mixed"), places, 3, stage.stride // first),
-            Convolved("expand", ("mixed", "wide"), places, 1),
+            Convolution("reduce", (source[0], "reduced"), middle_places, 1, first),
+            Convolution("mix", ("reduced", "mixed"), places, 3, stage.stride // first),
+            Convolution("expand", ("mixed", "wide"), places, 1),
         ]
         inner = dict.fromkeys(("reduced", "mixed"), stage.made[0] // REDUCTION)
     else:
         parts = [
-            Convolved("mix", (source[0], "mixed"), places, 3, stage.stride),
-            Convolved("expand", ("mixed", "wide"), places, 3),
+            Convolution("mix", (source[0], "mixed"), places, 3, stage.stride),
+            Convolution("expand", ("mixed", "wide"), places, 3),
         ]
         inner = {"mixed": stage.made[0]}
     steps = [step for part in parts for step in part.steps(active=part is not parts[-1])]
     stream = "x"
     if stage.projects:
-        parts.append(Convolved("project", (source[0], "wide"), places, 1, stage.stride, "x"))
+        parts.append(Convolution("project", (source[0], "wide"), places, 1, stage.stride, "x"))
         steps += parts[-1].steps(active=False)
         stream = "project_norm"
     steps += [
@@ -137,16 +137,16 @@ def block(values: Values, stage: Stage) -> Part:
     ]
     outer = dict(zip((*source, "wide", *places), (*stage.read, *stage.made), strict=True))
     dims = {**outer, **inner}
-    return written(" ".join(("batch", *source)), dims, parts, steps)
+    return part_text(" ".join(("batch", *source)), dims, parts, steps)
 
 
-def stages(values: Values, stem_sizes: Sequence[int]) -> Iterator[tuple[int, Stage, int]]:
+def stages(values: Values, stem_sizes: Sequence[int]) -> Iterator[tuple[int, ResidualStage, int]]:
     """The layers of each stage in its places: its number, the layer, how often it follows itself."""
     sizes = tuple(stem_sizes)
     for number, (width, depth) in enumerate(zip(values["hidden_sizes"], values["depths"], strict=True)):
         stride = 2 if number or values["downsample_in_first_stage"] else 1
         result = (width, *(Window("", "", stride, 1, 1).windows(places, 3) for places in sizes[1:]))
-        first, further = Stage(sizes, result, stride), Stage(result, result, 1)
+        first, further = ResidualStage(sizes, result, stride), ResidualStage(result, result, 1)
         if first == further:
             yield number, further, depth
         else:
