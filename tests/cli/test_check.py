@@ -149,7 +149,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
     totals = {"time.step": 2.0, "time.calendar": 864000.0, "cost.run": 5000.0, "memory.reserved": 5e8}
     one = Recommendation({"parallelism.zero": 3}, totals)
     found = Recommendations(one, one, one, legal=12, fitting=3, kept=("parallelism.context",))
-    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: found)
+    monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, **__: found)
     tight = replace(compiled.verdict, checks=(Check("fits", "Memory", "warn", "1 GB of 1 GB"),))
     result = run("check", "tiny.yaml", "--search", "1", with_={"verdict": tight})
     assert result.stdout.splitlines()[1].startswith("tiny.yaml:3:7: warning: Memory: 1 GB of 1 GB")
@@ -203,7 +203,7 @@ def test_the_verdicts_are_there_before_any_search(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ledger.cli.check.searched", interrupted)
+    monkeypatch.setattr("ledger.cli.check.search_layouts", interrupted)
     words = ("check", "8b", "7b-8xh100", "--set", "accelerator=l4")
     result = command_line(*words, "--search", "1")
     assert result.exit_code == 130
@@ -215,7 +215,7 @@ def test_of_several_plans_each_is_named_above_what_to_change(
 ) -> None:
     """Their verdicts stand together above that."""
     one = Recommendation({"run.micro_batch": 2}, {"time.step": 2.0, "memory.reserved": 5e8})
-    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(smallest=one, legal=9))
+    monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, **__: Recommendations(smallest=one, legal=9))
     lines = command_line("check", "8b", "gpt2", "7b-8xh100", "--set", "accelerator=l4", "--search", "1").stdout
     heads = [line for line in lines.splitlines() if line.endswith(": what to change")]
     assert heads == ["8b: what to change", "7b-8xh100: what to change"]
@@ -252,7 +252,7 @@ def test_for_how_long_is_searched(
     if environment is not None:
         monkeypatch.setenv("LEDGER_SEARCH", environment)
     monkeypatch.setattr(
-        "ledger.cli.check.searched", lambda _, *, whole, seconds, **__: found.append((whole, float(seconds)))
+        "ledger.cli.check.search_layouts", lambda _, *, whole, seconds, **__: found.append((whole, float(seconds)))
     )
     assert command_line(*UNFIT, *words).exit_code == 1
     assert found == ([asked] if asked else [])
@@ -270,7 +270,7 @@ def test_what_is_no_time_is_refused(time: str, command_line: Callable[..., Resul
 def test_a_plan_that_fits_is_not_searched(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that passes stays as fast as it was."""
     asked: list[object] = []
-    monkeypatch.setattr("ledger.cli.check.searched", lambda plan, **_: asked.append(plan))
+    monkeypatch.setattr("ledger.cli.check.search_layouts", lambda plan, **_: asked.append(plan))
     assert run("check", "tiny.yaml", "--search", "1").exit_code == 0
     assert asked == []
 
@@ -280,7 +280,7 @@ def test_what_lacks_of_the_headroom_is_told_before_what_to_edit(
 ) -> None:
     """A plan that fits is edited for the memory that its policy keeps free; one that leaves it has no such line."""
     one = Recommendation({"run.micro_batch": 2}, {"time.step": 2.0, "memory.reserved": 5e8})
-    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(smallest=one))
+    monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, **__: Recommendations(smallest=one))
     production = ("check", "7b-8xh100", "--search", "1", "--set", "assumptions.headroom=production")
     lines = command_line(*production).stdout.splitlines()
     warned = "--set assumptions.headroom=production:1:28: warning: 18.0 GB free, 2.01 GB short of the 20.0 GB of"
@@ -295,7 +295,7 @@ def test_a_host_that_is_too_small_is_what_is_missed(
     """Of a layout that the device holds nothing else is said to lack, and no layout is said to fit no device."""
     held = {"memory.host": 12.9e12, "memory.host.capacity": 2e12}
     near = Recommendation({"run.micro_batch": 1}, {"memory.reserved": 4e9, "memory.capacity": 24.2e9, **held})
-    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(nearest=near, legal=9))
+    monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, **__: Recommendations(nearest=near, legal=9))
     lines = command_line(*UNFIT, "--search", "1").stdout.splitlines()
     assert lines[-3:-1] == [
         "  none fits; the nearest miss: micro_batch 1",
@@ -316,7 +316,7 @@ def test_what_fits_is_not_said_to_fit_in_no_layout(
         (own, "  none leaves 20.0 GB free, or misses it by less than the plan"),
     ):
         found = Recommendations(nearest=nearest, legal=9, headroom=20e9)
-        monkeypatch.setattr("ledger.cli.check.searched", lambda *_, found=found, **__: found)
+        monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, found=found, **__: found)
         assert line in command_line(*words).stdout.splitlines()
 
 
@@ -326,7 +326,7 @@ def test_the_nearest_miss_is_told_with_by_how_much(
     """Of what the headroom leaves of a device."""
     near = Recommendation({"parallelism.tensor": 8}, {"memory.reserved": 4.71e9, "memory.capacity": 24.2e9})
     monkeypatch.setattr(
-        "ledger.cli.check.searched", lambda *_, **__: Recommendations(nearest=near, legal=9, headroom=20e9)
+        "ledger.cli.check.search_layouts", lambda *_, **__: Recommendations(nearest=near, legal=9, headroom=20e9)
     )
     lines = command_line("check", "8b", "--set", "accelerator=l4", "--search", "1").stdout.splitlines()
     assert lines[-3:-1] == [

@@ -111,7 +111,7 @@ def test_a_configuration_becomes_a_whole_plan(small: CommandLine) -> None:
 
 def test_what_a_plan_assumes_is_a_comment_above_it(small: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but what the file and the user say: the model, the number of devices, and their name where it is given."""
-    monkeypatch.setattr("ledger.cli.progress.searched", lambda *_, **__: None)
+    monkeypatch.setattr("ledger.cli.progress.search_layouts", lambda *_, **__: None)
     lines = small("import", ".", "--plan", "--devices", "12").stdout.splitlines()
     above = {line.partition(":")[0]: before for before, line in itertools.pairwise(lines) if before.startswith("# ")}
     assert all(comment.startswith("# assumed: ") for comment in above.values())
@@ -129,7 +129,7 @@ def test_a_plan_that_fits_nowhere_has_the_layout_that_misses_least(
 ) -> None:
     """With a note on standard error, so that it is not taken for one that fits."""
     near = Recommendation({"recompute": "full"}, {"memory.reserved": 99e9})
-    monkeypatch.setattr("ledger.cli.progress.searched", lambda *_, **__: Recommendations(nearest=near, legal=7))
+    monkeypatch.setattr("ledger.cli.progress.search_layouts", lambda *_, **__: Recommendations(nearest=near, legal=7))
     result = small("import", ".", "--plan", "--devices", "1")
     assert yaml.safe_load(result.stdout)["recompute"] == "full"
     assert "# assumed: what misses least of 7 legal layouts tried, of which 0 fit" in result.stdout

@@ -83,7 +83,7 @@ def test_the_search_is_of_all_layouts_and_can_be_left_out(
         asked.append(whole)
         return Recommendations(one, one, None, (one,), legal=12, fitting=3)
 
-    monkeypatch.setattr("ledger.cli.report.searched", searched)
+    monkeypatch.setattr("ledger.cli.report.search_layouts", searched)
     command_line("report", "gpt2", "--format", "json", "--search")
     command_line("report", "gpt2", "--format", "md", "--no-search")
     assert (asked, "Other layouts were not searched." in Path("reports/gpt2.md").read_text("utf-8")) == ([], True)
@@ -120,7 +120,7 @@ def test_a_plan_is_reported_with_the_layout_that_was_found(
 ) -> None:
     """`--with fastest` takes what a search recommends as `--set` would; where it found none, that is said."""
     one = Recommendation({"parallelism.zero": 3, "run.micro_batch": 6}, {"time.step": 0.1, "memory.reserved": 5e8})
-    monkeypatch.setattr("ledger.cli.progress.searched", lambda *_, **__: Recommendations(fastest=one, legal=12))
+    monkeypatch.setattr("ledger.cli.progress.search_layouts", lambda *_, **__: Recommendations(fastest=one, legal=12))
     taken = command_line("report", "gpt2", "--format", "json", "--with", "fastest", "--out", "taken")
     typed = command_line(
         *("report", "gpt2", "--format", "json", "--out", "typed"),

@@ -158,19 +158,19 @@ def test_an_interrupt_prints_what_was_found(command_line: CommandLine, monkeypat
     """Exit code 130, and a record that is not complete."""
     from ledger.search import tasks
 
-    price = tasks.price
+    price = tasks.price_piece
 
-    def interrupted(piece: tasks.Piece, keys: list[str]) -> object:
+    def interrupted(piece: tasks.SpacePiece, keys: list[str]) -> object:
         if piece.name != "00000":
             raise KeyboardInterrupt
         return price(piece, keys)
 
-    monkeypatch.setattr(tasks, "price", interrupted)
+    monkeypatch.setattr(tasks, "price_piece", interrupted)
     result = command_line("sweep", PLAN, *OVER, "--json", "--out", "x.csv")
     shown = json.loads(result.stdout)
     assert (result.exit_code, shown["complete"], shown["counts"]["legal"]) == (130, False, 2)
     assert not Path("x.csv").exists()
-    monkeypatch.setattr(tasks, "price", price)
+    monkeypatch.setattr(tasks, "price_piece", price)
     assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
     assert [path.name for path in Path.cwd().iterdir()] == ["x.csv"]
 
@@ -252,7 +252,7 @@ def test_an_interrupt_before_anything_is_priced_says_so(
     def interrupted(*_: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tasks, "price", interrupted)
+    monkeypatch.setattr(tasks, "price_piece", interrupted)
     result = command_line("sweep", PLAN, *OVER)
     assert (result.exit_code, result.output) == (130, "interrupted before any layout was priced\n")
 

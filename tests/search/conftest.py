@@ -23,7 +23,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
     def make(pieces: int = 3, rows: int = 500, block: int = 100, **asked: object) -> Search:
         monkeypatch.setattr(module, "pieces", pieces_of(pieces))
-        monkeypatch.setattr(tasks, "price", price_of(rows, block))
+        monkeypatch.setattr(tasks, "price_piece", price_of(rows, block))
         return prepare(SweepRequest(SPEC, **{"over": ("parallelism.stages=null",), **asked}))  # type: ignore[arg-type]
 
     return make

@@ -171,20 +171,20 @@ def test_a_part_that_misses_in_the_plans_layout_has_one_of_its_own() -> None:
 
 def test_a_search_that_is_cut_short_is_told_apart_from_one_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found in time counts, and the answer says that it is not all; who presses Ctrl-C wants no answer."""
-    whole = part_choice.searched
+    whole = part_choice.search_spaces
     found: list[Any] = []
 
     def cut_short(*asked: Any) -> tuple[Any, bool, None]:
         found[:] = found or [whole(*asked)[0]]
         return found[0], False, None
 
-    monkeypatch.setattr(part_choice, "searched", cut_short)
+    monkeypatch.setattr(part_choice, "search_spaces", cut_short)
     plan = load_plan(SPEC, ["accelerator=rtx-4090"])
     question = asked_of(plan, (), "", "cost.run")
     layouts = PartLayouts(question, library_part(plan, "accelerator"), in_this_process)
     told = layouts.judged(layouts.entrant("rtx-4090")).details["search stopped"]
     assert told == f"after {part_choice.SECONDS:g} s"
-    monkeypatch.setattr(part_choice, "searched", whole)
+    monkeypatch.setattr(part_choice, "search_spaces", whole)
 
     def interrupted(tasks: Sequence[Task], job: TaskQuestion) -> Iterator[Done]:
         yield tasks[0], replace(nothing(job.question), complete=False)

@@ -53,7 +53,7 @@ def test_the_answer_is_that_of_a_search_row_by_row(made: Made) -> None:
     found = sweep(search, in_this_process).found
     rows = []
     for task in search.tasks:
-        for batch in batches(tasks.price(task.piece, search.question.keys), task.space):
+        for batch in batches(tasks.price_piece(task.piece, search.question.keys), task.space):
             totals = ({key: column[row] for key, column in batch.totals.items()} for row in range(len(batch)))
             rows += [(task.number, row, found) for row, found in enumerate(totals)]
     fits = [one for one in rows if one[2]["memory.reserved"] <= search.plan.accelerator.memory - 8e9]
@@ -75,7 +75,7 @@ def test_nothing_depends_on_blocks_or_on_the_order_of_tasks(made: Made, monkeypa
     search = made(block=100, front="mfu,memory.reserved")
     once = record(search)
     assert record(search, run=backwards) == once
-    monkeypatch.setattr(tasks, "price", price_of(500, 7))
+    monkeypatch.setattr(tasks, "price_piece", price_of(500, 7))
     assert record(search) == once
 
 
@@ -98,7 +98,7 @@ def test_the_file_has_every_layout_and_is_always_the_same(made: Made, tmp_path: 
         assert rows[0]["parallelism.data"] == "8"
         assert (
             float(rows[3]["time.step"])
-            == next(tasks.price(search.tasks[0].piece, ["time.step"])).totals["time.step"][3]
+            == next(tasks.price_piece(search.tasks[0].piece, ["time.step"])).totals["time.step"][3]
         )
 
 
@@ -108,14 +108,14 @@ def test_an_interrupted_sweep_says_so_and_goes_on(made: Made, tmp_path: Path, mo
     whole = record(search)
     priced: list[str] = []
 
-    def interrupted(piece: tasks.Piece, keys: list[str]) -> Iterator[object]:
+    def interrupted(piece: tasks.SpacePiece, keys: list[str]) -> Iterator[object]:
         priced.append(piece.name)
         for number, block in enumerate(price_of(500, 100)(piece, keys)):
             if piece.name == "00001" and number == 2 and priced.count("00001") == 1:
                 raise KeyboardInterrupt
             yield block
 
-    monkeypatch.setattr(tasks, "price", interrupted)
+    monkeypatch.setattr(tasks, "price_piece", interrupted)
     monkeypatch.setattr(tasks, "batches", lambda *given: batches(*given, full=100))
     partial = sweep(search, in_this_process, out)
     assert (partial.complete, partial.found.legal) == (False, 700)

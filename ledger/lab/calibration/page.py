@@ -28,7 +28,7 @@ class Panel:
     name: str
     summary: str
     source: str
-    agreement_chart: Markup
+    chart: Markup
 
 
 def page(fitted: FittedDevice) -> str:
