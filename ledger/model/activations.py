@@ -13,7 +13,7 @@ Form = Callable[[Tape, str, Tensor], Tensor]
 
 def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
     """The nonlinearity of this kind, as one kernel or spelt out in Python, a kernel an operator."""
-    fused, eager = ACTIVATIONS.get(kind, (_one_kernel(kind), _one_kernel(kind)))
+    fused, eager = ACTIVATIONS[kind]
     return (eager if tape.kernels.activation == "eager" else fused)(tape, name, x)
 
 
@@ -85,6 +85,7 @@ ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
     "relu": (_relu, _relu),
     "sigmoid": (_sigmoid, _sigmoid),
     "relu2": (_squared_relu, _squared_relu),
+    "clamped_swiglu": (_one_kernel("clamped_swiglu"), _one_kernel("clamped_swiglu")),  # GPT-OSS, of experts
 }
 
 

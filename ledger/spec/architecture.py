@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
-from ledger.spec.components import CUSTOM_ROWS, LOWER_NAME, CustomPart, custom
+from ledger.spec.components import CUSTOM_ROWS, LOWER_NAME, NONLINEARITIES, CustomPart, custom
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP
 from ledger.spec.parts import At, PartHeader, PartOf
@@ -290,7 +290,7 @@ class Model:
     head_transform: Annotated[
         str,
         At("head.transform"),
-        Choice("silu", "gelu", "gelu_tanh", "relu", "relu2"),
+        Choice(*NONLINEARITIES),
         "Activation of a projection that stands before the head with a norm after it (BERT); none where not given.",
     ] = ""
     head_input_scale: Annotated[

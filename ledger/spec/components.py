@@ -15,6 +15,7 @@ from ledger.spec.windows import Term, Window, parse_einsum, sides, terms, window
 LOWER_NAME = "^[a-z][a-z0-9_]*$"
 IS_CUSTOM = KeyStated("kind", "custom")
 COMMON_DIMS = ("batch", "seq", "d_model")  # dims that every layer has
+NONLINEARITIES = ("silu", "gelu", "gelu_tanh", "relu", "relu2")  # rows of `ACTIVATIONS` in model/activations.py
 KEY = "key"  # the sequence once more: of each token those that it sees
 PAIRS = ("multiply", "add", "scan")
 REDUCTIONS = ("max", "mean")
@@ -49,7 +50,7 @@ class ComponentStep:
     einsum: Annotated[str, "`batch seq d_model, latent d_model -> batch seq latent`."] = ""
     weight: Annotated[str, "The einsum's second operand, where it is a weight; or a norm's factor."] = ""
     bias: Annotated[str, "A weight that the same kernel adds."] = ""
-    activation: Annotated[str, Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid"), "A nonlinearity."] = ""
+    activation: Annotated[str, Choice(*NONLINEARITIES, "sigmoid"), "A nonlinearity."] = ""
     softmax: Annotated[str, Choice(KEY), "Shares over the last dim: those of the tokens that each token sees."] = ""
     norm: Annotated[
         str,

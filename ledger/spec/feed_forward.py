@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
-from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, CustomPart, take_custom_part
+from ledger.spec.components import CUSTOM_ROWS, IS_CUSTOM, NONLINEARITIES, CustomPart, take_custom_part
 from ledger.spec.parts import PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyStated, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, Size
@@ -77,7 +77,7 @@ class MLP:
     ] = "gated"
     activation: Annotated[
         str,
-        Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu"),
+        Choice(*NONLINEARITIES, "clamped_swiglu"),
         "The nonlinearity; `clamped_swiglu` (GPT-OSS) is of experts alone.",
         Needed(unless=HAS_NO_SIZES),
     ] = "silu"
