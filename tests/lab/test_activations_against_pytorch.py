@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.model.activations import ACTIVATIONS
+from ledger.spec.components import NONLINEARITIES
 from tests.lab.saved_cases import packed, predicted
 from tests.model import plans
 
 
 @pytest.mark.parametrize("form", ["fused", "eager"])
 @pytest.mark.parametrize("model", [plans.LLAMA, plans.GPT2], ids=["gated", "plain"])
-@pytest.mark.parametrize("kind", sorted({*ACTIVATIONS} - {"sigmoid"}))  # which only steps of one's own name
+@pytest.mark.parametrize("kind", NONLINEARITIES)
 def test_saved_bytes_of_a_nonlinearity(kind: str, model: plans.Mapped, form: str) -> None:
     """A layer with it saves exactly what PyTorch packs."""
     kernels = {"attention": "flash", "norm": "fused", "activation": form}

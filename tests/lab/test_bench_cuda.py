@@ -36,7 +36,7 @@ from ledger.lab.bench import (
     updates,
     worker,
 )
-from ledger.lab.bench import steps as plans
+from ledger.lab.bench import step_plans as plans
 from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
 from ledger.lab.bench.records import append_record, open_evidence
 from ledger.lab.bench.rig import Rig, run_case

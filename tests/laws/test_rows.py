@@ -78,7 +78,7 @@ def _priced_with(monkeypatch: pytest.MonkeyPatch, key: str, value: float) -> Non
             column[-1] = value
             yield replace(block, totals={**block.totals, key: column})
 
-    monkeypatch.setattr(rows, "price", other)
+    monkeypatch.setattr(rows, "price_piece", other)
 
 
 @pytest.mark.parametrize("value", [1.0, float("nan")])
@@ -108,7 +108,7 @@ def test_a_number_where_the_compiler_has_none_is_seen() -> None:
 
 def test_rows_that_are_missing_or_fail_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout that no row has, and a search that ends with an error, whose last line is told."""
-    monkeypatch.setattr(rows, "price", lambda piece, keys: iter(()))
+    monkeypatch.setattr(rows, "price_piece", lambda piece, keys: iter(()))
     (one, other) = rows.compare(CASE).differences
     assert (one.total, other.total) == (rows.LAYOUTS, rows.FEW + rows.LAYOUTS)
     assert one.searched.startswith("0 rows: 2 missing")
@@ -116,7 +116,7 @@ def test_rows_that_are_missing_or_fail_are_seen(monkeypatch: pytest.MonkeyPatch)
     def fails(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
         raise AssertionError("they differ")
 
-    monkeypatch.setattr(rows, "price", fails)
+    monkeypatch.setattr(rows, "price_piece", fails)
     one = rows.compare(CASE).differences[0]
     assert one.total == rows.SEARCH
     assert one.searched.startswith("AssertionError: they differ (")
