@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampled import SAMPLED
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ledger"
 CORE_TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if "lab" not in path.parts]
@@ -78,6 +80,13 @@ def test_libraries_stay_where_they_belong(module: str) -> None:
     for name in imported(PACKAGE / module):
         home = AT_HOME.get(name.partition(".")[0])
         assert home is None or module.startswith(home), f"{module} imports {name}"
+
+
+def test_what_is_sampled_is_there() -> None:
+    """Each test of which `make test` runs a part is one of these, by file and name."""
+    for key in SAMPLED:
+        path, _, name = key.partition("::")
+        assert not name or f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), key
 
 
 def test_no_modules_import_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

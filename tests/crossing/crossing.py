@@ -306,7 +306,7 @@ PLAN_SECONDS: Mapping[str, float] = {
 VERB_SECONDS: Mapping[str, tuple[float, float]] = {
     "check": (1, 0.0),
     "show": (1, 0.0),
-    "explain": (1, 0.1),
+    "explain": (40, 1.0),
     "diff": (4, 0.1),
     "json": (2, 0.1),
     "md": (2, 0.2),
@@ -318,10 +318,10 @@ VERB_SECONDS: Mapping[str, tuple[float, float]] = {
     "html,pdf": (5, 3.0),
 }
 SMALL = 0.1  # seconds of a plan that PLAN_SECONDS does not name
-SAMPLED_SECONDS = 44.0
+SAMPLED_SECONDS = 40.0
 # What a pair counts in the choice of a sample, by its places of plan, stack and verb in a cell; and a verb alone, and a
 # stack, so that each is there. A verb that dies of a plan does so on most stacks.
-WORTH: Mapping[tuple[int, ...], float] = {(0, 1): 1, (0, 2): 8, (1, 2): 1, (1,): 10, (2,): 100}
+WORTH: Mapping[tuple[int, ...], float] = {(0, 1): 1, (0, 2): 8, (1, 2): 1, (0,): 60, (1,): 10, (2,): 100}
 
 
 def seconds_of(cell: Cell) -> float:
