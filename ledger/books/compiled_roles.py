@@ -114,7 +114,7 @@ def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
     line = timeline(book.program, plan, book.role, book.value)
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
     stocks = nonzero(holdings.lasting_stocks(book.program, plan, book.value, line))
-    fullest = tuple(holdings.fullest_steps(book.program, plan, book.value, line))
+    fullest = tuple(holdings.fullest_by_moment(book.program, plan, book.value, line))
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 
 

@@ -23,8 +23,8 @@ from ledger.books.memory.steps import (
     FullestStep,
     Running,
     categories,
-    fullest,
-    fullest_of,
+    fullest_in_moment,
+    fullest_operation,
     outlives_unit,
     scores,
 )
@@ -64,15 +64,15 @@ OF_LAYERS = (STAYING, BUFFER, REMEMBERED, SHARED)  # roles of what stands by its
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
 
 
-def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[FullestStep]:
+def fullest_by_moment(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[FullestStep]:
     """Of each moment at which a unit runs, the step with most bytes alive."""
     moments = Moments(program, plan, line)
     of_unit: dict[tuple[str, str], tuple[Running, ...]] = {}
     for point in moments.points:
         key = point.phase, point.unit
         if key not in of_unit:
-            of_unit[key] = tuple(fullest(stretch, value) for stretch in moments.stretches(point))
-        yield fullest_of(line.points.index(point), tuple(moments.steps(point, of_unit[key])), value)
+            of_unit[key] = tuple(fullest_operation(stretch, value) for stretch in moments.stretches(point))
+        yield fullest_in_moment(line.points.index(point), tuple(moments.steps(point, of_unit[key])), value)
 
 
 def stocks_of_fullest_step(fullest_step: FullestStep) -> Iterator[Entry]:

@@ -128,7 +128,7 @@ def _sum_by_category(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
     return sums
 
 
-def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
+def fullest_operation(steps: Sequence[LiveTensors], value: Value) -> Running:
     """The step with most bytes alive; what lives through many steps is valued once.
 
     A step whose tensors are all alive at another one is never the fullest alone.
@@ -143,7 +143,7 @@ def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     return FullestLive(tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
-def fullest_of(moment: int, steps: tuple[LiveStep, ...], value: Value) -> FullestStep:
+def fullest_in_moment(moment: int, steps: tuple[LiveStep, ...], value: Value) -> FullestStep:
     """The step of a moment with most bytes alive."""
     filled = [step.bytes(value) for step in steps]
     if all(map(is_plain, filled)):
