@@ -32,6 +32,7 @@ from ledger.spec.problems import SpecError
 from tests.laws.random_spaces import Case, numbered_case
 
 CLOSE = 1e-9  # of sums of floats in another order
+ROUNDING = 1e-12  # seconds: of a difference that is 0, in another order
 LARGEST = 2**53  # of the whole numbers that a float64 holds
 MOST_OF_A_SPACE = 12  # rows
 SHARES, WITH_SHARES = "pace.", 4  # totals that take a compilation half of its time: one row in so many has them
@@ -154,12 +155,12 @@ def _differences(
 
 
 def is_same(key: str, searched: float, compiled: Any) -> bool:
-    """Whether a total of a row is what the compiler says; shares of a step may be off by 1e-9 of it."""
+    """Whether a total of a row is what the compiler says; shares may be off by 1e-9 of a step, seconds by 1e-12."""
     if compiled is None:
         return math.isnan(searched)
     if isinstance(compiled, int) and abs(compiled) < LARGEST:
         return searched == compiled
-    near = CLOSE if key.startswith("pace.") else 0.0
+    near = CLOSE if key.startswith("pace.") else ROUNDING if key.startswith("time.") else 0.0
     return math.isclose(searched, float(compiled), rel_tol=CLOSE, abs_tol=near)
 
 
