@@ -35,7 +35,7 @@ class StackedBar:
 
     @property
     def name(self) -> str:
-        """What it stands for, where its group is not shown beside it."""
+        """The label with the group before it, for a legend without groups."""
         return ", ".join(part for part in (self.group, self.label) if part)
 
     @property

@@ -334,7 +334,7 @@ class PlanComparison:
 
     @property
     def file_name(self) -> str:
-        """What its files are called, without the end."""
+        """The stem that the files of the comparison share."""
         return name_of_files([plan.label for plan in self.plans])
 
 
