@@ -296,12 +296,12 @@ FORMATS: Mapping[str, Callable[[Number], str]] = {
 }
 
 
-def written(value: Number, unit: str) -> str:
+def amount_text(value: Number, unit: str) -> str:
     """The value in its unit, for people; a unit without a format of its own is written as it is."""
     formatted = FORMATS.get(unit)
     return formatted(value) if formatted else f"{plain(value)}{THIN}{unit}"
 
 
-def said(value: Number, unit: str) -> str:
+def with_unit(value: Number, unit: str) -> str:
     """The value in its unit, with plain spaces, so that it can be searched for and cut in a terminal."""
-    return written(value, unit).replace(THIN, " ")
+    return amount_text(value, unit).replace(THIN, " ")

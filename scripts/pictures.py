@@ -147,13 +147,13 @@ def missing_from_panel(page: str, text: str) -> list[str]:
 def compiled_figures() -> list[str]:
     """The name and the value of each number of the panel, of the plan compiled with what was moved."""
     from ledger.books import compile_plan
-    from ledger.books.traced import resized, setting
+    from ledger.books.traced import at_inputs, setting
     from ledger.report.views.live import SHOWN_NUMBERS
     from ledger.report.views.parts import total
     from ledger.spec.load import load_plan
 
     plan = load_plan(str(ROOT / SPEC))
-    compiled = compile_plan(resized(plan, {**setting(plan), **WHAT_IF, **FOLLOWS}))
+    compiled = compile_plan(at_inputs(plan, {**setting(plan), **WHAT_IF, **FOLLOWS}))
     return [
         " ".join(f"{title} {total(compiled, key).text}".split())
         for key, title in SHOWN_NUMBERS

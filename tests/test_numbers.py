@@ -49,7 +49,7 @@ T = "\u202f"
 )
 def test_a_quantity_is_written_in_the_unit_a_person_would_use(value: float, unit: str, text: str) -> None:
     """Three significant figures, thin spaces, and the prefix or the power of ten that fits."""
-    assert numbers.written(value, unit) == text
+    assert numbers.amount_text(value, unit) == text
 
 
 def test_every_digit_of_a_large_integer_survives() -> None:

@@ -13,7 +13,7 @@ from math import gcd, lcm, prod
 from random import Random
 from typing import Any, TypeAlias
 
-from ledger.arithmetic.operations import OPERATIONS, Number, whole
+from ledger.arithmetic.operations import OPERATIONS, Number, as_integer
 from ledger.arithmetic.tracing import CONSTANT, INPUT, Graph
 
 Product: TypeAlias = tuple[tuple[int, int], ...]  # factors by their places, with the power of each
@@ -59,7 +59,7 @@ def sum_of_terms(terms: Iterable[tuple[Product, Number]]) -> Sum:
     numbers: dict[Product, Number] = {}
     for product, number in terms:
         numbers[product] = numbers.get(product, 0) + number
-    return tuple(sorted((product, whole(number)) for product, number in numbers.items() if number))
+    return tuple(sorted((product, as_integer(number)) for product, number in numbers.items() if number))
 
 
 def negative(terms: Sum) -> Sum:
@@ -268,7 +268,7 @@ class Algebra:
     def number(self, number: Number) -> Sum:
         """A number; one that is not whole is a factor, so that it stays as it was written."""
         if isinstance(number, bool) or not isinstance(number, float):
-            return constant(whole(number))
+            return constant(as_integer(number))
         if number == int(number) and abs(number) < LARGE:
             return constant(int(number))
         if number < 0:
@@ -340,7 +340,7 @@ class Algebra:
                     powers[place] = max(powers.get(place, 0), -power)
         denominator = tuple(sorted(powers.items()))
         above = sum_of_terms(
-            (multiply(product, denominator), whole(Fraction(number) * below)) for product, number in terms
+            (multiply(product, denominator), as_integer(Fraction(number) * below)) for product, number in terms
         )
         return above, ((denominator, below),)
 
@@ -365,7 +365,7 @@ class Algebra:
 
         def reduced(terms: Sum) -> Sum:
             return sum_of_terms(
-                (multiply(product, invert(shared)), whole(Fraction(times, number))) for product, times in terms
+                (multiply(product, invert(shared)), as_integer(Fraction(times, number))) for product, times in terms
             )
 
         return reduced(upper), reduced(lower)

@@ -24,7 +24,7 @@ from ledger.arithmetic.algebra import (
     negative,
     sum_of_terms,
 )
-from ledger.arithmetic.operations import whole
+from ledger.arithmetic.operations import as_integer
 
 CHOICE, COMPARED, ADDED, MULTIPLIED, ATOM = range(5)  # how tightly a text binds
 Text = tuple[str, int]
@@ -36,7 +36,7 @@ COMPARISONS = {"less": "<", "less_equal": "<=", "equal": "=="}
 class FormulaText:
     """Texts of an algebra's sums. `python`: as an interpreter reads them, else as a formula.
 
-    `whole`: of whole numbers, which it divides without a rest. `rank` orders the letters of a product.
+    `exact_integers`: of whole numbers, which it divides without a rest. `rank` orders the letters of a product.
     `hints` are sums that have a name wherever they stand by themselves; `used` keeps the names that were written.
     `rewrite`: what becomes of a sum before it is written. `rounded_names`: those of factors that are rounded
     quotients, whose `counts` it keeps where asked.
@@ -45,7 +45,7 @@ class FormulaText:
     algebra: Algebra
     python: bool
     rank: Callable[[str], tuple[int, str]]
-    whole: bool = False
+    exact_integers: bool = False
     hints: Mapping[Sum, str] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
     rounded_names: Mapping[int, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class FormulaText:
 
     def exactly(self) -> FormulaText:
         """This writer for sums of whole numbers, which it divides without a rest."""
-        return replace(self, whole=True)
+        return replace(self, exact_integers=True)
 
     def within(self, terms: Sum, least: int) -> str:
         """The text of a sum, in parentheses where it binds less tightly than its surroundings."""
@@ -73,9 +73,9 @@ class FormulaText:
             return self.named(self.hints[terms])
         if self.rewrite:
             terms = self.rewrite(terms)
-        if not self.whole:
+        if not self.exact_integers:
             return self.divided(terms)
-        return joined([self.quotient(above, below) for above, below in self.quotients(terms)])
+        return sum_of_texts([self.quotient(above, below) for above, below in self.quotients(terms)])
 
     def named(self, name: str) -> Text:
         """The text of a name, which is noted as used."""
@@ -97,14 +97,14 @@ class FormulaText:
         groups: dict[Product, list[tuple[Product, Any]]] = {}
         for product, number in terms:
             groups.setdefault(tuple(factor for factor in product if factor[1] < 0), []).append((product, number))
-        return joined([*texts, *(self.factored(sum_of_terms(members)) for members in groups.values())])
+        return sum_of_texts([*texts, *(self.factored(sum_of_terms(members)) for members in groups.values())])
 
     def lessened(self, terms: Sum, product: Product, number: Any) -> tuple[Product, Text] | None:
         """The text of an amount less a part of itself: `x*(n - 1)/n` of `x - x/n`."""
         for larger, times in terms:
             ratio = multiply(larger, invert(product))
             if times == -number and len(ratio) == 1 and ratio[0][1] == 1:
-                difference = joined([self.powered(ratio[0][0], 1), ("-1", ADDED)])
+                difference = sum_of_texts([self.powered(ratio[0][0], 1), ("-1", ADDED)])
                 return larger, self.product(product, times, (difference,))
         return None
 
@@ -117,7 +117,7 @@ class FormulaText:
             groups.setdefault((below, parts), []).append((product, number))
         quotients: list[tuple[Sum, Sum]] = []
         for (below, parts), members in groups.items():
-            above = sum_of_terms((multiply(product, below), whole(number * parts)) for product, number in members)
+            above = sum_of_terms((multiply(product, below), as_integer(number * parts)) for product, number in members)
             quotients.append((above, ((below, parts),)))
         if all(self.algebra.value(above) % self.algebra.value(below) == 0 for above, below in quotients):
             return quotients
@@ -139,7 +139,7 @@ class FormulaText:
             number = -number
         if shared or number not in (1, -1):
             further = sum_of_terms(
-                (multiply(product, invert(shared)), whole(Fraction(times) / number)) for product, times in terms
+                (multiply(product, invert(shared)), as_integer(Fraction(times) / number)) for product, times in terms
             )
             return self.product(shared, number, (self.factored(further),))
         if number == -1:
@@ -151,13 +151,13 @@ class FormulaText:
                     counts[place] = counts.get(place, 0) + 1
         most = max(counts.values(), default=0)
         if most < 2:
-            return joined([self.product(*term) for term in self.ordered(terms)])
+            return sum_of_texts([self.product(*term) for term in self.ordered(terms)])
         best = min((place for place, count in counts.items() if count == most), key=self.order)
         having = tuple(term for term in terms if dict(term[0]).get(best, 0) > 0)
         further = tuple(term for term in terms if term not in having)
         if several := self.counted(best, having, further):
             return several
-        return joined([self.factored(having), *([self.factored(further)] if further else [])])
+        return sum_of_texts([self.factored(having), *([self.factored(further)] if further else [])])
 
     def counted(self, best: int, having: Sum, further: Sum) -> Text | None:
         """A sum that is so many times one of its parts: `(L - 1)*x` of `L*x - x`."""
@@ -171,12 +171,12 @@ class FormulaText:
         ratios = {Fraction(above) / Fraction(below) for (_, below), (_, above) in zip(part, further, strict=True)}
         if len(ratios) > 1 or (ratio := ratios.pop()).denominator != 1:
             return None
-        times = joined([self.powered(best, 1), (str(int(ratio)), ADDED)])
+        times = sum_of_texts([self.powered(best, 1), (str(int(ratio)), ADDED)])
         shared, number = self.algebra.common(part)
         if not shared and number == 1:
             return self.product((), 1, (times, self.factored(part)))
         inner = sum_of_terms(
-            (multiply(product, invert(shared)), whole(Fraction(many) / number)) for product, many in part
+            (multiply(product, invert(shared)), as_integer(Fraction(many) / number)) for product, many in part
         )
         return self.product(shared, number, (times, self.factored(inner)))
 
@@ -219,9 +219,9 @@ class FormulaText:
             self.counts[place] += 1
         text = self.named(called) if called else None
         if text is None and self.counts is None:  # else each is counted wherever it stands
-            text = self.texts.get((self.whole, place))
+            text = self.texts.get((self.exact_integers, place))
         if text is None:
-            text = self.texts[self.whole, place] = self.written(self.algebra.factors[place])
+            text = self.texts[self.exact_integers, place] = self.written(self.algebra.factors[place])
         return text if power == 1 else (f"{bracketed(text, ATOM)}**{power}", ATOM)
 
     def written(self, factor: Factor) -> Text:
@@ -334,7 +334,7 @@ def bracketed(text: Text, least: int) -> str:
     return text[0] if text[1] >= least else f"({text[0]})"
 
 
-def joined(parts: Sequence[Text]) -> Text:
+def sum_of_texts(parts: Sequence[Text]) -> Text:
     """A sum of texts; one with a minus before it is taken away."""
     if len(parts) == 1:
         return parts[0]

@@ -25,7 +25,7 @@ class ArithmeticOperation:
     binds: int = 9
 
 
-def whole(number: Number) -> Number:
+def as_integer(number: Number) -> Number:
     """A fraction without a denominator is an integer."""
     return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
 
@@ -34,12 +34,12 @@ def divide(above: Number, below: Number) -> Number:
     """The quotient, exact where both are."""
     if isinstance(above, float) or isinstance(below, float):
         return above / below
-    return whole(Fraction(above) / Fraction(below))
+    return as_integer(Fraction(above) / Fraction(below))
 
 
 def power(base: Number, exponent: int) -> Number:
     """A whole power, exact where the base is."""
-    return base**exponent if isinstance(base, float) else whole(Fraction(base) ** exponent)
+    return base**exponent if isinstance(base, float) else as_integer(Fraction(base) ** exponent)
 
 
 def ceil_div(rows: Number, shards: Number) -> Number:

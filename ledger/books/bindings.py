@@ -9,7 +9,7 @@ import sympy
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
 from ledger.model.dims import BY_NAME, LETTERS, symbol
-from ledger.model.dims import own as own_dim
+from ledger.model.dims import component_dim as own_dim
 from ledger.model.images import STEM
 from ledger.model.recompute import hosted_layers, recomputed_layers, segment
 from ledger.model.schedule import Role, micro_batches, schedule
@@ -49,10 +49,10 @@ def _symbol_rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, 
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
         **_loss_sizes(plan),
-        "waiting": role.waiting,
+        "waiting": role.deferred_w_passes,
         "sends": role.sends,
         "returns": role.returns,
-        "ways": schedule(degrees).ways,
+        "ways": schedule(degrees).pipeline_ends,
         **_model_sizes(plan.model),
     }
     for name, value in shared.items():
@@ -60,7 +60,7 @@ def _symbol_rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, 
     yield from _adapter_ranks(plan)
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
-        flying = {"in_flight": role.held(index)} if suffix else {}
+        flying = {"in_flight": role.in_flight_of_group(index)} if suffix else {}
         sizes = {"layers": role.layers[index], **flying, **_layer_counts(plan, role, index), **_layer_sizes(group)}
         if plan.run.documents:
             sizes["document"] = causal_keys(plan.run.documents, plan.run.seq_len, group.attention.window)

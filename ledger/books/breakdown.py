@@ -57,10 +57,10 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
     if key == "time.exposed":
         return Breakdown(overlaps(compiled.plan), exposed(compiled))
     if key == "time.bubble":
-        return Breakdown(order(compiled.plan))
+        return Breakdown(schedule_rows(compiled.plan))
     if key in PHASES:
         return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
-    moved = {**OF_A_DEVICE, **{f"{resource.name}.bytes": resource for resource in sent(compiled)}}
+    moved = {**OF_A_DEVICE, **{f"{resource.name}.bytes": resource for resource in transfers_in_order(compiled)}}
     if key in moved:
         return flow_parts(compiled, moved[key])
     if key == "memory.host":
@@ -84,7 +84,7 @@ def overlaps(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def order(plan: Plan) -> str:
+def schedule_rows(plan: Plan) -> str:
     """The schedule, what its devices wait for, and its source; where nobody waits, why."""
     if plan.parallelism.pipeline == 1:
         return "nobody waits: with pipeline = 1 there is one stage, and each device runs all layers"
@@ -151,14 +151,14 @@ SENT = ("comm", "host_link")  # kinds of resources that links carry
 LINKS = frozenset((SCALEUP, SCALEOUT, HOST))
 
 
-def sent(compiled: Compiled) -> tuple[Resource, ...]:
+def transfers_in_order(compiled: Compiled) -> tuple[Resource, ...]:
     """What is sent between devices, and between a device and its host, in the order of the ledger."""
     return tuple(dict.fromkeys(leaf.resource for leaf in compiled.accounts if leaf.resource.kind in SENT))
 
 
 def links(compiled: Compiled) -> frozenset[str]:
     """The links with bytes on them in a step, by the names of their rates."""
-    return frozenset(link for resource in sent(compiled) for link in _links_carrying(compiled, resource))
+    return frozenset(link for resource in transfers_in_order(compiled) for link in _links_carrying(compiled, resource))
 
 
 def _links_carrying(compiled: Compiled, resource: Resource) -> Iterator[str]:

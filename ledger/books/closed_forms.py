@@ -67,7 +67,7 @@ class Definition:
     comment: str = ""
     arguments: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
-    whole: bool = False
+    is_integer: bool = False
     algebra: Algebra | None = None
 
 
@@ -91,7 +91,7 @@ class ClosedForm:
     total: str
     title: str
     value: Number
-    whole: bool
+    is_integer: bool
     result: Sum
     definitions: tuple[Definition, ...]
     letters: Mapping[str, Number]
@@ -111,7 +111,7 @@ class ClosedForm:
         for definition in self.definitions:
             writer = self.forms.writer(definition, python=python, rounded=self.rounded)
             lines.append((definition, tuple(writer.text(terms) for terms, _ in definition.terms)))
-        last = self.forms.writer(None, python=python, whole=self.whole, rounded=self.rounded)
+        last = self.forms.writer(None, python=python, whole=self.is_integer, rounded=self.rounded)
         return lines, last.text(self.result)
 
 
@@ -392,7 +392,7 @@ class ClosedForms:
         if terms not in self.hints:
             called = self.unique(name, terms)
             self.hints[terms] = called
-            self.table[called] = Definition(called, lines, comment, whole=True)
+            self.table[called] = Definition(called, lines, comment, is_integer=True)
         return self.hints[terms]
 
     # --- forms ---
@@ -458,13 +458,13 @@ class ClosedForms:
     def weights(self) -> dict[str, Sum]:
         """Elements of weights of one layer that a device has, by name, the longest first."""
         sums: dict[str, Sum] = {}
-        for name, amount in self.lettered.held:
+        for name, amount in self.lettered.held_weights:
             terms = self.algebra.of(amount.place) if isinstance(amount, Traced) else ZERO
             if len(terms) > 1 and terms not in sums.values():
                 called = self.unique(f"{name}_weights", terms)
                 sums[called] = terms
                 comment = f"elements that a device has of {'a layer of ' if name != ROOT else ''}{name}"
-                self.table[called] = Definition(called, ((terms, ""),), comment, whole=True)
+                self.table[called] = Definition(called, ((terms, ""),), comment, is_integer=True)
         return dict(sorted(sums.items(), key=lambda item: -len(item[1])))
 
     def with_name(self, terms: Sum, name: str, inside: Sum, *, least: float) -> Sum:
@@ -512,7 +512,7 @@ class ClosedForms:
         if definition is not None:
             hints = {terms: name for terms, name in self.hints.items() if name != definition.name}
             rounded = {place: name for place, name in rounded.items() if name != definition.name}
-            whole = definition.whole or self.is_whole(definition)
+            whole = definition.is_integer or self.is_whole(definition)
         rewrite = None if definition is not None and definition.name in self.weights else self.with_weights
         return FormulaText(self.algebra, python, rank, whole, hints, rounded_names=rounded, rewrite=rewrite)
 
@@ -533,7 +533,7 @@ class ClosedForms:
                 )
                 called = rounded[place] = self.unique(f"{above or 'whole'}_share", factor)
                 quotient: Sum = ((((place, 1),), 1),)
-                self.table[called] = Definition(called, ((quotient, ""),), whole=True)
+                self.table[called] = Definition(called, ((quotient, ""),), is_integer=True)
         return self.needed(result, whole=whole, rounded=rounded), rounded
 
     def is_whole(self, definition: Definition) -> bool:

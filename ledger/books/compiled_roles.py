@@ -34,7 +34,7 @@ class CompiledRole:
     program: Program
     ledger: Ledger
     value: Callable[[sympy.Expr], Exact]
-    line: Timeline
+    timeline: Timeline
     fullest: tuple[FullestStep, ...] = ()  # of each moment at which a unit runs
 
     @cached_property
@@ -52,10 +52,10 @@ class CompiledRole:
         """Every weight this device has a part in, once, with how many layers hold one."""
         return _weights_with_counts(self.program.units)
 
-    def held(self, what: str) -> sympy.Expr:
+    def held_elements(self, what: str) -> sympy.Expr:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
         weights = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
-        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in weights])
+        return sympy.Add(*[count * self.program.sharding.held_elements(what, weight) for count, weight in weights])
 
     def stored_weights(self, plan: Plan) -> sympy.Expr:
         """Bytes of all weights that this device holds from step to step, each in the format of its part."""
@@ -115,7 +115,7 @@ def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
     stocks = nonzero(holdings.lasting_stocks(book.program, plan, book.value, line))
     fullest = tuple(holdings.fullest_by_moment(book.program, plan, book.value, line))
-    return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
+    return replace(book, ledger=Ledger(book.role.name, flows + stocks), timeline=line, fullest=fullest)
 
 
 def _by_kind(books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]) -> Iterator[CompiledRole]:
@@ -126,7 +126,7 @@ def _by_kind(books: Iterable[CompiledRole], write: Callable[[CompiledRole], Comp
         if key not in written:
             written[key] = write(book)
         twin = written[key]
-        yield replace(book, ledger=twin.ledger, line=twin.line, fullest=twin.fullest)
+        yield replace(book, ledger=twin.ledger, timeline=twin.timeline, fullest=twin.fullest)
 
 
 def _ledger_key(role: Role) -> object:

@@ -23,7 +23,7 @@ from ledger.books.serving.compiler import compile_serving, compile_serving_total
 from ledger.books.totals import static
 from ledger.books.verdict import cost, expectations, operated, policy, verdict
 from ledger.model.schedule import roles
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.spec.plan import Plan
 
 LARGEST = 12  # stocks listed for each moment
@@ -114,7 +114,7 @@ def stocks(book: CompiledRole) -> Iterator[tuple[Lifetime, str, str, int]]:
 
 def moments(book: CompiledRole) -> tuple[Moment, ...]:
     """Every candidate for the peak, with what is alive then."""
-    line = book.line
+    line = book.timeline
     parts = [dict.fromkeys(CATEGORIES, 0) for _ in line.names]
     alive: list[list[tuple[str, int]]] = [[] for _ in line.names]
     for when, category, account, amount in stocks(book):
@@ -128,7 +128,7 @@ def moments(book: CompiledRole) -> tuple[Moment, ...]:
 
 def accounts(book: CompiledRole) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
-    names = book.line.names
+    names = book.timeline.names
     for entry in book.entries:
         when = entry.when
         if isinstance(when, Lifetime):
@@ -163,17 +163,17 @@ def bare_verdict(plan: Plan, amounts: Mapping[str, Number]) -> Verdict:
     state = sum(float(amounts[f"memory.static.{part}"]) for part in STATE)
     capacity = float(amounts["memory.capacity"])
     fits = state <= capacity
-    figure = f"{said(state, 'B')} of {said(capacity, 'B')}"
+    figure = f"{with_unit(state, 'B')} of {with_unit(capacity, 'B')}"
     detail = "weights, gradients and optimizer state only; activations and buffers come on top"
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
-        Check("parameters", "Parameters", "pass", said(amounts["parameters"], "1")),
+        Check("parameters", "Parameters", "pass", with_unit(amounts["parameters"], "1")),
         *operated(plan, amounts),
         *policy(plan),
         *expectations(plan, amounts),
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
     if "napkin.days" in amounts:
-        length, assumed = said(amounts["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
+        length, assumed = with_unit(amounts["time.calendar"], "s"), with_unit(plan.assumptions.mfu, "%")
         headline += f"; {length} at the assumed {assumed} MFU{cost(plan, amounts)}"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

@@ -40,12 +40,18 @@ def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
 def of_model(model: Whole) -> Totals:
     """Parameters of the model: all, those a token uses, those of adapters and of the rest, those that are trained."""
     yield "parameters", whole_parameters(model)
-    yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
+    yield (
+        "parameters.active",
+        sum(model.value(layers * elements_used_by_token(weight)) for layers, weight in model.weights()),
+    )
     if adapters := [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]:
         base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
         yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in adapters)
         yield "parameters.base", base_parameters(model)
-        yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
+        yield (
+            "parameters.base.active",
+            sum(model.value(layers * elements_used_by_token(weight)) for layers, weight in base),
+        )
     yield "parameters.trainable", trainable(model)
 
 
@@ -57,7 +63,7 @@ def base_parameters(model: Whole) -> Exact:
 
 def per_device(book: CompiledRole) -> Exact:
     """Parameters that one device holds."""
-    return book.value(book.held("weights"))
+    return book.value(book.held_elements("weights"))
 
 
 def whole_parameters(model: Whole) -> Exact:
@@ -74,7 +80,7 @@ def with_token_count(plan: Plan) -> Plan:
     return replace(plan, run=replace(plan.run, tokens=counted))
 
 
-def used(weight: Tensor) -> sympy.Expr:
+def elements_used_by_token(weight: Tensor) -> sympy.Expr:
     """Elements of a weight that one token uses: of experts, the few that it is sent to."""
     experts = [dim for dim in weight.dims if dim.name == "experts"]
     if not experts:
@@ -125,12 +131,12 @@ def counters(plan: Plan, model: Whole) -> Totals:
     forward = sum(_counter_flops(model, unit, unit.forward) for unit in model.units)
     yield "flops.counter.forward", forward
     yield "flops.unmasked", unmasked(plan, model)
-    later = sum(_counter_flops(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
+    later = sum(_counter_flops(model, unit, (*unit.saving.again, *unit.backward)) for unit in model.units)
     yield "flops.counter.step", forward + later  # parts of a loss are rebuilt under any policy
     saved: Exact = 0
     once: dict[str, Exact] = {}
     for unit in model.units:
-        sizes = {tensor.storage: (model.value(tensor.bytes()), tensor.role) for tensor in unit.kept.saved}
+        sizes = {tensor.storage: (model.value(tensor.bytes()), tensor.role) for tensor in unit.saving.saved}
         layer = sum(size for size, role in sizes.values() if role not in OF_ALL)
         if unit.name not in ENDS:
             yield f"saved.per_layer.{unit.name}", layer
@@ -221,7 +227,7 @@ def flops_per_token(plan: Plan, model: Whole) -> Amount:
         return divide(plan.run.source_len, plan.run.seq_len) if unit in of_source else 1
 
     return sum(
-        tokens_seen(unit) * flops_of(unit, weight) * model.value(layers * used(weight))
+        tokens_seen(unit) * flops_of(unit, weight) * model.value(layers * elements_used_by_token(weight))
         for unit, layers, weights in weights_by_unit(model.units)
         for weight in weights
     )

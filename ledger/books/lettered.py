@@ -77,7 +77,7 @@ class LetteredTotals:
     """The totals of a plan as terms of a graph. `calls` are by the input that stands for their seconds.
 
     `counted` and `timed` are the guards of what is counted and held, and those of the step's time beyond them.
-    `held` are elements of weights that one device has of each layer of a kind, and of what stands around them.
+    `held_weights` are elements of weights that one device has of each layer of a kind, and of what stands around them.
     `in_flight`: micro-batches that devices hold, by the letter and the kind of device.
     """
 
@@ -91,7 +91,7 @@ class LetteredTotals:
     calls: Mapping[str, PricedCall]
     counted: Mapping[int, bool]
     timed: Mapping[int, bool]
-    held: tuple[tuple[str, Amount], ...] = ()
+    held_weights: tuple[tuple[str, Amount], ...] = ()
     in_flight: tuple[tuple[str, Amount], ...] = ()
 
     @property
@@ -179,7 +179,7 @@ def held_weights(books: Sequence[CompiledRole]) -> Iterator[tuple[str, Amount]]:
     """Elements of weights that a device has of one layer of each kind, by the name of its unit."""
     for book in books:
         for name, _, weights in weights_by_unit(book.program.units):
-            elements = [book.program.sharding.held("weights", weight) for weight in weights]
+            elements = [book.program.sharding.held_elements("weights", weight) for weight in weights]
             yield name, book.value(sympy.Add(*elements))
 
 
@@ -188,7 +188,7 @@ def filled_moments(books: Sequence[CompiledRole]) -> tuple[FilledMoment, ...]:
     return tuple(
         FilledMoment(book.role.name, point.title, parts)
         for book in books
-        for point, parts in zip(book.line.points, by_moment(book), strict=True)
+        for point, parts in zip(book.timeline.points, by_moment(book), strict=True)
     )
 
 
@@ -232,7 +232,7 @@ def lettered_plan(plan: Plan, letters: Lettering) -> tuple[Plan, tuple[Role, ...
     model = lettered_model(plan.model, letters)
     length = lettered_length(plan, letters)
     batch: Any = letters.letter(_sign("batch"), plan.run.micro_batch, BY_NAME["batch"].path)
-    ends = schedule(plan.parallelism).ways
+    ends = schedule(plan.parallelism).pipeline_ends
     count = plan.run.global_batch // (plan.parallelism.data * plan.run.micro_batch * ends)
     steps = letters.letter(_sign("micro_batches"), count, BY_NAME["micro_batches"].path)
     run = replace(plan.run, micro_batch=batch, global_batch=steps * (batch * mesh.data) * ends, **length)
@@ -294,7 +294,7 @@ def lettered_group(group: Group, suffix: str, letters: Lettering) -> Group:
 
 def with_layers(plan: Plan, sized: Plan, chosen: Sequence[Role], letters: Lettering) -> tuple[Plan, tuple[Role, ...]]:
     """The plan and its roles with letters for the layers of a device, where each of its chunks has equally many."""
-    ends = schedule(plan.parallelism).ways
+    ends = schedule(plan.parallelism).pipeline_ends
     several = len(plan.model.groups) > 1
     if plan.parallelism.interleave * ends > 1 and len({count for role in chosen for count in role.layers}) > 1:
         return sized, tuple(chosen)
@@ -332,9 +332,9 @@ class PricedForms:
     def rows(self, plan: Plan, sized: Plan, table: StepCalls) -> tuple[tuple[KernelTime, ...], ...]:
         """Every call at the prices of a plan, whose sizes are letters in `sized`."""
         prices = PriceTrace(plan, Trace(self.trace.graph))
-        return tuple(tuple(self.row(call, sized, prices) for call in calls) for calls in table.calls)
+        return tuple(tuple(self.priced_call(call, sized, prices) for call in calls) for calls in table.calls)
 
-    def row(self, call: KernelCall, sized: Plan, prices: PriceTrace) -> KernelTime:
+    def priced_call(self, call: KernelCall, sized: Plan, prices: PriceTrace) -> KernelTime:
         """A call with an input for its seconds; one whose seconds are a number as it is."""
         row = kernels.price_call(call, sized)
         seconds: Amount = row.seconds

@@ -36,7 +36,7 @@ def transfer_kind(row: KernelTime) -> str:
     """What a transfer moves; what goes to host memory and back is a kind of its own. Nothing of a kernel."""
     if isinstance(row.kind, HostTransfer):
         return "host"
-    return row.kind.cargo if isinstance(row.kind, Transfer) else ""
+    return row.kind.content if isinstance(row.kind, Transfer) else ""
 
 
 def _runs_over(axis: str) -> Callable[[KernelTime, str], bool]:
@@ -55,7 +55,7 @@ def _is_any_kernel(_: KernelTime) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a stack says `choice` for a `kind` of transfer, `transfers` may run beside `behind`.
+    """Where a stack says `choice` for a `kind` of transfer, `transfers` may run beside `cover_text`.
 
     `moved` picks those transfers from the rows of a unit's pass, `covers` what hides them; neither is there where the
     rule is about more than one unit. `reach` is the share of the cover that comes after the first transfer.
@@ -64,7 +64,7 @@ class Rule:
     kind: str
     choice: str
     transfers: str
-    behind: str
+    cover_text: str
     source: str
     moved: Callable[[KernelTime, str], bool] | None = None
     covers: Callable[[KernelTime], bool] | None = None
@@ -236,7 +236,7 @@ def rules_in_words(overlap: Overlap) -> Iterator[Said]:
     """The rules of a stack in words, kind by kind."""
     for kind in vars(overlap):
         rules = [rule for rule in in_force(overlap) if rule.kind == kind]
-        yield from (Said(kind, rule.choice, rule.transfers, rule.behind, rule.source) for rule in rules)
+        yield from (Said(kind, rule.choice, rule.transfers, rule.cover_text, rule.source) for rule in rules)
         if not rules:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 

@@ -104,7 +104,7 @@ class ModuleFetches:
         begun = [visit for begins, visit in events if begins]
         run = FetchQueue(begun, self.weights, frozenset(dict(self.small)), self.plan.stack, self.bytes_each)
         for begins, visit in events:
-            run.begin(visit) if begins else run.end(visit)
+            run.enter_module(visit) if begins else run.end(visit)
         return run
 
     @cached_property
@@ -112,7 +112,7 @@ class ModuleFetches:
         """What is gathered and reduced while a layer runs, by pass, unit and layer."""
         spans: dict[tuple[str, str, int], tuple[list[ModuleSpan], list[ModuleSpan]]] = {}
         last = ModuleSpan("", 0, 0)
-        for visit, (inside, after) in self.run.held.items():
+        for visit, (inside, after) in self.run.bytes_by_visit.items():
             span = ModuleSpan(visit.module, inside, after)
             if visit.weights:
                 spans.setdefault((visit.phase, visit.unit, visit.layer), ([], []))[not visit.again].append(span)
@@ -134,7 +134,7 @@ class ModuleFetches:
         reduced = [(name, amount) for name, amounts in copies.items() for amount in amounts]
         reduced += [(AT_THE_END, amount) for amount in at_the_end.values()]
         larger = [(name, self.filled.larger[name, layer]) for name in names if (name, layer) in self.filled.larger]
-        entering = self.filled.waiting.get((names[0], layer), 0) if names else 0
+        entering = self.filled.larger_by_next.get((names[0], layer), 0) if names else 0
         return replace(profile, reduced=tuple(reduced), larger=tuple(larger), entering=entering)
 
     @cached_property
@@ -250,7 +250,7 @@ class ModuleOrder:
 
     def _unit_events(self, phase: str, unit: str, layer: int, *, again: bool = False) -> Iterator[tuple[bool, Visit]]:
         """The modules of a unit in order; of a rebuilt one the last never ends, since rebuilding stops there."""
-        operations = self.units[unit].kept.again if again else self.units[unit].forward
+        operations = self.units[unit].saving.again if again else self.units[unit].forward
         visits = [Visit(phase, unit, layer, *module, again) for module in self.modules(operations, layer)]
         for visit in visits:
             yield True, visit
@@ -271,7 +271,7 @@ class ModuleOrder:
             first = next((index for index, visit in enumerate(visits) if visit.weights), 0)
             for index, visit in enumerate(visits):
                 yield True, visit
-                if index == first and self.units[name].kept.again:
+                if index == first and self.units[name].saving.again:
                     yield True, Visit(BACKWARD, name, place, "layer", again=True)
                     yield from self._unit_events(BACKWARD, name, place, again=True)
                 if visit.weights:
@@ -342,23 +342,23 @@ class FilledBuckets:
     reduced: list[tuple[Key, ...]] = field(default_factory=list)
     copies: dict[Key, list[int]] = field(default_factory=dict)  # by the gradient that finds no room
     larger: dict[Key, int] = field(default_factory=dict)
-    waiting: dict[Key, int] = field(default_factory=dict)  # of a larger one, by the gradient that comes next
+    larger_by_next: dict[Key, int] = field(default_factory=dict)  # of a larger one, by the gradient that comes next
     bucket: list[Key] = field(default_factory=list)
-    held: int = 0  # elements in it
+    bucket_elements: int = 0  # elements in it
     seen: dict[Key, None] = field(default_factory=dict)
     rest: Key = ("", END)  # the last gradient of all, after which what is left in the buffer is reduced
 
     def add(self, key: Key) -> None:
         """The gradient of a weight is there."""
         elements = self.weights[key].elements
-        if self.bucket and self.held + elements > self.most:
+        if self.bucket and self.bucket_elements + elements > self.most:
             if self.bucket[-1] in self.larger:
-                self.waiting[key] = self.larger[self.bucket[-1]]
+                self.larger_by_next[key] = self.larger[self.bucket[-1]]
             self._reduce(key)
         if elements > self.most:
             self.larger[key] = self.bytes_each * elements
         self.bucket.append(key)
-        self.held += elements
+        self.bucket_elements += elements
         self.seen[key] = None
 
     def finish(self) -> None:
@@ -374,7 +374,7 @@ class FilledBuckets:
         self.copies.setdefault(at, []).append(self.bytes_each * elements)
         self.reduced.append(tuple(self.bucket))
         self.bucket.clear()
-        self.held = 0
+        self.bucket_elements = 0
 
 
 # --- weights gathered from a queue, ahead of the modules that need them ---
@@ -387,35 +387,35 @@ class FetchQueue:
     `live`: elements that are there; `buffers`: of calls of several weights, how many of each nobody has asked for yet.
     """
 
-    order: Sequence[Visit]
+    visits: Sequence[Visit]
     weights: Mapping[Key, ModuleWeight]
     small: frozenset[Key]  # weights that are never let go
     stack: Stack
     bytes_each: int  # of an element that is gathered
     step: int = 0
     live: int = 0
-    there: set[Key] = field(default_factory=set)
-    joined: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
+    gathered: set[Key] = field(default_factory=set)
+    joint_calls: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
     buffers: dict[tuple[Key, ...], int] = field(default_factory=dict)
     arriving: set[tuple[Key, ...]] = field(default_factory=set)  # calls that no module has waited for
     last: dict[Key, int] = field(default_factory=dict)  # the latest step that the queue has fetched a weight for
     queue: deque[tuple[Key, int]] = field(default_factory=deque)
     gathers: list[tuple[str, tuple[Key, ...]]] = field(default_factory=list)
-    held: dict[Visit, tuple[int, int]] = field(default_factory=dict)
+    bytes_by_visit: dict[Visit, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue.extend((key, step) for step, visit in enumerate(self.order) for key in visit.weights)
+        self.queue.extend((key, step) for step, visit in enumerate(self.visits) for key in visit.weights)
         self.uses: dict[Key, deque[int]] = {}
         self.before = [0]  # elements of all modules before one
-        for step, visit in enumerate(self.order):
+        for step, visit in enumerate(self.visits):
             for key in visit.weights:
                 self.uses.setdefault(key, deque()).append(step)
             self.before.append(self.before[-1] + sum(self.weights[key].elements for key in visit.weights))
         self.place = {key: place for place, key in enumerate(self.weights)}
 
-    def begin(self, visit: Visit) -> None:
+    def enter_module(self, visit: Visit) -> None:
         """Gathers what the module needs and is not there, waits for it, then gathers what comes next."""
-        self._gather(visit.phase, [key for key in visit.weights if key not in self.there and key not in self.small])
+        self._gather(visit.phase, [key for key in visit.weights if key not in self.gathered and key not in self.small])
         for key in visit.weights:
             self._wait(key)
         unfetched = sum(self.last.get(key, -1) < self.step for key in visit.weights)
@@ -426,11 +426,11 @@ class FetchQueue:
             passed.add(key)
         self._gather_ahead(visit.phase)
         self.step += 1
-        self.held[visit] = (self.bytes(), self.bytes())
+        self.bytes_by_visit[visit] = (self.bytes(), self.bytes())
 
     def _wait(self, key: Key) -> None:
         """All weights of its call are copied out; the buffer goes when each has been waited for."""
-        call = self.joined.pop(key, None)
+        call = self.joint_calls.pop(key, None)
         if call:
             self.arriving.discard(call)
             self.buffers[call] -= 1
@@ -443,7 +443,7 @@ class FetchQueue:
         while self.queue and fetched < most:
             key, step = self.queue.popleft()
             self.last[key] = max(self.last.get(key, -1), step)
-            if key not in self.there and key not in self.small and key not in keys:
+            if key not in self.gathered and key not in self.small and key not in keys:
                 keys[key] = None
                 fetched += self.weights[key].elements
         self._gather(phase, keys)
@@ -452,20 +452,20 @@ class FetchQueue:
         call = tuple(sorted(keys, key=self.place.__getitem__))
         if call:
             self.gathers.append((phase, call))
-            self.there.update(call)
+            self.gathered.update(call)
             self.live += self._elements(call)
             if len(call) > 1:
-                self.joined.update(dict.fromkeys(call, call))
+                self.joint_calls.update(dict.fromkeys(call, call))
                 self.buffers[call] = len(call)
                 self.arriving.add(call)
 
     def end(self, visit: Visit) -> None:
         """Lets go what the queue has not passed over for a later module, and no module needs soon."""
         inside = self.bytes()
-        going = [key for key in visit.weights if key in self.there and not self._stays(key)]
-        self.there.difference_update(going)
+        going = [key for key in visit.weights if key in self.gathered and not self._stays(key)]
+        self.gathered.difference_update(going)
         self.live -= self._elements(going)
-        self.held[visit] = (inside, self.bytes())
+        self.bytes_by_visit[visit] = (inside, self.bytes())
 
     def _stays(self, key: Key) -> bool:
         uses = self.uses[key]
@@ -492,7 +492,7 @@ class FetchQueue:
 DEFAULT, FIRST = 25 * 2**20, 2**20
 
 
-def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
+def parameter_collectives(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
     """The transfers of weights and gradients; where gradients go in buckets, one reduction for each of these."""
     reductions = [call for call in program.exchanges if (call[3].collective, call[3].axis) == ("all_reduce", "data")]
     if not copied_to_buckets(plan) or not reductions:

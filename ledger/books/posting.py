@@ -11,14 +11,14 @@ from ledger.books import parameter_traffic
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
 from ledger.books.memory.timeline import sequence
 from ledger.books.parameter_traffic import ModuleFetches, by_module
-from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, on_nvme, sent, swapped
+from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, bytes_sent, flops, on_host, on_nvme, swapped
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
 from ledger.model.attention_cores import RingPass
 from ledger.model.causes import ENDS, Cause, Purpose
 from ledger.model.collectives import Collective, along
 from ledger.model.dims import symbol
-from ledger.model.exchanges import Exchanged, sets
+from ledger.model.exchanges import Exchanged, weights_moved_together
 from ledger.model.offloading import (
     OF_ACTIVATIONS,
     OF_GRADIENTS,
@@ -36,7 +36,7 @@ from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.sharding import ParameterCollective
 from ledger.model.unit import Unit
-from ledger.model.update import Streaming, accumulations, exchanges, update
+from ledger.model.update import Streaming, accumulations, update, update_collectives
 from ledger.model.update import copies as copied_around
 from ledger.spec.kernel_classes import ATTENTION, GROUPED
 from ledger.spec.plan import Plan
@@ -103,15 +103,17 @@ def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
     """What the passes of each unit compute and send: for every micro-batch."""
     for unit in units:
         yield from of_phase(unit, "forward", unit.forward, plan)
-        yield from of_phase(unit, "recompute", unit.kept.again, plan)
+        yield from of_phase(unit, "recompute", unit.saving.again, plan)
         yield from of_phase(unit, "backward", unit.backward, plan)
 
 
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Transfers of weights and gradients between the devices that share them."""
-    late = exchanges(plan, program.units, program.sharding)
+    late = update_collectives(plan, program.units, program.sharding)
     moved = (
-        _module_calls(program, plan, value) if by_module(plan) else parameter_traffic.exchanges(program, plan, value)
+        _module_calls(program, plan, value)
+        if by_module(plan)
+        else parameter_traffic.parameter_collectives(program, plan, value)
     )
     for unit_name, count, phase, transfer in (*moved, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
@@ -142,7 +144,7 @@ def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
             yield Entry(cause, HOST_TRAFFIC, "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH, adding)
         else:
             yield from _kernel_entries(cause, "backward", adding, count, MICRO_BATCH)
-    moved = sets(plan, program.units, program.sharding)
+    moved = weights_moved_together(plan, program.units, program.sharding)
     for name, count, phase, once, copy in copied_around(plan, moved, program.sharding):
         yield from _kernel_entries(copy.cause(name), phase, copy, count, STEP if once else MICRO_BATCH)
     for unit_name, times, step in update(plan, program.units, program.sharding, value):
@@ -260,7 +262,7 @@ def matmul_dtype(operation: Operation) -> str:
 def _transfer_entry(
     cause: Cause, phase: str, moved: Collective | ParameterCollective, count: sympy.Expr, per: str
 ) -> Entry:
-    resource = sent(moved.collective, moved.axis)
+    resource = bytes_sent(moved.collective, moved.axis)
     times = _times_in_step(count, per) * (moved.rounds if isinstance(moved, RingPass) else 1)
     to_experts = (moved.collective, moved.axis) == ("all_to_all", "expert")
     basis = OF_EXPERTS if to_experts else COLLECTIVE[moved.collective]

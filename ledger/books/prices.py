@@ -108,13 +108,13 @@ class KernelWork:
     n: Amount = 1
     k: Amount = 1
     group: Amount = 1  # rows of one group
-    beside: Amount = 0.0  # bytes that it moves because it adds to a sum
+    further_bytes: Amount = 0.0  # bytes that it moves because it adds to a sum
 
     @property
     def sizes(self) -> Mapping[str, Amount]:
         """What forms of prices read of a kernel that writes its result."""
         rows = {"m": self.batch * self.m, "n": self.n, "k": self.k, "seq": self.m, "group": self.group}
-        return {**rows, "flops": self.flops, "bytes": self.bytes - self.beside, "kernels": 1}
+        return {**rows, "flops": self.flops, "bytes": self.bytes - self.further_bytes, "kernels": 1}
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def kernel(device: Accelerator, work: KernelWork, level: float = 1.0, quantised:
         seconds /= sustained_share(device)
     if fit.form in MULTIPLYING:
         seconds /= level if FORMAT_OF_ROW.get(work.kind.variant, work.kind.variant) in AS_THEY_ARE else quantised
-    seconds += ADDING * work.beside / device.bandwidth
+    seconds += ADDING * work.further_bytes / device.bandwidth
     error = fit.error if is_own else max(fit.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")
     calibrated = measured is not None and is_own
@@ -241,7 +241,7 @@ def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster)
 
     Within data and context, devices that hold different experts are neighbours.
     """
-    shards = degrees.data * degrees.context * schedule(degrees).ways
+    shards = degrees.data * degrees.context * schedule(degrees).pipeline_ends
     if axis in WITHIN:
         stride, size = WITHIN[axis](degrees, shards)
     else:

@@ -68,7 +68,7 @@ def flops(kind: ResourceKind, dtype: str = "") -> Resource:
 
 
 @cache
-def sent(collective: str, axis: str) -> Resource:
+def bytes_sent(collective: str, axis: str) -> Resource:
     """Bytes sent between devices, by collective and mesh axis."""
     return Resource("comm", collective=collective, axis=axis)
 

@@ -124,12 +124,14 @@ def work(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
 def static(plan: Plan, book: CompiledRole) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
-    share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
+    share, master = book.held_elements("optimizer"), None if updates_on_host(plan) else precision.master
     here = 0 if weights_on_host(plan) else 1  # shards of gradients, on the device
-    copies = sum(book.value(entry.amount * entry.times) for entry in holdings.quantised_copies(book.program, book.line))
+    copies = sum(
+        book.value(entry.amount * entry.times) for entry in holdings.quantised_copies(book.program, book.timeline)
+    )
     yield "memory.static.weights", book.value(book.stored_weights(plan)) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
-    yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
+    yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held_elements("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource == stock("optimizer")]
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 

@@ -67,7 +67,7 @@ def _part(plan: Plan, name: str) -> Any:
     return plan.assumptions.price if name == "price" else getattr(plan, name)
 
 
-def resized(plan: Plan, values: Mapping[str, Amount]) -> Plan:
+def at_inputs(plan: Plan, values: Mapping[str, Amount]) -> Plan:
     """The plan with other values of the inputs, on as many devices as they ask for."""
     parts: dict[str, Any] = {}
     for table in (SIZES, AMOUNTS):
@@ -88,7 +88,7 @@ def with_inputs(plan: Plan, trace: Trace, values: Mapping[str, Any]) -> Plan:
     Every number of stages and every level of ZeRO is a structure of its own.
     """
     inputs = {name: trace.input(name, value) for name, value in values.items() if name not in CHOICES}
-    return resized(plan, {**inputs, **{name: int(inputs[name]) for name in (STAGES, "zero")}})
+    return at_inputs(plan, {**inputs, **{name: int(inputs[name]) for name in (STAGES, "zero")}})
 
 
 def with_prices(plan: Plan, trace: Trace) -> Plan:
@@ -156,8 +156,8 @@ def priced_structure(
     figures = totals.PlanFigures(sized, stages, step)
     amounts = totals.totals(totals.counts(sized), figures) if every else _reader_totals(figures, saved)
     fullest = largest(peaks, lambda peak: peak.bytes)
-    titles = [point.title for book in books for point in book.line.points]
-    starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
+    titles = [point.title for book in books for point in book.timeline.points]
+    starts = [sum(len(book.timeline.points) for book in books[:index]) for index in range(len(books))]
     moment = pick(fullest, [start + peak.moment for start, peak in zip(starts, peaks, strict=True)])
     return Structure(trace.conditions, amounts | {"devices": sized.cluster.devices}, moment, tuple(titles))
 
@@ -194,7 +194,7 @@ class Evaluation:
 
     graph: Graph
     values: Mapping[str, Any]
-    known: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def inputs(self) -> Mapping[str, Any]:
@@ -203,7 +203,7 @@ class Evaluation:
 
     def meets(self, conditions: Sequence[Guard]) -> bool:
         """Whether the values meet conditions."""
-        return all(bool(number(self.graph, place, self.inputs, self.known)) == truth for place, truth in conditions)
+        return all(bool(number(self.graph, place, self.inputs, self.cache)) == truth for place, truth in conditions)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class TracedRule:
         inputs = {name: trace.input(name, value) for name, value in values.items() if name not in CHOICES}
         findings = tuple(
             Finding(trace.conditions, marked(problem.message), marked(problem.help))
-            for problem in check_rules((self.rule,), vars(resized(plan, inputs)), Places(plan.origins))
+            for problem in check_rules((self.rule,), vars(at_inputs(plan, inputs)), Places(plan.origins))
         )
         silent = self.silent if findings else (*self.silent, trace.conditions)
         return replace(self, silent=silent, findings=(*self.findings, *findings))

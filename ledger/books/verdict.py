@@ -12,7 +12,7 @@ from ledger.books.price_changes import LIMITS
 from ledger.books.results import ENDS, OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
-from ledger.numbers import THIN, integer, offer, plain, said, size, trimmed
+from ledger.numbers import THIN, integer, offer, plain, size, trimmed, with_unit
 from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
@@ -34,7 +34,7 @@ def verdict(
     fits = totals["memory.reserved"] <= totals["memory.capacity"] and host_holds(totals)
     limit = bottleneck(totals)
     sheets = by_data_sheet(rows)
-    evidence = standing(sheets)
+    evidence = measured_share(sheets)
     checks = (
         *_memory_checks(plan, totals, roles),
         *_work_checks(plan, totals, rows),
@@ -59,7 +59,7 @@ def by_data_sheet(rows: Sequence[KernelTime]) -> float:
     return sum(row.open for row in rows if not row.calibrated) / priced if priced else 1.0
 
 
-def standing(sheets: float) -> str:
+def measured_share(sheets: float) -> str:
     """How much of the step measured curves price, where data sheets price this share."""
     if sheets <= MOSTLY:
         return "calibrated"
@@ -83,12 +83,12 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
 def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
     """A total, and where its interval is known the ends between which 80 of 100 runs lie."""
     ends = [totals.get(f"{key}.{end}") for end in ENDS]
-    texts = [said(end, unit) for end in ends if end is not None]
-    return f"{said(totals[key], unit)} ({' to '.join(texts)})" if texts else said(totals[key], unit)
+    texts = [with_unit(end, unit) for end in ends if end is not None]
+    return f"{with_unit(totals[key], unit)} ({' to '.join(texts)})" if texts else with_unit(totals[key], unit)
 
 
 def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
-    needed, room = (said(totals[f"memory.{part}"], "B") for part in ("reserved", "capacity"))
+    needed, room = (with_unit(totals[f"memory.{part}"], "B") for part in ("reserved", "capacity"))
     if needed == room and not judged.fits:  # by less than is written
         needed, room = (f"{integer(totals[f'memory.{part}'])} B" for part in ("reserved", "capacity"))
     sizes = f"{needed} of {room}"
@@ -96,7 +96,7 @@ def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
         full = float(totals["memory.host"]) > float(totals.get("memory.host.capacity", inf))
         place, words = ("host", "host memory") if full else ("nvme", "NVMe")
         used, most = totals[f"memory.{place}"], totals[f"memory.{place}.capacity"]
-        sizes = f"{said(used, 'B')} of {said(most, 'B')} of {words}"
+        sizes = f"{with_unit(used, 'B')} of {with_unit(most, 'B')} of {words}"
     memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
     if judged.fits and not judged.runs:
@@ -126,10 +126,10 @@ def headroom(plan: Plan) -> float:
 def _memory_checks(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
     yield reserved_check(plan, totals, max(roles, key=lambda role: role.peak.total).peak.title)
     state, capacity = sum(float(totals[name]) for name in STATE), float(totals["memory.capacity"])
-    yield Check("state", "Weights, gradients and optimizer per device", _status(state, capacity), said(state, "B"))
+    yield Check("state", "Weights, gradients and optimizer per device", _status(state, capacity), with_unit(state, "B"))
     activations = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
-    yield Check("activations", title, _status(activations, capacity), said(activations, "B"))
+    yield Check("activations", title, _status(activations, capacity), with_unit(activations, "B"))
 
 
 def reserved_check(plan: Plan, totals: Mapping[str, Number], peak_title: str) -> Check:
@@ -137,9 +137,12 @@ def reserved_check(plan: Plan, totals: Mapping[str, Number], peak_title: str) ->
     reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
     free, asked = capacity - reserved, headroom(plan)
     status = "fail" if free < 0 else "warn" if free < asked else "pass"
-    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(asked, 'B')}"
-    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
-    figure, detail = f"{said(reserved, 'B')} of {said(capacity, 'B')}", f"peak at {peak_title}; {room}, {words}"
+    words = f"{headroom_words(plan.assumptions.headroom)} headroom is {with_unit(asked, 'B')}"
+    room = f"{with_unit(free, 'B')} free" if free >= 0 else f"{with_unit(-free, 'B')} missing"
+    figure, detail = (
+        f"{with_unit(reserved, 'B')} of {with_unit(capacity, 'B')}",
+        f"peak at {peak_title}; {room}, {words}",
+    )
     return Check("fits", "Memory reserved per device", status, figure, detail)
 
 
@@ -148,17 +151,19 @@ def _status(amount: float, limit: float) -> str:
 
 
 def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapter_text(totals))
+    yield Check("parameters", "Parameters", "pass", with_unit(totals["parameters"], "1"), _adapter_text(totals))
     if "flops.run" in totals and plan.model.of_blocks:
-        figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
+        figure = f"{with_unit(totals['flops.run'], 'FLOP')}, {with_unit(totals['time.run'], 's')}"
         yield Check("run", "FLOPs and days of the run", "pass", figure, f"no napkin: {NO_NAPKIN}")
     elif "flops.run" in totals:
-        napkin = said(totals["napkin.time.run"], "s")
-        detail = f"the napkin ({napkin_words(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
-        figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
+        napkin = with_unit(totals["napkin.time.run"], "s")
+        detail = f"the napkin ({napkin_words(plan)} at {with_unit(plan.assumptions.mfu, '%')} MFU) says {napkin}"
+        figure = f"{with_unit(totals['flops.run'], 'FLOP')}, {with_unit(totals['time.run'], 's')}"
         ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
         near = 1 / ASTRAY <= ratio <= ASTRAY
-        detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_causes(plan, totals)}"
+        detail += (
+            "" if near else f"; {with_unit(ratio, '1')} times that, more than {ASTRAY} apart: {_causes(plan, totals)}"
+        )
         yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
     families = (MATMUL, GROUPED)
     matmuls = [r for r in rows if r.flops and isinstance(r.kind, KernelClass) and r.kind.family in families]
@@ -166,22 +171,23 @@ def _work_checks(plan: Plan, totals: Mapping[str, Number], rows: Sequence[Kernel
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
         status = "pass" if intensity >= ridge else "warn"
-        title, detail = "Arithmetic intensity of the matmuls", f"the device needs {said(ridge, 'FLOP/B')}"
-        yield Check("intensity", title, status, said(intensity, "FLOP/B"), detail)
+        title, detail = "Arithmetic intensity of the matmuls", f"the device needs {with_unit(ridge, 'FLOP/B')}"
+        yield Check("intensity", title, status, with_unit(intensity, "FLOP/B"), detail)
     yield _utilisation_check(plan, totals)
     sheets = by_data_sheet(rows)
-    evidence = f"measurements and published figures price {said(1 - sheets, '%')} of what kernels and transfers add"
+    evidence = (
+        f"measurements and published figures price {with_unit(1 - sheets, '%')} of what kernels and transfers add"
+    )
     status = "pass" if sheets <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), f"{evidence} to a step")
+    yield Check("evidence", "Evidence behind the estimate", status, measured_share(sheets), f"{evidence} to a step")
 
 
 def _adapter_text(totals: Mapping[str, Number]) -> str:
     """How many of the parameters are the model's and how many its adapters'; nothing where there are none."""
     if "parameters.adapters" not in totals:
         return ""
-    return (
-        f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
-    )
+    base, adapters = (with_unit(totals[f"parameters.{part}"], "1") for part in ("base", "adapters"))
+    return f"{base} of the model, {adapters} of adapters"
 
 
 def napkin_words(plan: Plan) -> str:
@@ -192,8 +198,9 @@ def napkin_words(plan: Plan) -> str:
 def _causes(plan: Plan, totals: Mapping[str, Number]) -> str:
     """What sets the run apart from its napkin: its work beside 6ND, and its rate beside the one that is assumed."""
     work = float(totals["flops.run"]) / float(totals["napkin.flops.run"])
-    rate = said(float(totals["hfu"]), "%")
-    return f"{said(work, '1')} times its FLOPs, at {rate} of the peak instead of {said(plan.assumptions.mfu, '%')}"
+    rate = with_unit(float(totals["hfu"]), "%")
+    assumed = with_unit(plan.assumptions.mfu, "%")
+    return f"{with_unit(work, '1')} times its FLOPs, at {rate} of the peak instead of {assumed}"
 
 
 def _utilisation_check(plan: Plan, totals: Mapping[str, Number]) -> Check:
@@ -201,14 +208,14 @@ def _utilisation_check(plan: Plan, totals: Mapping[str, Number]) -> Check:
     assumed, devices = plan.assumptions.mfu, plan.cluster.devices * peak(plan)
     if plan.model.of_blocks:
         status = "pass" if float(totals["mfu"]) >= assumed * NEAR else "warn"
-        detail = f"of both passes; the plan assumes {said(assumed, '%')}"
-        return Check("mfu", MFU, status, said(totals["mfu"], "%"), detail)
+        detail = f"of both passes; the plan assumes {with_unit(assumed, '%')}"
+        return Check("mfu", MFU, status, with_unit(totals["mfu"], "%"), detail)
     tokens = plan.run.global_batch * plan.run.seq_len
     reached = int(totals["napkin.flops.token"]) * tokens / (float(totals["time.step"]) * devices)
     status = "pass" if reached >= assumed * NEAR else "warn"
-    detail = f"{napkin_words(plan)} over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
-    detail += f"with attention {said(totals['mfu'], '%')}"
-    return Check("mfu", MFU, status, said(reached, "%"), detail)
+    detail = f"{napkin_words(plan)} over the peak, as the napkin counts, which assumes {with_unit(assumed, '%')}; "
+    detail += f"with attention {with_unit(totals['mfu'], '%')}"
+    return Check("mfu", MFU, status, with_unit(reached, "%"), detail)
 
 
 # Roles whose range makes a policy risky, with the dtypes that do.
@@ -234,17 +241,21 @@ def _host_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     if plan.host is None:
         detail = "not stated: the host's memory"
         if moved := totals["traffic.host"]:
-            detail += f" and its bandwidth, so that {said(moved, 'B')} of traffic of each device's update are not timed"
-        yield Check("host", title, "warn", said(needed, "B"), detail)
+            detail += (
+                f" and its bandwidth, so that {with_unit(moved, 'B')} of traffic of each device's update are not timed"
+            )
+        yield Check("host", title, "warn", with_unit(needed, "B"), detail)
         return
     free = float(totals["memory.host.capacity"]) - float(needed)
-    detail = f"{said(abs(free), 'B')} {'free' if free >= 0 else 'missing'}"
+    detail = f"{with_unit(abs(free), 'B')} {'free' if free >= 0 else 'missing'}"
     if totals["traffic.host"]:
         reached = (
-            "the line rate of its memory" if plan.host.efficiency == 1 else said(plan.host.efficiency, "%") + " of it"
+            "the line rate of its memory"
+            if plan.host.efficiency == 1
+            else with_unit(plan.host.efficiency, "%") + " of it"
         )
-        detail += f"; updates take {said(totals['time.host'], 's')} of a step, at {reached}"
-    figure = f"{said(needed, 'B')} of {said(totals['memory.host.capacity'], 'B')}"
+        detail += f"; updates take {with_unit(totals['time.host'], 's')} of a step, at {reached}"
+    figure = f"{with_unit(needed, 'B')} of {with_unit(totals['memory.host.capacity'], 'B')}"
     yield Check("host", title, "pass" if free >= 0 else "fail", figure, detail)
 
 
@@ -255,13 +266,12 @@ def _paging_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     paged = float(totals["memory.paged"])
     free = max(0.0, float(totals["memory.capacity"]) - float(totals["memory.reserved"]))
     away = paged - free
-    detail = f"unified memory, beside what the device reserves; {said(free, 'B')} of it are free"
+    detail = f"unified memory, beside what the device reserves; {with_unit(free, 'B')} of it are free"
     if away > 0:
         seconds = 2 * away / plan.accelerator.host_bandwidth
-        detail += (
-            f", so that {said(away, 'B')} come and go over the link in each update: {said(seconds, 's')} not timed"
-        )
-    yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", said(paged, "B"), detail)
+        detail += f", so that {with_unit(away, 'B')} come and go over the link in each update: "
+        detail += f"{with_unit(seconds, 's')} not timed"
+    yield Check("paged", "Optimizer states that page", "warn" if away > 0 else "pass", with_unit(paged, "B"), detail)
 
 
 def _drive_checks(totals: Mapping[str, Number]) -> Iterator[Check]:
@@ -270,7 +280,13 @@ def _drive_checks(totals: Mapping[str, Number]) -> Iterator[Check]:
         needed, room = totals["memory.nvme"], totals["memory.nvme.capacity"]
         status = "pass" if needed <= room else "fail"
         detail = "the buffers in host memory through which it comes and goes are not counted"
-        yield Check("nvme", "NVMe a node needs", status, f"{said(needed, 'B')} of {said(room, 'B')}", detail)
+        yield Check(
+            "nvme",
+            "NVMe a node needs",
+            status,
+            f"{with_unit(needed, 'B')} of {with_unit(room, 'B')}",
+            detail,
+        )
 
 
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
@@ -282,7 +298,7 @@ def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     detail = "the rest goes to failures, checkpoints, evaluation, starting and waiting"
     if not ends:
         detail = "failures, checkpoints and evaluation take more time than there is, so the run gets nowhere"
-    figure = said(totals["goodput"], "%")
+    figure = with_unit(totals["goodput"], "%")
     yield Check(OPERATIONS, "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
 
 

@@ -86,7 +86,7 @@ def command(
     until = time.monotonic() + 60 * minutes if minutes else math.inf
     with log:
         try:
-            for case, measured in bench(settings, lambda name: out or folder / name, retry=retry, begin=log.begin):
+            for case, measured in bench(settings, lambda name: out or folder / name, retry=retry, begin=log.open_file):
                 log.note(case, measured)
                 if measured and time.monotonic() > until:
                     break
@@ -133,7 +133,7 @@ class Log:
         """The bar is left as it stands."""
         self.stack.close()
 
-    def begin(self, file: EvidenceFile, count: int) -> None:
+    def open_file(self, file: EvidenceFile, count: int) -> None:
         """The file is open, and so many cases are to come."""
         self.path, self.before, self.count = file.path, len(file.records), count
         earlier_records = f", which has {self.before} records" if self.before else ""

@@ -135,13 +135,15 @@ def _print_quality(fitted: FittedDevice) -> None:
 def _print_errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.lab.calibration.page import HEAD, cells, set_fits, table_json
+    from ledger.lab.calibration.page import HEAD, set_cells, set_fits, table_json
 
     fits = set_fits(fitted)
     if as_json:
         print_json(table_json(fits))
         return
-    print_table(("device", *HEAD), [(set_fit.measured.device, *cells(set_fit)) for set_fit in fits], right=HEAD[1:5])
+    print_table(
+        ("device", *HEAD), [(set_fit.measured.device, *set_cells(set_fit)) for set_fit in fits], right=HEAD[1:5]
+    )
 
 
 def _progress(name: str) -> None:

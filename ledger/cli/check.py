@@ -159,7 +159,7 @@ def recommended_record(recommendations: Recommendations) -> dict[str, Any]:
         "complete": recommendations.complete,
         "near": recommendations.near,
         "note": recommendations.note or None,
-        "kept": list(recommendations.kept),
+        "kept": list(recommendations.fixed_keys),
         "fewer_devices": {str(devices): count for devices, count in recommendations.fewer.items()},
     }
 

@@ -47,13 +47,13 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """Keys of a plan, one step of their path at a time, each with what it is."""
     from ledger.spec.load import plan_keys
-    from ledger.spec.paths import row
+    from ledger.spec.paths import row_at
 
     depth = incomplete.count(".")
     matching = [key for key in plan_keys() if key.startswith(incomplete) and key.count(".") == depth]
     if len(matching) == 1:  # what follows it as well, so that a shell does not end the word there
         matching = [key for key in plan_keys() if key == matching[0] or key.startswith(f"{matching[0]}.")]
-    meanings = {key: rows.meaning for key in matching if (rows := row(key))}
+    meanings = {key: rows.meaning for key in matching if (rows := row_at(key))}
     return [CompletionItem(key, help=meanings.get(key)) for key in matching]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from ledger.books import compile_totals
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.report.escape import one_line
 from ledger.report.gates import free_bytes, plan_outcome
 from ledger.spec.git import ask_git
@@ -68,10 +68,10 @@ def total_lines(plan: Plan) -> Iterator[str]:
     totals = compile_totals(plan)
     outcome = plan_outcome(plan, totals)
     free = free_bytes(outcome)
-    yield f"fits: {said(free, 'B')} free" if outcome.fits else f"does not fit: {said(-free, 'B')} missing"
+    yield (f"fits: {with_unit(free, 'B')} free" if outcome.fits else f"does not fit: {with_unit(-free, 'B')} missing")
     for key in SHOWN:
         if key in totals:
-            yield f"{key}: {said(totals[key], unit_of(key))}"
+            yield f"{key}: {with_unit(totals[key], unit_of(key))}"
 
 
 def plan_folders(path: Path) -> Iterable[Path]:

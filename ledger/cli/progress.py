@@ -145,7 +145,7 @@ def search_layouts(
     if not (may_recommend(plan) if whole else may_edit(plan)):
         return None
     seconds_left = max(LEAST, (seconds or QUICK) - (monotonic() - began))
-    extent = None if whole else Extent(whole=False, seconds=seconds_left)
+    extent = None if whole else Extent(all_layouts=False, seconds=seconds_left)
     run = None
     if extent is None or extent.seconds >= PASS_FROM:
         from ledger.search.workers import in_processes  # loads arrays, which a search of a second does without

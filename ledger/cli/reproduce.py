@@ -100,6 +100,6 @@ def _change_rows(changed: Iterable[TotalChange]) -> Iterator[list[str]]:
 
     for change in changed:
         sealed, now = change.sealed, change.now
-        texts = ["–" if value is None else numbers.written(value, unit_of(change.key)) for value in (sealed, now)]
+        texts = ["–" if value is None else numbers.amount_text(value, unit_of(change.key)) for value in (sealed, now)]
         relative = Fraction(now) / Fraction(sealed) - 1 if sealed and now is not None else None
         yield [change.key, *texts, "" if relative is None or abs(relative) > BEYOND else numbers.shift(relative)]

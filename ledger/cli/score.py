@@ -258,7 +258,7 @@ class RunFile:
         if device is None or not isinstance(device.value, str) or device.value.endswith(YAML):
             return None
         stated = any(override.startswith("accelerator") for override in overrides)
-        if stated or default_library().spelt("accelerator", device.value):
+        if stated or default_library().matching_names("accelerator", device.value):
             return None
         spec_name = f"{device.value}.yaml"
         calibrate = f"`ledger calibrate {self.evidence.path} --out {spec_name}` makes its spec"

@@ -111,7 +111,7 @@ REASONS = 12  # why values are refused, that are printed
 
 def print_solution(solution: Solution) -> None:
     """The values, the closed form they come from, every condition at them and one step beyond, and what was tried."""
-    value_in_plan, nearest = (spoken(solution, value) for value in (solution.given, solution.nearest))
+    value_in_plan, nearest = (spoken(solution, value) for value in (solution.plan_value, solution.nearest))
     if solution.values is None:
         click.echo(f"no {solution.path} meets the conditions; the nearest miss is {nearest}")
     elif len(solution.paths) > 1:
@@ -143,7 +143,7 @@ def _sentences(solution: Solution) -> Iterator[tuple[str, str]]:
 def _print_bounds(solution: Solution) -> None:
     several = len(solution.paths) > 1
     beyond = solution.next_name or ("runner-up" if solution.tried else "beyond")
-    value_by_name = {"given": solution.given, "here": solution.nearest, beyond: solution.beyond}
+    value_by_name = {"given": solution.plan_value, "here": solution.nearest, beyond: solution.beyond}
     # A next value may be that of leaving the key out, which is None too.
     is_last = solution.beyond is None and all(bound.beyond is None for bound in solution.bounds)
     values = {
@@ -151,12 +151,12 @@ def _print_bounds(solution: Solution) -> None:
         for name, value in value_by_name.items()
     }
     heads = ("condition", *values.values(), "limit", "")
-    print_table(heads, [cells(solution, bound) for bound in solution.bounds], right=heads[1:5])
+    print_table(heads, [condition_cells(solution, bound) for bound in solution.bounds], right=heads[1:5])
 
 
-def cells(solution: Solution, bound: Bound) -> tuple[str, ...]:
+def condition_cells(solution: Solution, bound: Bound) -> tuple[str, ...]:
     """A condition in a line."""
-    values = (bound.given, bound.at, bound.beyond, bound.limit)
+    values = (bound.plan_value, bound.at, bound.beyond, bound.limit)
     texts = (NONE if value is None else amount(value, unit_of(bound.key)) for value in values)
     return bound.text, *texts, ("binds" if solution.values is not None else "fails") if bound.binds else ""
 
@@ -187,14 +187,14 @@ def _values_text(rows: list[Tried]) -> str:
         least = (row.details.get("least", "") for row in rows)
         names = (", ".join(map(str, row.values.values())) for row in rows)
         return ", ".join(f"{name} ({amount})" if amount else name for name, amount in zip(names, least, strict=True))
-    values = [written(value, unit(path)) for path, value in rows[0].values.items()]
+    values = [as_stated(value, unit(path)) for path, value in rows[0].values.items()]
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return f"{', '.join(values)}{more}"
 
 
 def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str], details: list[str]) -> tuple[str, ...]:
     """Values that were tried in a line, with their totals and details, or why rules refuse them."""
-    values = (written(row.values[path], unit(path)) if path in row.values else NONE for path in paths)
+    values = (as_stated(row.values[path], unit(path)) if path in row.values else NONE for path in paths)
     row_totals = row.totals or {}
     totals = (amount(row_totals[key], unit_of(key)) if key in row_totals else NONE for key in keys)
     return *values, *totals, *(row.details.get(detail, NONE) for detail in details), row.verdict, row.why
@@ -203,16 +203,16 @@ def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str], details: li
 def spoken(solution: Solution, value: Any) -> str:
     """A value of the one input, or values of several."""
     if len(solution.paths) < 2:
-        return written(value, solution.unit)
-    return ", ".join(f"{path} = {written(single, unit(path))}" for path, single in value.items())
+        return as_stated(value, solution.unit)
+    return ", ".join(f"{path} = {as_stated(single, unit(path))}" for path, single in value.items())
 
 
-def written(value: Any, base: str) -> str:
+def as_stated(value: Any, base: str) -> str:
     """The value as a spec would state it."""
     if value is None:
         return LEFT_OUT
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {written(entry, base)}' for key, entry in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {as_stated(entry, base)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, bool | str):
@@ -231,7 +231,7 @@ def record(solution: Solution) -> dict[str, Any]:
         "value": published(solution.value),
         "values": published(solution.values),
         "nearest": published(solution.nearest),
-        "given": published(solution.given),
+        "given": published(solution.plan_value),
         "beyond": published(solution.beyond),
         "goal": solution.goal,
         "legal": solution.legal,
@@ -244,7 +244,7 @@ def record(solution: Solution) -> dict[str, Any]:
                 "condition": bound.text,
                 "total": bound.key,
                 "limit": json_number_or_none(bound.limit),
-                "given": json_number_or_none(bound.given),
+                "given": json_number_or_none(bound.plan_value),
                 "at": json_number_or_none(bound.at),
                 "beyond": json_number_or_none(bound.beyond),
                 "binds": bound.binds,

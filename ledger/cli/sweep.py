@@ -88,13 +88,13 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
         except (UnknownTotalError, WorkerError) as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(BAD_INPUT)
-    if html and swept.found.legal:
+    if html and swept.result.legal:
         from ledger.search.page import write_page
 
         write_page(swept, html)
         click.echo(html, err=True)
     _print_result(swept, as_json=as_json, row=wanted, front="front" in typed)
-    ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
+    ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.result.meeting else NOTHING_MEETS)
 
 
 def _typed_options(ctx: click.Context) -> set[str]:
@@ -177,13 +177,13 @@ def _print_result(swept: SweepResult, *, as_json: bool, row: int | None, front: 
 
         print_json(sweep_record(swept))
         return
-    if not swept.complete and not swept.found.legal:
+    if not swept.complete and not swept.result.legal:
         click.echo("interrupted before any layout was priced", err=True)
         return
     click.echo(summary(swept), err=row is not None)
     for note in swept.notes:
         click.echo(f"note: {note}", err=row is not None)
-    if not len(swept.found.best):
+    if not len(swept.result.best):
         print_nearest(swept, err=row is not None)
     elif row:
         click.echo(_applied_text(swept.search, swept, row), nl=False)
@@ -197,7 +197,7 @@ def _applied_text(search: Search, swept: SweepResult, row: int) -> str:
     from ledger.books.what_if.conditions import fault
     from ledger.spec.edit import text_with_settings
 
-    best = swept.found.best
+    best = swept.result.best
     if row > len(best):
         there_are = "one layout meets" if len(best) == 1 else f"{len(best)} layouts meet"
         help_text = f"the last row is {len(best)}"
@@ -213,7 +213,7 @@ CHANGES, AGAINST = "changes", "against the plan"
 
 def summary(swept: SweepResult) -> str:
     """A sentence with the counts of combinations: all, legal, fitting, meeting the conditions; and the speed."""
-    search, result = swept.search, swept.found
+    search, result = swept.search, swept.result
     free = kept_free(search.plan, search.asked.headroom)
     words = kept_free_words(search.plan, search.asked.headroom)
     room = f" with {amount(free, 'B')} free" + ("" if words[:1].isdigit() else f" ({words})") if free else ""
@@ -235,26 +235,26 @@ def _count_text(number: int) -> str:
 
 def print_top(swept: SweepResult) -> None:
     """The best layouts, the plan above them."""
-    print_rows(swept.search, swept.found.best, first=True)
+    print_rows(swept.search, swept.result.best, first=True)
 
 
 def print_front(swept: SweepResult, *, whole: bool) -> None:
     """The front as a table, or how long it is."""
     keys = " and ".join(swept.search.question.front)
-    count = len(swept.found.front)
+    count = len(swept.result.front)
     click.echo()
     click.echo(
         f"front of {keys}: {count} {'layout' if count == 1 else 'layouts'}" + ("" if whole else " (--json, --html)")
     )
     if whole:
-        print_rows(swept.search, swept.found.front, first=False)
+        print_rows(swept.search, swept.result.front, first=False)
 
 
 def print_rows(search: Search, rows: Rows, *, first: bool) -> None:
     """Layouts with what they change and their totals; the plan itself where it is to stand `first`."""
     keys = search.question.keys
     objective = search.question.objective
-    plan_totals = {key: float(value) for key, value in search.own.items() if key in keys}
+    plan_totals = {key: float(value) for key, value in search.plan_totals.items() if key in keys}
     lines = []
     if first:
         lines.append(("", "(the plan)", *_cells(plan_totals, keys), MISSING))
@@ -275,8 +275,8 @@ def _cells(row_totals: dict[str, float] | dict[str, float | int], keys: tuple[st
 
 def print_nearest(swept: SweepResult, *, err: bool) -> None:
     """Prints the layout that misses the conditions least, and by how much."""
-    nearest = swept.found.nearest
-    aim = "meets the conditions" if swept.found.fitting else "fits"
+    nearest = swept.result.nearest
+    aim = "meets the conditions" if swept.result.fitting else "fits"
     click.echo(f"no layout {aim}", err=err)
     if len(nearest):
         click.echo(f"the nearest miss: {short_changes(swept.search, nearest, 0)}", err=err)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.plain_streams import unguarded
-from ledger.numbers import said
+from ledger.numbers import with_unit
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -23,7 +23,7 @@ Rows = Sequence[Sequence[str]]
 
 def amount(value: Number, unit: str) -> str:
     """The value in its unit, with plain spaces, so that it can be searched for and cut in a terminal."""
-    return said(value, unit)
+    return with_unit(value, unit)
 
 
 def print_json(value: Any) -> None:

@@ -124,7 +124,7 @@ def summarize(verification: Verification) -> None:
     click.echo(f"{verification.name}: {verification.sentence}")
     for verdict in verification.verdicts:
         if not verdict.agrees:
-            click.echo(f"  {'  '.join(row(verdict))}")
+            click.echo(f"  {'  '.join(verdict_row(verdict))}")
 
 
 def progress(what: str) -> None:
@@ -140,10 +140,10 @@ def show(verification: Verification) -> None:
     for note in verification.judged_as:
         click.echo(f"judged with {note}")
     click.echo()
-    print_table(COLUMNS, [row(verdict) for verdict in verification.verdicts], right=COLUMNS[1:4])
+    print_table(COLUMNS, [verdict_row(verdict) for verdict in verification.verdicts], right=COLUMNS[1:4])
 
 
-def row(verdict: ComparedFigure) -> tuple[str, ...]:
+def verdict_row(verdict: ComparedFigure) -> tuple[str, ...]:
     """One line of the table; bytes and FLOPs are written out, since it is about the last digits."""
     if verdict.found is None or verdict.predicted is None:
         return verdict.account, "", "", "", "", verdict.status, verdict.skipped

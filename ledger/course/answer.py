@@ -18,7 +18,7 @@ from ledger.course.lecture import About, Answer, Cases, Lecture, Question, is_le
 from ledger.course.questions import SUBJECTS
 from ledger.model.einsums import EinsumError
 from ledger.model.strides import MoveError
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.report.checked import CheckOutcome, check_plan
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
@@ -58,7 +58,7 @@ def _answer_question(question: Question, books: CompiledPlans) -> AnswerContent:
     if question.table:
         abouts = question.cases.by_name if question.cases else {"plan": question.about}
         plans = {name: books(about.plan) for name, about in abouts.items() if about.plan is not None}
-        return moments(plans) if question.table == "moments" else checks(plans, question.only)
+        return moments(plans) if question.table == "moments" else checklist_lines(plans, question.only)
     if question.cases is None:
         case = case_of(question.about, books)
         first = case.found[0] if case.found else AnswerContent(())
@@ -296,13 +296,13 @@ WORDS: Mapping[str, str] = {
 class CompiledPlans:
     """Compiled plans by the digest of what they say."""
 
-    known: dict[str, Compiled] = field(default_factory=dict)
+    by_reference: dict[str, Compiled] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> Compiled:
         """The plan with its books closed, compiled once."""
-        if plan.digest not in self.known:
-            self.known[plan.digest] = compile_plan(plan)
-        return self.known[plan.digest]
+        if plan.digest not in self.by_reference:
+            self.by_reference[plan.digest] = compile_plan(plan)
+        return self.by_reference[plan.digest]
 
 
 def words(key: str) -> str:
@@ -348,7 +348,7 @@ def moments(plans: Mapping[str, Compiled]) -> AnswerContent:
     return AnswerContent(tuple(figures), Grid("What is alive when", columns, table_rows))
 
 
-def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> AnswerContent:
+def checklist_lines(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> AnswerContent:
     """Lines of checklists whose names begin with one of `only`, as `plan/line` where there are several plans."""
     columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
     lines = [
@@ -383,7 +383,7 @@ def missed_at(outcome: Outcome, answer: Answer) -> Problem:
     if figure is None:
         names = [candidate.name for candidate in answer.found.figures]
         return Problem(expected.where, f"{asked}, and it has no such figure", nearest(expected.figure, names))
-    value = figure.value if isinstance(figure.value, str | bool) else said(figure.value, figure.unit)
+    value = figure.value if isinstance(figure.value, str | bool) else with_unit(figure.value, figure.unit)
     return Problem(expected.where, f"{asked}, found {str(value).lower() if isinstance(value, bool) else value}")
 
 

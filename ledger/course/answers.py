@@ -139,7 +139,7 @@ class Outcome:
     """An expectation beside what was found; `holds` within the rounding of the expected value."""
 
     expected: Expected
-    found: Value | None
+    value: Value | None
     holds: bool
 
 

@@ -43,7 +43,7 @@ Asked = Mapping[str, tuple[str, str, str]]  # name: expression, unit, title
 KEPT = "memory.static.weights + memory.static.master + memory.static.gradients + memory.static.optimizer"
 
 
-def sought(figures: Asked) -> dict[str, Sought]:
+def figures_by_name(figures: Asked) -> dict[str, Sought]:
     """The figures of a form, by name, from rows of expression, unit and title."""
     return {name: Sought(Expression(text), unit, title) for name, (text, unit, title) in figures.items()}
 
@@ -119,17 +119,17 @@ BOUGHT: Asked = {
 
 
 def _ridge(fields: Values) -> Values:
-    return {"accelerator": fields["accelerator"], "with": {"dtype": fields["dtype"]}, "figures": sought(RIDGE)}
+    return {"accelerator": fields["accelerator"], "with": {"dtype": fields["dtype"]}, "figures": figures_by_name(RIDGE)}
 
 
 def _storage(fields: Values) -> Values:
-    return {**fields, "with": {"bandwidth": f"{fields.pop('bandwidth')} B/s"}, "figures": sought(STORAGE)}
+    return {**fields, "with": {"bandwidth": f"{fields.pop('bandwidth')} B/s"}, "figures": figures_by_name(STORAGE)}
 
 
 def _largest(fields: Values) -> Values:
     state = StatedRecord(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
     about = {"state": state, "accelerator": fields["accelerator"], "with": {"devices": str(fields["devices"])}}
-    return {**about, "figures": sought(LARGEST)}
+    return {**about, "figures": figures_by_name(LARGEST)}
 
 
 def _segments(fields: Values) -> Values:
@@ -139,14 +139,14 @@ def _segments(fields: Values) -> Values:
         "each": {"set": ("recompute={segment: 1}",)},
         "best": {"set": ("recompute={segment: 1}",), "find": best},
     }
-    return {**fields, "figures": sought(SEGMENT), "cases": cases, "then": sought(SEGMENTS)}
+    return {**fields, "figures": figures_by_name(SEGMENT), "cases": cases, "then": figures_by_name(SEGMENTS)}
 
 
 def _levels(fields: Values) -> Values:
     cases = {
         name: {"set": (*changes, f"assumptions.headroom={name}")} for name, changes in fields.pop("levels").items()
     }
-    return {**fields, "cases": cases, "figures": sought(LEVEL)}
+    return {**fields, "cases": cases, "figures": figures_by_name(LEVEL)}
 
 
 def _budget(fields: Values) -> Values:
@@ -160,11 +160,13 @@ def _budget(fields: Values) -> Values:
             "accelerator": offer["accelerator"],
             "state": state,
             "with": {"price": f"{offer['price']} USD", "date": offer["date"]},
-            "figures": sought(OFFER),
+            "figures": figures_by_name(OFFER),
         }
         for offer in fields["offers"]
     }
-    cases |= {Path(plan["plan"].name).stem: {**plan, "figures": sought(BOUGHT)} for plan in fields.get("plans", ())}
+    cases |= {
+        Path(plan["plan"].name).stem: {**plan, "figures": figures_by_name(BOUGHT)} for plan in fields.get("plans", ())
+    }
     return {"cases": cases, "with": numbers, "most": "flops"}
 
 
@@ -296,7 +298,7 @@ QUESTION = Fields(
         *GENERAL,
         *(Row(name, form, meaning, name) for name, (meaning, form) in FORMS.items()),
     ),
-    gone=GONE,
+    replaced_keys=GONE,
 )  # fmt: skip
 LECTURE = Fields(
     (

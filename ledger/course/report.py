@@ -83,7 +83,7 @@ def record(answer: Answer) -> dict[str, Any]:
         "asks": answer.question.asks,
         "holds": answer.holds,
         "figures": {
-            figure.name: {"value": shown(figure.value), "unit": figure.unit, "formula": figure.formula}
+            figure.name: {"value": value_or_text(figure.value), "unit": figure.unit, "formula": figure.formula}
             for figure in answer.found.figures
         },
         "printed": answer.question.printed,
@@ -91,7 +91,7 @@ def record(answer: Answer) -> dict[str, Any]:
     }
 
 
-def shown(value: Number | str) -> int | float | str:
+def value_or_text(value: Number | str) -> int | float | str:
     """A JSON number, or a text."""
     return value if isinstance(value, str) else json_number(value)
 
@@ -204,7 +204,7 @@ def right(answer: Answer) -> str:
     if answer.found.grid is None:
         return ""
     last = answer.found.grid.columns[-1][1]
-    ends = ((row[0], cell(row[-1], last)) for row in answer.found.grid.rows)
+    ends = ((row[0], grid_cell(row[-1], last)) for row in answer.found.grid.rows)
     return "; ".join(f"{name}: {end.text}{f' ({end.note})' if end.note else ''}" for name, end in ends)
 
 
@@ -231,10 +231,10 @@ def article(answer: Answer) -> Article:
 def lines(answer: Answer) -> tuple[Line, ...]:
     """The figures a question shows, those without a title being for expectations alone."""
     titled = {figure.name: figure for figure in answer.found.figures if figure.title}
-    return tuple(line(titled[name]) for name in answer.question.show or titled if name in titled)
+    return tuple(figure_line(titled[name]) for name in answer.question.show or titled if name in titled)
 
 
-def line(figure: Figure) -> Line:
+def figure_line(figure: Figure) -> Line:
     """One figure; a whole number in every digit, beside its rounded form where it is long."""
     value, unit = figure.value, figure.unit
     spelt = ""
@@ -248,7 +248,7 @@ def line(figure: Figure) -> Line:
     short = spelt and abs(float(value)) < ROUNDED_FROM and unit != "B"
     plain = figure.formula.replace(".", "").replace("_", "").isidentifier() or figure.formula.isdigit()
     formula = formula_cell(figure.formula) if figure.formula and not plain else None
-    return Line(figure.title, formula, spelt if short else written(value, unit), "" if short else spelt)
+    return Line(figure.title, formula, spelt if short else amount_text(value, unit), "" if short else spelt)
 
 
 def by_hand(question: Question) -> Iterable[Line]:
@@ -271,14 +271,14 @@ def table(grid: Grid) -> Table:
     kinds = {"": "text", "yes": "text", "status": "status"}
     columns = tuple(Column(title, kinds.get(unit, "number")) for title, unit in grid.columns)
     rows = tuple(
-        tuple(cell(value, unit) for value, (_, unit) in zip(row, grid.columns, strict=True)) for row in grid.rows
+        tuple(grid_cell(value, unit) for value, (_, unit) in zip(row, grid.columns, strict=True)) for row in grid.rows
     )
     return Table(grid.caption, columns, rows, sortable=False)
 
 
-def cell(value: Value | Amount, unit: str) -> Cell:
+def grid_cell(value: Value | Amount, unit: str) -> Cell:
     """One value of a grid; how an amount differs from the first of its row is said below it."""
-    text = written(value, unit)
+    text = amount_text(value, unit)
     note = difference(value.change) if isinstance(value, Amount) and value.change is not None else ""
     return Cell(text.replace("_", " ") if unit == "" else text, note=note, status=text if unit == "status" else "")
 
@@ -293,7 +293,7 @@ def chart(plot: Plot) -> Chart:
 def bit_chart(form: Bits) -> Chart:
     """The bits of a number format."""
     text = f"Bits of {form.name}: {', '.join(f'{part} {count}' for part, count in form.parts)}"
-    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, form.beside, text, width))
+    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, form.block_scale, text, width))
 
 
 # --- numbers as people write them, exact where the notes are ---
@@ -304,16 +304,16 @@ ROUNDED_FROM = 10**9
 SAME = 0.0005  # a smaller relative change is called none
 
 
-def written(value: Value | Amount, unit: str) -> str:
+def amount_text(value: Value | Amount, unit: str) -> str:
     """A value in its unit, for people."""
     if isinstance(value, Amount):
-        return written(value.value, value.unit)
+        return amount_text(value.value, value.unit)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
     form = FORMS.get(unit)
-    return form(value) if form else numbers.written(value, unit)
+    return form(value) if form else numbers.amount_text(value, unit)
 
 
 def several(value: numbers.Number) -> str:

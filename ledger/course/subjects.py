@@ -25,7 +25,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
 from ledger.model.dtypes import CODE_BITS, UNSIGNED, bits
 from ledger.model.einsum_kernels import SizedDims, Sum, convolution, einsum_kernels, letter
-from ledger.model.einsums import Names, cost, orders, pairwise, parse, rest_of, written
+from ledger.model.einsums import Names, cost, orders, pairwise, parse, rest_of, spaced
 from ledger.model.elementwise import Pointwise
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
@@ -241,7 +241,7 @@ def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims)
     cheapest_first = sorted(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
     rows_of_orders = tuple(
         (
-            "; ".join(f"{written(a)}, {written(b)} -> {written(out)}" for _, a, b, out in pairwise(einsum, order)),
+            "; ".join(f"{spaced(a)}, {spaced(b)} -> {spaced(out)}" for _, a, b, out in pairwise(einsum, order)),
             2 * cost(einsum, order, sizes),
         )
         for order in cheapest_first
@@ -265,7 +265,7 @@ def _elementwise(step: AskedStep, name: str, sized: SizedDims) -> Step:
     x, result = sized.tensor(f"{name}.x", step.over), sized.tensor(f"{name}.result", step.into or step.over)
     if not step.activation:
         return Step(
-            step.name or written(step.over),
+            step.name or spaced(step.over),
             step.into or step.over,
             (Pointwise(step.name or name, ELEMENTWISE, (x,), (result,), flops=step.flops),),
         )

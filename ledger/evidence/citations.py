@@ -31,7 +31,7 @@ def find_cited(name: str, plan: Plan) -> Path | None:
         places = [root / FOLDERS["evidence"] for root in library.roots]
         name = name.removeprefix(LIBRARY_FOLDER)
     else:
-        places = [price_list_folder(plan), library.located("")]
+        places = [price_list_folder(plan), library.path_of_place("")]
     return next((path for place in places if exists(str(path := place / name)) and library.may_read(path)), None)
 
 
@@ -44,7 +44,7 @@ def is_same_file(first: str, second: str, plan: Plan) -> bool:
 def price_list_folder(plan: Plan) -> Path:
     """The folder of the spec that says the plan's prices."""
     stated = plan.origins.get("accelerator.calibration") or plan.origins.get("accelerator")
-    return default_library().located(stated.where.file).parent if stated else Path()
+    return default_library().path_of_place(stated.where.file).parent if stated else Path()
 
 
 def device_of(path: Path) -> str:

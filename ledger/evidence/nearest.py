@@ -388,7 +388,7 @@ class PriceBasis:
     sheets: float
 
     @property
-    def own(self) -> float:
+    def measured_share(self) -> float:
         """The share that rests on measurements of the plan's own device."""
         return self.devices.get("", 0.0)
 

@@ -146,7 +146,7 @@ def own_steps(plan: Plan, but: Collection[str]) -> Iterator[OwnStep]:
 def _plan_that_ran(run: MeasuredRun, plan: Plan) -> Plan | None:
     """The plan of a run with the given plan's prices; None where it cannot be compiled with them."""
     spec = plan.origins.get("accelerator.spec")
-    priced = (f"accelerator={default_library().located(spec.where.file)}",) if spec else ()
+    priced = (f"accelerator={default_library().path_of_place(spec.where.file)}",) if spec else ()
     try:
         return load_plan(run.plan, (*run.settings, *priced))
     except SpecError:

@@ -90,11 +90,11 @@ def published(verification: Verification, spec: str) -> dict[str, Any]:
         "judged_as": list(verification.judged_as),
         "agrees": verification.agrees,
         "summary": {status.replace(" ", "_"): verification.counts[status] for status in STATUSES},
-        "checks": list(checks(verification.verdicts)),
+        "checks": list(verdict_records(verification.verdicts)),
     }
 
 
-def checks(verdicts: Sequence[ComparedFigure]) -> Iterator[dict[str, Any]]:
+def verdict_records(verdicts: Sequence[ComparedFigure]) -> Iterator[dict[str, Any]]:
     """Each verdict as a JSON object."""
     for verdict in verdicts:
         yield {

@@ -116,8 +116,8 @@ def query_of(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
         return up.record(RotatedHeads(result.name, ROTARY, (query, *_rotary_tables(tape)), (result,), flops=3))
     without, with_positions = tape.dims("batch seq heads nope_head_dim"), tape.dims("batch seq heads rope_head_dim")
     parts = {"attention/q.straight": without, "attention/q.turning": with_positions}
-    straight, turning = up.taken(query, parts)
-    return up.joined("attention/q.joined", [straight, turned(up, "attention/rotary_q", turning, spec)], query.dims)
+    straight, turning = up.views_of_parts(query, parts)
+    return up.concatenate("attention/q.joined", [straight, turned(up, "attention/rotary_q", turning, spec)], query.dims)
 
 
 def _latent_key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
@@ -130,7 +130,7 @@ def _latent_key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -
     up = tape.inside(EXPANDED)
     pair = _expanded_latent(up, narrow)
     straight, values = tape.dims("batch seq heads nope_head_dim"), tape.dims("batch seq heads v_head_dim")
-    key, value = up.taken(pair, {"attention/k.straight": straight, "attention/v": values})
+    key, value = up.views_of_parts(pair, {"attention/k.straight": straight, "attention/v": values})
     together = Dim("head_dim", nope.symbol + rope.symbol)
     like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
@@ -157,7 +157,9 @@ def normed_latent(tape: Tape, joint: Tensor, spec: Attention, norms: Norm) -> tu
 def _latent_parts(tape: Tape, joint: Tensor) -> tuple[Tensor, ...]:
     """Views of a joint latent: that of keys and values, and the part of the keys that all heads share."""
     straight, turning = tape.dims("batch seq kv_rank"), tape.dims("batch seq rope_head_dim")
-    return tape.taken(joint, {"attention/kv_latent.straight": straight, "attention/kv_latent.turning": turning})
+    return tape.views_of_parts(
+        joint, {"attention/kv_latent.straight": straight, "attention/kv_latent.turning": turning}
+    )
 
 
 def _expanded_latent(tape: Tape, narrow: Tensor) -> Tensor:
@@ -342,7 +344,7 @@ def _gated_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     einsum = "batch seq d_model, heads query_and_gate d_model -> batch seq heads query_and_gate"
     joint = tape.linear(Module("attention", "q"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=pair)
     half = tape.dims("batch seq heads head_dim")
-    query, gate = tape.taken(joint, {"attention/q.query": half, "attention/q.gate": half})
+    query, gate = tape.views_of_parts(joint, {"attention/q.query": half, "attention/q.gate": half})
     key, value = _key_and_value(tape, x, spec)
     context = _attention_core(tape, query, key, value, spec, norms)
     apart = tape.pointwise("attention/gate.copy", gate, kernel=COPY, add=True)
@@ -410,7 +412,9 @@ def _shared_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, 
     heads = (Dim("qkv_heads", query_dims[2].symbol + 2 * key_dims[2].symbol),)
     einsum = "batch seq d_model, qkv_heads head_dim d_model -> batch seq qkv_heads head_dim"
     joint = tape.linear(Module(tape.side.attention, "qkv"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=heads)
-    query, key, value = tape.taken(joint, {"attention/q": query_dims, "attention/k": key_dims, "attention/v": key_dims})
+    query, key, value = tape.views_of_parts(
+        joint, {"attention/q": query_dims, "attention/k": key_dims, "attention/v": key_dims}
+    )
     return query, key, value
 
 

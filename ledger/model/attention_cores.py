@@ -66,12 +66,12 @@ def shares_beside_sinks(tape: Tape, scores: Tensor) -> Tensor:
     """Softmax of (batch heads seq key) beside the sink's logit, without its share, a kernel an operator."""
     *rows, key = scores.dims
     wide = (*rows, Dim("key_or_sink", key.symbol + 1))
-    joint = tape.joined("attention/scores.joined", [scores, sinks(tape)], wide)
+    joint = tape.concatenate("attention/scores.joined", [scores, sinks(tape)], wide)
     place = Tensor("attention/largest.index", tuple(rows), "int64", "statistic", joint.split)
     largest = tape.pointwise("attention/largest", joint, dims=tuple(rows), kernel=REDUCTION, extras=[place])
     shifted = tape.pointwise("attention/shift", joint, largest, add=True)
     shares = tape.pointwise("attention/softmax", shifted, kernel=SOFTMAX, flops=5, saves=["out"])
-    (shares_of_keys,) = tape.taken(shares, {"attention/shares": scores.dims})
+    (shares_of_keys,) = tape.views_of_parts(shares, {"attention/shares": scores.dims})
     return shares_of_keys
 
 
@@ -370,7 +370,7 @@ def _fused_core(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tenso
         # On all devices of a balanced ring but the last, DTensor joins results of half the queries with the others,
         # which leaves heads before the sequence (torch.distributed.tensor.experimental, `_partial_update`).
         joins_halves = ringing and tape.dtensor and tape.layout.balanced
-        return _copy(tape, out) if (kernel.follows and spec.joined) or joins_halves else out
+        return _copy(tape, out) if (kernel.follows and spec.copies_queries) or joins_halves else out
 
     return core
 

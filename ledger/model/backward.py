@@ -55,7 +55,9 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
             and operation.learned()[1].role in ("weight", "cast")
         ):
             steps = tuple(
-                replace(step, joined=True) if _adds_to_input_gradient(step, operation, given_inputs) else step
+                replace(step, continues_product=True)
+                if _adds_to_input_gradient(step, operation, given_inputs)
+                else step
                 for step in steps
             )
         if operation.times != ONE:
@@ -63,10 +65,14 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
             result[first:] = (_in_region_of(step, operation) for step in result[first:])
             continue
         for step in steps:
-            numbered = step.outputs if step.joined else tuple(_number_gradient(t, written, apart) for t in step.outputs)
+            numbered = (
+                step.outputs
+                if step.continues_product
+                else tuple(_number_gradient(t, written, apart) for t in step.outputs)
+            )
             result.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
         for step in steps:  # autograd adds up when all gradients of an operation are there
-            if not step.joined:
+            if not step.continues_product:
                 result.extend(_sum_gradients(step, written, apart))
         result.extend(_sum_partial_gradients(operation))
         result[first:] = (_in_region_of(step, operation) for step in result[first:])

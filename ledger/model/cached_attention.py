@@ -30,7 +30,7 @@ class CachedAttention(FusedAttention):
     """Scores, softmax and context of new queries over what waits in the cache, which is read once for all of them."""
 
     @property
-    def waiting(self) -> tuple[Tensor, ...]:
+    def cached_tensors(self) -> tuple[Tensor, ...]:
         """The tensors of the cache that the kernel reads."""
         return tuple(tensor for tensor in self.inputs if tensor.role == BUFFER)
 

@@ -27,13 +27,13 @@ class Purpose(Enum):
 class Transfer:
     """A transfer between devices: a `collective` over a mesh `axis`.
 
-    `cargo` is what moves: activations of a layer, by the axis (`tensor`, `context`, `expert`); those between stages
+    `content` is what moves: activations of a layer, by the axis (`tensor`, `context`, `expert`); those between stages
     (`pipeline`); weights and their gradients (`data`).
     """
 
     collective: str
     axis: str
-    cargo: str
+    content: str
 
     def __str__(self) -> str:
         """The name in lists of kernels: `all_gather.tensor`."""

@@ -43,7 +43,7 @@ class Collective(Operation):
     @property
     def transfer(self) -> Transfer:
         """The transfer that this is: of activations, by the axis."""
-        return Transfer(self.collective, self.axis, cargo=self.axis)
+        return Transfer(self.collective, self.axis, content=self.axis)
 
     @property
     def runs(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ledger.model import dtypes
 from ledger.model.activations import activation
 from ledger.model.causes import Module, Parameter
-from ledger.model.dims import Dim, dim, own, symbol
+from ledger.model.dims import Dim, component_dim, dim, symbol
 from ledger.model.elementwise import Addition, Weighed
 from ledger.model.operations import ONE
 from ledger.model.tape import Tape
@@ -132,7 +132,7 @@ def custom(tape: Tape, x: Tensor, component: CustomPart | None, part: str) -> Te
     if component is None:
         raise TypeError("a custom component has steps")
     dims = {name: dim(name) for name in (*COMMON_DIMS, KEY)} | {
-        name: own(name, tape.suffix) for name, _ in component.dims
+        name: component_dim(name, tape.suffix) for name, _ in component.dims
     }
     cut = {name: axis for axis, names in component.split for name in names if axis in tape.layout.cuts}
     tape = replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))  # as its author says

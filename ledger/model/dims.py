@@ -118,7 +118,7 @@ def symbol(name: str, suffix: str = "") -> sympy.Symbol:
     return sympy.Symbol(f"{letter}_{suffix}" if suffix and name in PER_GROUP else letter, positive=True, integer=True)
 
 
-def own(name: str, suffix: str = "") -> Dim:
+def component_dim(name: str, suffix: str = "") -> Dim:
     """The named dimension of a component's own, whose symbol goes by its name."""
     return Dim(name, sympy.Symbol(f"{name}_{suffix}" if suffix else name, positive=True, integer=True), suffix)
 

@@ -23,12 +23,13 @@ AXIS = "expert"
 class Sorted:
     """The origin of each row of the tokens sorted by expert, as int64 indices (experts slots).
 
-    `owner` is its expert, `source` its token, `order` its place among all choices; `offsets` says where experts begin.
+    `owner` is its expert, `source` its token, `permutation` its place among all choices; `offsets` says where experts
+    begin.
     """
 
     owner: Tensor
     source: Tensor
-    order: Tensor
+    permutation: Tensor
     offsets: Tensor
 
 
@@ -76,13 +77,13 @@ def in_order(tape: Tape, routed: Routed, spec: MLP) -> Sorted:
     return Sorted(owner, source, order, offsets)
 
 
-def taken(tape: Tape, x: Tensor, order: Sorted) -> Tensor:
+def gather_choices(tape: Tape, x: Tensor, order: Sorted) -> Tensor:
     """A row of x (batch seq d_model) for each choice, by expert."""
     dims = (*order.source.dims, x.dims[-1])
     return _place_rows(tape, "mlp/rows", x, order.source, dims)
 
 
-def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
+def dispatch_to_experts(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     """Rows on the devices of their experts, by expert there: counts go first, then the rows, which are sorted again."""
     split = (("experts", AXIS), *rows.split)
     counts = Tensor("mlp/counts.index", tape.dims("experts"), "int64", "index")
@@ -108,7 +109,7 @@ def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
     return _place_rows(tape, "mlp/row_weights.grouped", received, _arrival(rows), received.dims)
 
 
-def returned(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
+def return_to_tokens(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
     ready = _place_rows(tape, "mlp/ready", rows, _arrival(rows), rows.dims)
     back = tape.activation("mlp/back", like.dims, rows.dtype, like.split)
@@ -116,16 +117,16 @@ def returned(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
     return back
 
 
-def restored(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
+def restore_token_order(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
     """Rows by expert -> (batch seq top_k d_model)."""
-    back = replace(order.order, name="mlp/restore.index")
-    _record(tape, "mlp/restore.order", (order.order,), (back,))
+    back = replace(order.permutation, name="mlp/restore.index")
+    _record(tape, "mlp/restore.order", (order.permutation,), (back,))
     return _place_rows(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]), routed.index.split)
 
 
 def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
     """The weight of every row, by expert."""
-    return _place_rows(tape, "mlp/row_weights", weights, order.order, order.order.dims)
+    return _place_rows(tape, "mlp/row_weights", weights, order.permutation, order.permutation.dims)
 
 
 @dataclass(frozen=True)

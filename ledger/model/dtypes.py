@@ -169,11 +169,11 @@ CODE_BITS = {"nf4": 4, "nf4_double": 4}  # bits of an index into a table of valu
 
 @dataclass(frozen=True)
 class Bits:
-    """The bits of one value of a number format, by part from the left, and what stands `beside` a block of values."""
+    """The bits of one value of a number format, by part from the left, and those that a block of values shares."""
 
     name: str
     parts: tuple[tuple[str, int], ...]
-    beside: str = ""
+    block_scale: str = ""
 
 
 def bits(name: str) -> Bits:

@@ -11,7 +11,7 @@ import sympy
 from ledger.model import strides
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
-from ledger.model.einsums import Einsum, EinsumError, Sizes, best_order, pairwise, root, written
+from ledger.model.einsums import Einsum, EinsumError, Sizes, best_order, pairwise, root, spaced
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
@@ -111,7 +111,7 @@ def _product_kernels(einsum: Einsum, name: str, sized: SizedDims, roles: Sequenc
                 yield Sum(f"{name}.{index}.sum", REDUCTION, (tensors[at],), (operand,))
             operands.append(operand)
         result = sized.tensor(f"{name}.{index}.result", out)
-        text = f"{', '.join(written([dim.name for dim in operand.dims]) for operand in operands)} -> {written(out)}"
+        text = f"{', '.join(spaced([dim.name for dim in operand.dims]) for operand in operands)} -> {spaced(out)}"
         yield Contraction(f"{name}.{index}", matmul(sized.dtype), tuple(operands), (result,), einsum=text)
         tensors = [*(tensor for at, tensor in enumerate(tensors) if at not in pair), result]
 

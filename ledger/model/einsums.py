@@ -152,6 +152,6 @@ def best_order(einsum: Einsum, sizes: Mapping[str, int]) -> Order:
     return min(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
 
 
-def written(names: Sequence[str]) -> str:
+def spaced(names: Sequence[str]) -> str:
     """Names of dims as an einsum has them, with spaces between."""
     return " ".join(names)

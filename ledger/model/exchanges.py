@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Exchanged = tuple[str, sympy.Expr, str, ParameterCollective]  # set of weights, how many of them, phase, what
 
 
-def exchanges(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Exchanged]:
+def collectives_of_rules(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Exchanged]:
     """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
     for fsdp_unit in sets:
         for axis, part in fsdp_unit.over(sharding):
@@ -34,9 +34,9 @@ def _gathers(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) -> 
     """Gathers of weights held split, before each pass that does not find them gathered; else of updated ones, once."""
     if sharding.stage == 0:
         return
-    amount = fsdp_unit.whole(sharding, sent_dtype(plan))
+    amount = fsdp_unit.gathered_bytes(sharding, sent_dtype(plan))
     if not sharding.splits("weights"):
-        amount = fsdp_unit.trained().whole(sharding, sent_dtype(plan))
+        amount = fsdp_unit.trained().gathered_bytes(sharding, sent_dtype(plan))
         if amount != 0:
             yield fsdp_unit.name, fsdp_unit.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
         return
@@ -54,7 +54,7 @@ def _reductions(plan: Plan, fsdp_unit: FsdpUnit, sharding: Sharding, axis: str) 
         amount = fsdp_unit.unpadded(dtype)
         yield fsdp_unit.name, fsdp_unit.count, "backward", exchange("all_reduce", axis, amount, per_step=once)
         return
-    amount = fsdp_unit.whole(sharding, dtype)
+    amount = fsdp_unit.gathered_bytes(sharding, dtype)
     yield fsdp_unit.name, fsdp_unit.count, "backward", exchange("reduce_scatter", axis, amount, per_step=once)
     if sharding.replicated:
         amount = fsdp_unit.share(sharding, dtype)
@@ -82,7 +82,7 @@ def tied(weight: Tensor, dtype: str) -> Exchanged:
     return ROOT, ONE, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
 
 
-def sets(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
+def weights_moved_together(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one on a device: of several layers where they are held split, else of each."""
     if not sharding.splits("weights"):
         return fsdp_units(units, 1)

@@ -73,10 +73,10 @@ def _bias(tape: Tape, projection: str) -> Tensor:
 def _grouped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """Tokens sorted by expert; one kernel multiplies each group with its expert's matrix."""
     order = dispatch.in_order(tape, chosen, spec)
-    rows = dispatch.taken(tape, x, order)
+    rows = dispatch.gather_choices(tape, x, order)
     weights = dispatch.ordered(tape, chosen.weights, order)
     rows = _weigh_inputs(tape, rows, weights, spec)
-    arrived = dispatch.sent(tape, rows, spec) if dispatch.splits_experts(tape) else rows
+    arrived = dispatch.dispatch_to_experts(tape, rows, spec) if dispatch.splits_experts(tape) else rows
     inside = tape.kernels.weighing == "activation"
     scores = dispatch.sent_along(tape, weights, arrived) if inside else None
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
@@ -84,24 +84,26 @@ def _grouped_experts(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor
     joint = _group_product(tape, "gate_up", arrived, index, spec)
     active = activated_product(tape, joint, spec, scores)
     out = _group_product(tape, "down", active, index, spec)
-    back = dispatch.returned(tape, out, rows) if dispatch.splits_experts(tape) else out
-    result = dispatch.restored(tape, back if inside else _weigh_results(tape, back, weights, spec), order, chosen)
+    back = dispatch.return_to_tokens(tape, out, rows) if dispatch.splits_experts(tape) else out
+    result = dispatch.restore_token_order(
+        tape, back if inside else _weigh_results(tape, back, weights, spec), order, chosen
+    )
     return tape.cast(dispatch.summed(tape, result, spec), x.dtype)
 
 
 def _mapped_experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """Rows moved by maps, and shared experts before them, as Megatron-Core runs them (moe/moe_layer.py, forward)."""
     always = shared(tape, x, spec, partial=False) if spec.shared else None
-    chosen = routing.mapped(tape.inside("router"), x, spec)
+    chosen = routing.route_by_map(tape.inside("router"), x, spec)
     inner = tape.inside("experts")
     scores, used = row_maps.score_map(inner, chosen.weights, chosen.index)
     index = row_maps.row_map(inner, used)
-    rows = row_maps.taken(inner, x, scores, index, spec)
-    arrived = row_maps.sent(inner, rows, spec)
+    rows = row_maps.gather_choices(inner, x, scores, index, spec)
+    arrived = row_maps.dispatch_to_experts(inner, rows, spec)
     joint = _group_product(inner, "gate_up", arrived.rows, None, spec)
     active = activated_product(inner, joint, spec, arrived.scores)
     out = _group_product(inner, "down", active, None, spec)
-    result = row_maps.restored(inner, row_maps.returned(inner, out, rows.rows, spec), index, x)
+    result = row_maps.combine_experts(inner, row_maps.return_to_tokens(inner, out, rows.rows, spec), index, x)
     return tape.pointwise("mlp/both", result, always, add=True) if always else result
 
 
@@ -271,7 +273,7 @@ def activated_product(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | Non
     if tape.kernels.activation == "fused_gated":
         read = [joint, *([scores] if scores else [])]
         return inner.pointwise("mlp/product", *read, dims=dims, dtype=joint.dtype, flops=4 + len(read), saves=read)
-    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
+    gate, up = tape.views_of_parts(joint, {"mlp/gate": dims, "mlp/up": dims})
     active = _gated_activation(inner, gate, up, spec)
     return inner.cast(weigh_rows(inner, active, scores), active.dtype) if scores else active
 

@@ -70,7 +70,7 @@ def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on
         return ZERO
     dtype = share_dtype(precision, weight) if split else stored_dtype(precision, weight)
     scales = total(scale_bytes(dtype, weight))
-    return scales if on_host else total((sized(dtype, sharding.held("weights", weight)), scales))
+    return scales if on_host else total((sized(dtype, sharding.held_elements("weights", weight)), scales))
 
 
 def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:

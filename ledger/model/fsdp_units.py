@@ -63,7 +63,7 @@ class FsdpUnit:
         return replace(self, parts=tuple(parts)).trained()
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
-    def whole(self, sharding: Sharding, dtype: str) -> sympy.Expr:
+    def gathered_bytes(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of the weights put together, padding included."""
         return total(times * gathered(weights, sharding, dtype) for times, weights in self.parts)
 
@@ -71,7 +71,7 @@ class FsdpUnit:
     def share(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of one device's part of them, padding included; what is only stored quantised stays as it is stored."""
         return total(
-            times * sized(sent_as(weight, dtype), sharding.held("optimizer", weight))
+            times * sized(sent_as(weight, dtype), sharding.held_elements("optimizer", weight))
             for times, weights in self.parts
             for weight in weights
         )
@@ -80,7 +80,7 @@ class FsdpUnit:
     def stored_share(self, sharding: Sharding, precision: Precision) -> sympy.Expr:
         """Bytes of one device's part of them as they are stored, padding included, without scales."""
         return total(
-            times * sized(share_dtype(precision, weight), sharding.held("optimizer", weight))
+            times * sized(share_dtype(precision, weight), sharding.held_elements("optimizer", weight))
             for times, weights in self.parts
             for weight in weights
         )

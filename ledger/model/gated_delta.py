@@ -73,14 +73,14 @@ def _delta_inputs(tape: Tape, joint: Tensor, gates: Tensor, spec: Attention, of:
     """
     names = {"attention/in.q": of.shared, "attention/in.k": of.shared, "attention/in.v": of.values}
     views = (
-        *tape.taken(joint, names | {"attention/in.gate": of.values}),
-        *tape.taken(gates, {"attention/in.rate": of.of_heads, "attention/in.step": of.of_heads}),
+        *tape.views_of_parts(joint, names | {"attention/in.gate": of.values}),
+        *tape.views_of_parts(gates, {"attention/in.rate": of.of_heads, "attention/in.step": of.of_heads}),
     )
     *parts, gate, rate, step = (copied(tape, part, f"{part.name}.copy") for part in views)
-    mixed = tape.joined("attention/channels", parts, (of.batch, of.seq, of.channels))
+    mixed = tape.concatenate("attention/channels", parts, (of.batch, of.seq, of.channels))
     channels = convolved(tape, mixed, spec)
     names = {"attention/q": of.shared, "attention/k": of.shared, "attention/v": of.values}
-    query, key, value = tape.taken(channels, names)
+    query, key, value = tape.views_of_parts(channels, names)
     written = tape.pointwise("attention/rate", rate, flops=4, saves=["out"])  # sigmoid
     return DeltaInputs(channels, query, key, value, gate, _log_decay(tape, step, of), written)
 

@@ -10,7 +10,7 @@ from ledger.model import dtypes
 from ledger.model.activations import activation
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.custom import custom
-from ledger.model.dims import Dim, dim, own
+from ledger.model.dims import Dim, component_dim, dim
 from ledger.model.elementwise import Lookup, Pointwise
 from ledger.model.operations import ONE, Operation, differentiable
 from ledger.model.tape import Concatenation, Tape
@@ -50,7 +50,7 @@ def patches(tape: Tape, image: Image) -> Tensor:
     batch, width, rows, columns = cut.dims
     places = Dim("patches", rows.symbol * columns.symbol)
     # From channels first to channels last is a view, of whose gradient backward makes a copy.
-    (laid,) = tape.taken(cut, {"embedding/patches.laid": (batch, places, width)})
+    (laid,) = tape.views_of_parts(cut, {"embedding/patches.laid": (batch, places, width)})
     single = Dim("one", ONE)
     first = tape.weight(Parameter(CLASS, kind=""), (single, single, width))
     laid = tape.cast(laid, dtypes.promote(laid.dtype, first.dtype))
@@ -87,7 +87,7 @@ def patch_stream(tape: Tape, model: Model) -> Tensor:
 def stemmed(tape: Tape, stem: CustomPart) -> Tensor:
     """The result of a stem's steps on pixels, where the layers begin."""
     tape = replace(tape, suffix=STEM)
-    dims = tuple(dim(name) if name == "batch" else own(name, STEM) for name in stem.takes)
+    dims = tuple(dim(name) if name == "batch" else component_dim(name, STEM) for name in stem.takes)
     pixels = Tensor(PIXELS, dims, "fp32", "index", tape.layout.inputs)
     return custom(tape, pixels, stem, "embedding")
 
@@ -96,7 +96,7 @@ def pooled(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """Scores of the classes of each image, from the mean of each channel over all places (batch classes)."""
     dims = x.dims[0], dim("d_model")
     if len(x.dims) == len(dims):
-        (means,) = tape.taken(x, {"head/means": dims})
+        (means,) = tape.views_of_parts(x, {"head/means": dims})
     else:
         means = tape.pointwise("head/means", x, dims=dims, kernel=REDUCTION)
     return _scores(tape, means, model)
@@ -104,7 +104,7 @@ def pooled(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 def classified(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """Scores of the classes of each image, from the class token's last state (batch classes)."""
-    (first,) = tape.taken(x, {"head/first": _row(x)})
+    (first,) = tape.views_of_parts(x, {"head/first": _row(x)})
     # A view keeps all that it is a view of; a cast of it does not.
     return _scores(tape, first, model, *((x,) if first.dtype == tape.precision.compute else ()))
 
@@ -135,7 +135,7 @@ def sound_stream(tape: Tape) -> Tensor:
     wide, (tokens,) = tape.weight(WIDE, (result, width, tap)), tape.dims("seq")
     einsum = f"batch d_model ({STRIDE}*seq+tap-1), d_out d_model tap -> batch d_out seq"
     x = _convolve_sound(tape, einsum, x, wide, tokens)
-    (laid,) = tape.taken(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
+    (laid,) = tape.views_of_parts(x, {f"{PART}/laid": tape.dims("batch seq d_model")})
     return tape.pointwise(f"{PART}/add", laid, _positions(tape), add=True)
 
 

@@ -39,7 +39,7 @@ class Layout:
     @property
     def alike(self) -> tuple[str, ...]:
         """The axes all of whose devices do the same work where they cut neither operand."""
-        return tuple(axis for axis in self.cuts if AXES[axis].alike)
+        return tuple(axis for axis in self.cuts if AXES[axis].sees_same_tokens)
 
     def repeated(self, *tensors: Tensor) -> tuple[str, ...]:
         """The axes all of whose devices do the same work with these tensors, none of which is cut over them."""

@@ -439,7 +439,7 @@ def write_further_tokens(tape: Tape, hidden: Tensor, model: Model) -> None:
     batch, seq, d_model = stream.dims
     two, result = Dim("two", sympy.Integer(2)), Dim("d_out", d_model.symbol)
     joining = inner.of_block("projection")
-    both = joining.joined("projection/joined", [stream, ahead], (batch, seq, two, d_model))
+    both = joining.concatenate("projection/joined", [stream, ahead], (batch, seq, two, d_model))
     einsum = "batch seq two d_model, d_out two d_model -> batch seq d_out"
     narrow = joining.linear(Module("projection", "projection"), einsum, both, sizes=(result, two))
     x = inner.view(narrow, "batch seq d_model", "projection/stream")

@@ -171,10 +171,10 @@ def inputs_of(tape: Tape, joint: Tensor, spec: Attention, of: Sizes) -> Inputs:
     """The gate, what is convolved and the steps of time are parts of the projection."""
     streams = (of.batch, of.seq, of.channels)
     parts = {"attention/in.gate": of.values, "attention/in.channels": streams, "attention/in.step": of.of_heads}
-    gate, channels, step = tape.taken(joint, parts)
+    gate, channels, step = tape.views_of_parts(joint, parts)
     convolved_channels = convolved(tape, channels, spec)
     names = {"attention/x": of.values, "attention/b": of.shared, "attention/c": of.shared}
-    return Inputs(gate, step, *tape.taken(convolved_channels, names))
+    return Inputs(gate, step, *tape.views_of_parts(convolved_channels, names))
 
 
 def of_heads(tape: Tape, of: Sizes) -> tuple[Tensor, ...]:

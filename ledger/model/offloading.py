@@ -9,7 +9,7 @@ import sympy
 
 from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
-from ledger.model.exchanges import gathers_again, sets
+from ledger.model.exchanges import gathers_again, weights_moved_together
 from ledger.model.formats import share_dtype, trained_dtype
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import total
@@ -87,7 +87,7 @@ def sums_on_host(plan: Plan) -> bool:
 
 def leaving(unit: Unit) -> tuple[Tensor, ...]:
     """The tensors that wait for backward in host memory, each storage once; none of a unit that stays on the device."""
-    return tuple(tensor for tensor in unit.kept.saved if tensor.role not in STAY) if unit.hosted else ()
+    return tuple(tensor for tensor in unit.saving.saved if tensor.role not in STAY) if unit.hosted else ()
 
 
 def copies_of_weights(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
@@ -110,7 +110,7 @@ def _update_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Ite
     """Once a step: this device's share of gradients goes down layer by layer, that of the updated weights comes up."""
     precision = plan.precision
     for name, count, weights in weights_by_unit(tuple(units)):
-        elements = total(sharding.held("optimizer", weight) for weight in weights if not weight.frozen)
+        elements = total(sharding.held_elements("optimizer", weight) for weight in weights if not weight.frozen)
         yield name, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
         yield name, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(trained_dtype(plan), elements))
 
@@ -121,7 +121,7 @@ def _unit_copies(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Itera
     It is cast to the dtype of the gather on the device, and gradients to theirs before they leave.
     """
     precision = plan.precision
-    for fsdp_unit in sets(plan, units, sharding):
+    for fsdp_unit in weights_moved_together(plan, units, sharding):
         share = fsdp_unit.stored_share(sharding, precision)
         yield fsdp_unit.name, fsdp_unit.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
         if gathers_again(plan, fsdp_unit.name) and fsdp_unit.used_again:
@@ -136,7 +136,7 @@ def weights_held_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, 
     if weights_on_host(plan):
         for unit, count, weights in weights_by_unit(tuple(units)):
             for weight in weights:
-                amount = sized(share_dtype(plan.precision, weight), sharding.held("weights", weight))
+                amount = sized(share_dtype(plan.precision, weight), sharding.held_elements("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         place = "nvme" if plan.parallelism.offload.nvme else "host"
@@ -194,7 +194,7 @@ def _updated_on_host(plan: Plan, units: Sequence[Unit], sharding: Sharding, valu
     dtype = precision.master or trained_dtype(plan)
     for updated in trained_weights(plan.optimizer, tuple(units)):
         unit, weight, count = updated.unit, updated.weight, updated.count
-        amount = sized(dtype, sharding.held("optimizer", weight))
+        amount = sized(dtype, sharding.held_elements("optimizer", weight))
         if precision.master or not weights_on_host(plan):
             copy = "master copy" if precision.master else "the copy of the weights that the update writes"
             yield HostHeld(Cause(unit, weight.name), "master", amount, count, copy)

@@ -37,7 +37,7 @@ class Matmul:
 class Operation:
     """One kernel on one device. `name` is `component/operation`; `kernel` is the class that prices it.
 
-    `saves` is what autograd keeps from forward to backward; `after` says whether any of it is an output, so that
+    `saves` is what autograd keeps from forward to backward; `saves_output` says whether any of it is an output, so that
     rebuilding it means running this operation, not only the ones before it. `block` is the part of a layer that it
     belongs to: attention or mlp, each with the norm before it; of a transfer, the part that makes what it moves. A step
     of the backward pass names the operation of the `forward` pass that it is for, and has its region.
@@ -57,7 +57,7 @@ class Operation:
     block: str = ""
     purpose: Purpose = Purpose.RESULT
     forward: str = ""
-    joined: bool = False  # part of a product that another operation has begun: its result is there
+    continues_product: bool = False  # part of a product that another operation has begun: its result is there
     adds_to: str = ""  # dtype of a sum that is there, to which it adds its result instead of writing it
 
     @property
@@ -66,7 +66,7 @@ class Operation:
         return self.outputs[0]
 
     @property
-    def after(self) -> bool:
+    def saves_output(self) -> bool:
         """Whether something saved only exists once this operation has run."""
         written = {tensor.storage for tensor in self.outputs}
         return any(tensor.storage in written for tensor in self.saves)
@@ -134,7 +134,7 @@ class Operation:
         sums = product(2, sized(self.adds_to, self.output.elements())) if self.adds_to else ZERO
         return total((*amounts, sums))
 
-    def beside(self) -> sympy.Expr:
+    def accumulation_bytes(self) -> sympy.Expr:
         """Bytes by which adding to a sum moves more than writing the result would."""
         if not self.adds_to:
             return ZERO

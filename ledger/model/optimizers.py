@@ -99,11 +99,11 @@ def matrix(weight: Tensor) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
 def elements(shape: str, weight: Tensor, sharding: Sharding) -> sympy.Expr:
     """Elements of a state or temporary of this shape for one weight; rows are held as the weight's rows are."""
     if shape == "whole":
-        return sharding.held("optimizer", weight)
+        return sharding.held_elements("optimizer", weight)
     if is_parameter_count(weight):
         return ZERO
     if shape == "factored" and len(weight.dims) == weight.lead:
-        return sharding.held("optimizer", weight)
+        return sharding.held_elements("optimizer", weight)
     count, rows, columns = matrix(weight)
     amounts = {
         "rows": (product(count, rows),),

@@ -11,7 +11,7 @@ import sympy
 from ledger.arithmetic.values import maximum
 from ledger.model.collectives import Collective, collective
 from ledger.model.dims import symbol
-from ledger.model.exchanges import Exchanged, exchanges, sets, tied
+from ledger.model.exchanges import Exchanged, collectives_of_rules, tied, weights_moved_together
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.unit import Unit
@@ -37,7 +37,7 @@ def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = Non
     build = builder(plan)
     units_of_role = units_of_role or units(build, role)
     degrees = plan.parallelism
-    several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
+    several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).pipeline_ends}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
     scattered = bool(math.prod(several.values()) == degrees.replicate * degrees.expert)
     rows, flat = frozenset(_by_rows(plan, build)), plan.stack.unshard == "modules"
@@ -49,7 +49,7 @@ def program(plan: Plan, role: Role, units_of_role: tuple[Unit, ...] | None = Non
         shared = [
             tied(build.input().weights[0], plan.precision.gradients)
         ]  # the embedding, which another stage uses too
-    moved = exchanges(plan, sets(plan, units_of_role, sharding), sharding)
+    moved = collectives_of_rules(plan, weights_moved_together(plan, units_of_role, sharding), sharding)
     return Program(units_of_role, (*shared, *moved), tuple(sends(plan, role)), sharding)
 
 

@@ -39,12 +39,12 @@ class Segment:
 class SavedActivations:
     """`saved` lives from forward to backward; each segment brings back what else backward reads.
 
-    `beside`: so many further layers like this one stand rebuilt while this one runs backward.
+    `further_layers`: so many further layers like this one stand rebuilt while this one runs backward.
     """
 
     saved: tuple[Tensor, ...]
     segments: tuple[Segment, ...] = ()
-    beside: sympy.Expr = ZERO
+    further_layers: sympy.Expr = ZERO
 
     @property
     def again(self) -> tuple[Operation, ...]:
@@ -122,7 +122,7 @@ def prefix(operations: Sequence[Operation], *, whole: bool = False) -> tuple[Ope
     last = max((i for i, op in enumerate(operations) if _saves_activation(op)), default=-1)
     if last < 0:
         return ()
-    needed = operations if whole else operations[: last + (1 if operations[last].after else 0)]
+    needed = operations if whole else operations[: last + (1 if operations[last].saves_output else 0)]
     return tuple(op for op in needed if any(tensor.role != STAYING for tensor in op.outputs))
 
 
@@ -155,7 +155,7 @@ def _rebuild_layer(operations: Sequence[Operation], recompute: Recompute) -> Sav
     start = entry(operations)
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
     return SavedActivations(
-        start, (Segment(start, prefix(operations, whole=recompute.whole), rebuilt, recompute.reentrant),)
+        start, (Segment(start, prefix(operations, whole=recompute.rebuilds_to_end), rebuilt, recompute.reentrant),)
     )
 
 
@@ -186,7 +186,7 @@ def _rebuild_components(operations: Sequence[Operation], recompute: Recompute) -
     for component, run in parts:
         written = {t.storage for op in run for t in (*op.saves, *(op.outputs if component.discards else ()))}
         rebuilt = tuple(lost.pop(storage) for storage in [*lost] if storage in written)
-        again = tuple(run) if component.discards else prefix(run, whole=recompute.whole)
+        again = tuple(run) if component.discards else prefix(run, whole=recompute.rebuilds_to_end)
         if rebuilt:
             reentrant = recompute.reentrant and not component.discards
             segments.append(Segment(entry(run, operations), again, rebuilt, reentrant))
@@ -215,7 +215,7 @@ def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> 
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
     if not any(map(_saves_activation, operations)):
         return SavedActivations(())
-    dropped = set(_second_matmuls(operations, recompute.joined)) if recompute.matmuls == "every_second" else set()
+    dropped = set(_second_matmuls(operations, recompute.joined_parts)) if recompute.matmuls == "every_second" else set()
 
     def is_kept(operation: Operation) -> bool:
         return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
@@ -227,7 +227,7 @@ def _save_named_kinds(operations: Sequence[Operation], recompute: Recompute) -> 
     }
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
-    again = tuple(_run_again(prefix(operations, whole=recompute.whole), is_kept, compiled=recompute.compiled))
+    again = tuple(_run_again(prefix(operations, whole=recompute.rebuilds_to_end), is_kept, compiled=recompute.compiled))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
     return SavedActivations(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
@@ -357,22 +357,22 @@ WITHIN = "within"
 class LayerPart:
     """Layers of one group on one device that recompute treats alike, in the order of the forward pass.
 
-    `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each; `held` is the
-    count as a number where one is known; `hosted`: what they save waits in host memory.
+    `label` sets the name of their unit apart; `rebuilt_layers`: so many further layers stand rebuilt with each; `depth`
+    is the count as a number where one is known; `hosted`: what they save waits in host memory.
     """
 
     label: str
     count: sympy.Expr
     policy: str
-    beside: sympy.Expr = ZERO
-    held: int = 0
+    rebuilt_layers: sympy.Expr = ZERO
+    depth: int = 0
     hosted: bool = False
 
-    def apart(self, first: int) -> LayerPart:
+    def with_first_split(self, first: int) -> LayerPart:
         """The first layer of these alone (`first` = 1), or the others (0)."""
         if first:
-            return replace(self, label=f"{self.label}.first", count=ONE, held=1)
-        return replace(self, count=self.count - 1, held=self.held - 1)
+            return replace(self, label=f"{self.label}.first", count=ONE, depth=1)
+        return replace(self, count=self.count - 1, depth=self.depth - 1)
 
 
 def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: int) -> tuple[LayerPart, ...]:
@@ -382,13 +382,13 @@ def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: i
         return _parts_by_recompute(CeilDiv(count, recompute.every), count, -(-layers // recompute.every), layers)
     if recompute.policy == "layers":
         if redone == 0:
-            return (LayerPart("", count, "none", held=layers),)
+            return (LayerPart("", count, "none", depth=layers),)
         return _parts_by_recompute(symbol("redone", suffix), count, redone, layers)
     length = segment(recompute, layers, chunks) if recompute.policy == "segment" else 1
     if length > 1:
         return tuple(_segment_parts(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
-    return (LayerPart("", count, "full" if whole_layers else recompute.policy, held=layers),)
+    return (LayerPart("", count, "full" if whole_layers else recompute.policy, depth=layers),)
 
 
 def hosted_layers(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
@@ -402,19 +402,19 @@ def hosting(group_parts: Sequence[LayerPart], suffix: str, leaving: int) -> tupl
     """The parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
     if not leaving:
         return tuple(group_parts)
-    if len(group_parts) > 1 or leaving == group_parts[0].held:
+    if len(group_parts) > 1 or leaving == group_parts[0].depth:
         return tuple(replace(part, hosted=True) for part in group_parts)
     (part,), count = group_parts, symbol("hosted", suffix)
-    first = replace(part, label=f"{part.label}.hosted", count=count, held=leaving, hosted=True)
-    return first, replace(part, count=part.count - count, held=part.held - leaving)
+    first = replace(part, label=f"{part.label}.hosted", count=count, depth=leaving, hosted=True)
+    return first, replace(part, count=part.count - count, depth=part.depth - leaving)
 
 
 def _parts_by_recompute(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[LayerPart, ...]:
     """Layers that are recomputed, and those that are not, where there are any."""
     if redone == layers:
-        return (LayerPart("", count, "full", held=layers),)
-    return LayerPart(".recomputed", again, "full", held=redone), LayerPart(
-        "", count - again, "none", held=layers - redone
+        return (LayerPart("", count, "full", depth=layers),)
+    return LayerPart(".recomputed", again, "full", depth=redone), LayerPart(
+        "", count - again, "none", depth=layers - redone
     )
 
 

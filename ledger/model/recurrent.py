@@ -100,7 +100,7 @@ def convolved(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
             saves=operands[:2],
         )
     )
-    causal = result if rows == seq else tape.taken(result, {f"{CONVOLUTION}.causal": x.dims})[0]
+    causal = result if rows == seq else tape.views_of_parts(result, {f"{CONVOLUTION}.causal": x.dims})[0]
     active = tape.pointwise(f"{CONVOLUTION}.silu", causal, kernel=SILU, flops=8, saves=[result])
     return tape.cast(active, x.dtype)
 

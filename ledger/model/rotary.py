@@ -106,14 +106,14 @@ def _half(x: Tensor) -> Dim:
 
 def _side_by_side(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Tensor:
     half = (*x.dims[:-1], _half(x))
-    even, odd = tape.taken(x, {f"{name}.even": half, f"{name}.odd": half})
+    even, odd = tape.views_of_parts(x, {f"{name}.even": half, f"{name}.odd": half})
     cos, sin = tables
     results = []
     for result, first, second in (("first", even, odd), ("second", odd, even)):
         straight = tape.pointwise(f"{name}.{result}.cos", first, cos, saves=[cos])
         crossed = tape.pointwise(f"{name}.{result}.sin", second, sin, saves=[sin])
         results.append(tape.pointwise(f"{name}.{result}", straight, crossed, add=True))
-    return tape.joined(name, results, x.dims)
+    return tape.concatenate(name, results, x.dims)
 
 
 def _complex(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:

@@ -45,7 +45,7 @@ def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
     return replace(chosen, weights=tape.cast(weights, logits.dtype) if spec.router.weights == "input" else weights)
 
 
-def mapped(tape: Tape, x: Tensor, spec: MLP) -> Routed:
+def route_by_map(tape: Tape, x: Tensor, spec: MLP) -> Routed:
     """The routing of Megatron-Core: scores have the dtype of the logits, and add up where they are chosen.
 
     megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function: scores that are normalised are a

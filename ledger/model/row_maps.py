@@ -98,7 +98,7 @@ def row_map(tape: Tape, chosen: Tensor) -> Tensor:
     return result
 
 
-def taken(tape: Tape, x: Tensor, scores: Tensor, index: Tensor, spec: MLP) -> Rows:
+def gather_choices(tape: Tape, x: Tensor, scores: Tensor, index: Tensor, spec: MLP) -> Rows:
     """A row of x (batch seq d_model), and its score, for each choice of a token, by expert."""
     dims = dispatch.slots(tape, spec, received=False)
     split = tuple(("slots", axis) for _, axis in x.split)
@@ -107,7 +107,7 @@ def taken(tape: Tape, x: Tensor, scores: Tensor, index: Tensor, spec: MLP) -> Ro
     return _move_rows(tape, "mlp/rows", (x, scores), (rows, weights), index)
 
 
-def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
+def dispatch_to_experts(tape: Tape, rows: Rows, spec: MLP) -> Rows:
     """Rows on the devices of their experts, by expert there, with how many there are of each.
 
     Devices that share the matrices of an expert gather the rows that each of them was sent.
@@ -123,7 +123,7 @@ def sent(tape: Tape, rows: Rows, spec: MLP) -> Rows:
     return Rows(*moved) if _holds_one_expert(tape, spec) else _sort_by_expert(tape, Rows(*moved))
 
 
-def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
+def return_to_tokens(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
     result = rows
     if not _holds_one_expert(tape, spec):
@@ -138,7 +138,7 @@ def returned(tape: Tape, rows: Tensor, like: Tensor, spec: MLP) -> Tensor:
     return tape.record(collective("mlp/combine", "all_to_all", AXIS, result, back))
 
 
-def restored(tape: Tape, rows: Tensor, index: Tensor, x: Tensor) -> Tensor:
+def combine_experts(tape: Tape, rows: Tensor, index: Tensor, x: Tensor) -> Tensor:
     """The results of all experts that a token used, added up where the token is: (batch seq d_model)."""
     result = tape.activation("mlp/summed", x.dims, rows.dtype, x.split)
     return _move_rows(tape, result.name, (rows,), (result,), index).rows

@@ -15,8 +15,8 @@ class Role:
     """One kind of device: the stages that hold equal layers and equally many micro-batches.
 
     `layers` counts layers per group; `in_flight` the micro-batches whose activations of all its layers are held, and
-    `flying` those of each group's layers; `waiting` those whose weight gradients are still to come. `sends` and
-    `returns` count the results and the gradients of a micro-batch that go to another stage.
+    `flying` those of each group's layers; `deferred_w_passes` those whose weight gradients are still to come. `sends`
+    and `returns` count the results and the gradients of a micro-batch that go to another stage.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Role:
     first: bool
     last: bool
     in_flight: Amount
-    waiting: Amount = 0
+    deferred_w_passes: Amount = 0
     sends: int = 0
     returns: int = 0
     flying: tuple[Amount, ...] = ()
 
-    def held(self, group: int) -> Amount:
+    def in_flight_of_group(self, group: int) -> Amount:
         """Micro-batches whose activations the layers of a group hold, on average over these layers."""
         return self.flying[group] if self.flying else self.in_flight
 
@@ -44,7 +44,7 @@ def schedule(mesh: Parallelism) -> Pipeline:
 def micro_batches(plan: Plan) -> Amount:
     """Micro-batches that each layer of a device runs in a step: half of them where the others enter at the far end."""
     mesh = plan.parallelism
-    return plan.run.global_batch // (mesh.data * plan.run.micro_batch * schedule(mesh).ways)
+    return plan.run.global_batch // (mesh.data * plan.run.micro_batch * schedule(mesh).pipeline_ends)
 
 
 def roles(plan: Plan) -> tuple[Role, ...]:
@@ -67,7 +67,7 @@ def role_of_device(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) ->
     place = PipelinePosition(device, mesh.pipeline, mesh.interleave, micro_batches(plan))
     layers = [dealt[chunk] for chunk in own_chunks]
     depths = [sum(counts) for counts in layers]
-    in_flight = rule.held(place)
+    in_flight = rule.in_flight(place)
     even = _mean_in_flight(in_flight, depths, maximum(*in_flight))
     return Role(
         name="",
@@ -78,7 +78,7 @@ def role_of_device(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) ->
         last=final in own_chunks,
         in_flight=even,
         flying=tuple(_mean_in_flight(in_flight, group_layers, even) for group_layers in zip(*layers, strict=True)),
-        waiting=divide(rule.waiting(place), len(own_chunks)),
+        deferred_w_passes=divide(rule.deferred_w_passes(place), len(own_chunks)),
         sends=len([chunk for chunk in own_chunks if chunk != final]),
         returns=len([chunk for chunk in own_chunks if chunk != 0]),
     )
@@ -114,7 +114,7 @@ def _named_roles(unnamed: list[Role]) -> Iterator[Role]:
 
 def dealt_layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
     """Layers of each group in every chunk, from the embedding to the head."""
-    sequence, begin, dealt = order(model), 0, []
+    sequence, begin, dealt = group_order(model), 0, []
     for size in chunks(model, mesh):
         chunk_groups = sequence[begin : begin + size]
         begin += size
@@ -122,7 +122,7 @@ def dealt_layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
     return dealt
 
 
-def order(model: Model) -> list[int]:
+def group_order(model: Model) -> list[int]:
     """The group of each layer, from the embedding to the head."""
     places = {group.name: place for place, group in enumerate(model.groups)}
     return [places[group.name] for group in model.layers]
@@ -173,27 +173,28 @@ class PipelineWork:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
+    """One schedule. `in_flight`: micro-batches whose activations wait, for each chunk of a device, where most are held.
 
-    `waiting`: micro-batches that have had B but not W at that moment, all chunks together. `bubble`: seconds that the
-    slowest device waits in a step, from the paces of the others and its own, and `waits` the same in words. `ways`: 2
-    where micro-batches enter at both ends, so that every device holds two stages. `delays`: whether W is put off.
+    `deferred_w_passes`: micro-batches that have had B but not W at that moment, all chunks together. `bubble`: seconds
+    that the slowest device waits in a step, from the paces of the others and its own, and `waits` the same in words.
+    `pipeline_ends`: 2 where micro-batches enter at both ends, so that every device holds two stages. `delays`: whether
+    W is put off.
     """
 
     title: str
     waits: str
-    held: Callable[[PipelinePosition], tuple[Amount, ...]]
-    waiting: Callable[[PipelinePosition], Amount]
+    in_flight: Callable[[PipelinePosition], tuple[Amount, ...]]
+    deferred_w_passes: Callable[[PipelinePosition], Amount]
     bubble: Callable[[Peers, Pace, PipelineWork], Amount]
     source: str
-    ways: int = 1
+    pipeline_ends: int = 1
     delays: bool = False
     keeps_output: bool = False  # the last stage has done all of F before the first B
 
 
 def chunks_of_device(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[int, ...]:
     """The chunks of the model that a device runs: dealt out in turn, or its own and its mirror image's."""
-    if schedule.ways == 2:
+    if schedule.pipeline_ends == 2:
         return (device, devices - 1 - device)
     return tuple(chunk * devices + device for chunk in range(chunks))
 
@@ -361,6 +362,6 @@ PIPELINES: Mapping[str, Pipeline] = {
         _none_waiting,
         _dual_pipe_idle,
         "DeepSeek-AI 2024, arXiv 2412.19437, table 2",
-        ways=2,
+        pipeline_ends=2,
     ),
 }

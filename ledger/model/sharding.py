@@ -57,7 +57,7 @@ class Sharding:
         """The weights of which other devices hold other experts."""
         return (weight for weight in weights if any(axis == EXPERT for _, axis in weight.split))
 
-    def apart(self, weight: Tensor) -> bool:
+    def has_unaligned_shares(self, weight: Tensor) -> bool:
         """Whether shares of a weight are not rows of its first dimension: putting it together copies it twice."""
         return weight.dims[0].name == "experts" and weight.dims[0].symbol in self.by_rows
 
@@ -67,7 +67,7 @@ class Sharding:
         return bool(self.axes) and self.stage >= first
 
     @lru_cache(maxsize=1 << 16)  # noqa: B019 - few ways of sharing, each a plain value
-    def held(self, what: str, weight: Tensor) -> sympy.Expr:
+    def held_elements(self, what: str, weight: Tensor) -> sympy.Expr:
         """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat."""
         if what == "gradients" and weight.frozen:
             return ZERO
@@ -80,7 +80,7 @@ class Sharding:
     @lru_cache(maxsize=1 << 16)  # noqa: B019 - as `held`
     def padded(self, weight: Tensor) -> sympy.Expr:
         """Elements of the weight put together from equal shares."""
-        return product(self.degree(weight), self.held("optimizer", weight)) if self.axes else weight.elements()
+        return product(self.degree(weight), self.held_elements("optimizer", weight)) if self.axes else weight.elements()
 
 
 @cache
@@ -101,7 +101,7 @@ class ParameterCollective(Operation):
     @property
     def transfer(self) -> Transfer:
         """The transfer that this is: of weights or gradients, over a data axis."""
-        return Transfer(self.collective, self.axis, cargo="data")
+        return Transfer(self.collective, self.axis, content="data")
 
     def payload(self) -> sympy.Expr:
         """Output of an all-gather, input of a reduce-scatter or all-reduce."""

@@ -70,7 +70,7 @@ class Tape:
     side: Side = OWN_SEQUENCE
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
-    moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    casts_and_transfers: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     casts: Counter[tuple[str, str]] = field(default_factory=Counter)  # of a tensor to a dtype
 
     # --- tensors ---
@@ -181,14 +181,14 @@ class Tape:
             return tensor
         shared = tensor.role == "weight"
         role = "cast" if shared else "activation" if tensor.role == SHARED else tensor.role
-        earlier = self.moved.get((tensor.name, dtype))
+        earlier = self.casts_and_transfers.get((tensor.name, dtype))
         if earlier and (shared or keep):
             return earlier
         self.casts[tensor.name, dtype] += 1
         count = self.casts[tensor.name, dtype]
         name = f"{tensor.name}.{dtype}" + (f".{count}" if count > 1 else "")
         result = replace(tensor, name=name, dtype=dtype, role=role, view_of="", kept_before=False)
-        self.moved.setdefault((tensor.name, dtype), result)
+        self.casts_and_transfers.setdefault((tensor.name, dtype), result)
         self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (result,), once=shared and not self.precision.autocast))
         return result
 
@@ -333,7 +333,7 @@ class Tape:
         dims = tuple(table[n] for n in listed(names))
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
 
-    def taken(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:
+    def views_of_parts(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:
         """Views of the parts that make up a tensor, by name with their dims."""
         views = tuple(
             replace(tensor, name=name, dims=dims, split=self._part_split(tensor, dims), view_of=tensor.storage)
@@ -348,7 +348,7 @@ class Tape:
         cuts = ((dim.name, self.layout.splits.get(dim.name, "")) for dim in dims)
         return (*_split_over(tensor.split, dims), *((name, axis) for name, axis in cuts if axis in dropped.values()))
 
-    def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
+    def concatenate(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
         """Tensors copied side by side into one."""
         dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
         result = self.activation(name, dims, dtype, _split_over(tensors[0].split, dims))
@@ -403,11 +403,11 @@ def clashing_splits(tape: Tape, tensor: Tensor, axes: set[str]) -> list[tuple[st
 def gather_clashing(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
     """Gathers a held split that clashes with an axis the einsum needs for another dim."""
     for name, axis in clashing_splits(tape, tensor, axes):
-        gathered = tape.moved.get((tensor.name, f"gather.{axis}"))
+        gathered = tape.casts_and_transfers.get((tensor.name, f"gather.{axis}"))
         if gathered is None:
             split = tuple(pair for pair in tensor.split if pair != (name, axis))
             gathered = tensor.on(split, f"{tensor.name}.gathered")
-            tape.moved[tensor.name, f"gather.{axis}"] = gathered
+            tape.casts_and_transfers[tensor.name, f"gather.{axis}"] = gathered
             _transfer(tape, "all_gather", axis, tensor, gathered)
         tensor = gathered
     return tensor
@@ -415,10 +415,10 @@ def gather_clashing(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
 
 def share_across(tape: Tape, tensor: Tensor, axis: str) -> Tensor:
     """Marks a value that every device of an axis uses in its own way, so that its gradient is summed."""
-    shared = tape.moved.get((tensor.name, f"share.{axis}"))
+    shared = tape.casts_and_transfers.get((tensor.name, f"share.{axis}"))
     if shared is None:
         shared = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
-        tape.moved[tensor.name, f"share.{axis}"] = shared
+        tape.casts_and_transfers[tensor.name, f"share.{axis}"] = shared
         _transfer(tape, "none", axis, tensor, shared)
     return shared
 
@@ -498,8 +498,8 @@ def _gather_share(tape: Tape, plain: Contraction, recipe: Recipe, shard: Tensor,
     turned = recipe.activation_block == WHOLE_TENSOR
     _write_quantise(tape, shard, share, recipe, both=not turned)
     key = (copies.forward[0].name, PASSING)
-    if key not in tape.moved:
-        tape.moved[key] = copies.forward[0]
+    if key not in tape.casts_and_transfers:
+        tape.casts_and_transfers[key] = copies.forward[0]
         gather = QuantisedGather(
             f"{shard.name}.all_gather_quantised",
             KernelClass("all_gather"),
@@ -546,8 +546,8 @@ def _write_quantise(  # noqa: PLR0913 - the arguments are the facts of one kerne
 ) -> None:
     written = copies.both() if both else copies.forward
     key = (written[0].name, PASSING)
-    if key not in tape.moved:
-        tape.moved[key] = written[0]
+    if key not in tape.casts_and_transfers:
+        tape.casts_and_transfers[key] = written[0]
         tape.record(
             Quantise(
                 f"{copies.of}.quantise",

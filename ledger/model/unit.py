@@ -25,9 +25,9 @@ class Unit:
     count: sympy.Expr
     forward: tuple[Operation, ...]
     backward: tuple[Operation, ...]
-    kept: SavedActivations
+    saving: SavedActivations
     weights: tuple[Tensor, ...]
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
     suffix: str = ""
     hosted: bool = False
-    held: FrameLifetimes = ()  # what callers hold until others are done
+    frame_lifetimes: FrameLifetimes = ()  # what callers hold until others are done

@@ -122,7 +122,7 @@ class Builder:
         if self.stack.product_frames:
             held_tensors += held_by_products(operations, steps, JOINED[self.stack.projections])
         held_tensors += (*held_rows(operations), *held_updates(operations))
-        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held_tensors)
+        return Unit(name, group or name, count, forward, steps, kept, weights, written, frame_lifetimes=held_tensors)
 
     def _add_to_gradients(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
@@ -222,22 +222,26 @@ class Builder:
         unit = self._layer_unit(group, part, side, before)
         makes = output_for_other_units(unit) is not None
         begins = before is not None and has_no_gradient(before) and not has_no_gradient(unit)
-        blocks = group.block is not None and part.held > 1
+        blocks = group.block is not None and part.depth > 1
         changes = blocks and before is not None and saves_its_result(before) != saves_its_result(unit)
         if not (makes or begins or changes):
             yield unit
             return
-        first = self._layer_unit(group, part.apart(1), side, before)
+        first = self._layer_unit(group, part.with_first_split(1), side, before)
         yield first
-        if part.held > 1:
-            yield self._layer_unit(group, part.apart(0), replace(side, bias=output_for_other_units(first)), first)
+        if part.depth > 1:
+            yield self._layer_unit(
+                group, part.with_first_split(0), replace(side, bias=output_for_other_units(first)), first
+            )
 
     def _layer_unit(self, group: Group, part: LayerPart, side: Side, before: Unit | None) -> Unit:
         suffix = self.suffix(group)
         tape = self.tape(suffix, part.policy, side)
         components.layer(tape, self.entry(before, replace(side, encoded=None)), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
-        return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
+        return replace(
+            unit, saving=replace(unit.saving, further_layers=part.rebuilt_layers), suffix=suffix, hosted=part.hosted
+        )
 
 
 def _buffer_gather(operation: Operation) -> Operation:
@@ -259,7 +263,7 @@ def has_no_gradient(unit: Unit) -> bool:
 
 def saves_its_result(unit: Unit) -> bool:
     """Whether what a unit gives is among what it saves for its own backward pass."""
-    return unit.written[-1].output.storage in {tensor.storage for tensor in unit.kept.saved}
+    return unit.written[-1].output.storage in {tensor.storage for tensor in unit.saving.saved}
 
 
 def builder(plan: Plan) -> Builder:
@@ -271,9 +275,9 @@ def builder(plan: Plan) -> Builder:
         plan.kernels,
         replace(
             plan.recompute,
-            whole=plan.stack.checkpoint != "early_stop",
+            rebuilds_to_end=plan.stack.checkpoint != "early_stop",
             reentrant=plan.stack.checkpoint == "reentrant",
-            joined=JOINED[plan.stack.projections],
+            joined_parts=JOINED[plan.stack.projections],
             compiled=plan.stack.compiled,
         ),
         plan.train,

@@ -67,7 +67,7 @@ def accumulations(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iter
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else trained_dtype(plan)
     for name, count, weights in weights_by_unit(units):
-        elements = total(sharding.held("gradients", w) for w in weights if w.gradient.name not in added)
+        elements = total(sharding.held_elements("gradients", w) for w in weights if w.gradient.name not in added)
         if elements == ZERO:
             continue
         amount = sized(fresh, elements) + 2 * sized(plan.precision.gradients, elements)
@@ -86,7 +86,7 @@ def copies_gradients(plan: Plan) -> bool:
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
 
 
-def exchanges(
+def update_collectives(
     plan: Plan, units: Sequence[Unit], sharding: Sharding
 ) -> Iterator[tuple[str, sympy.Expr, str, ParameterCollective]]:
     """Transfers that the update itself needs."""
@@ -149,7 +149,7 @@ def _stream_update(  # noqa: PLR0913 - what an update is of
 
 
 def _owned_elements(weights: Sequence[TrainedWeight], sharding: Sharding) -> sympy.Expr:
-    return total(updated.count * sharding.held("optimizer", updated.weight) for updated in weights)
+    return total(updated.count * sharding.held_elements("optimizer", updated.weight) for updated in weights)
 
 
 # --- Newton-Schulz iterations ---
@@ -198,7 +198,9 @@ def orthogonal_exchanges(
         return
     for unit, count in dict.fromkeys((updated.unit, updated.count) for updated in updated_weights):
         matrices = [(updated.weight, updated.rule.newton_schulz) for updated in updated_weights if updated.unit == unit]
-        sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in matrices if s is not None)
+        sent = total(
+            sized(s.dtype, sharding.held_elements("optimizer", weight)) for weight, s in matrices if s is not None
+        )
         kernel = KernelClass("all_to_all")
         for direction in ("together", "back") if sent != 0 else ():
             step = ParameterCollective(
@@ -239,7 +241,7 @@ def _gather_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.
     """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
     moved = part.stored_otherwise(plan.precision, sent_dtype(plan))
     cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent_dtype(plan))
-    return cast + (2 * part.whole(sharding, sent_dtype(plan)) if plan.stack.unshard == "copied" else ZERO)
+    return cast + (2 * part.gathered_bytes(sharding, sent_dtype(plan)) if plan.stack.unshard == "copied" else ZERO)
 
 
 def _reduction_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
@@ -249,7 +251,7 @@ def _reduction_copy_bytes(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sym
     """
     if not part.parts:
         return ZERO
-    fresh, sums = part.unpadded(plan.precision.compute), part.whole(sharding, plan.precision.reduction)
+    fresh, sums = part.unpadded(plan.precision.compute), part.gathered_bytes(sharding, plan.precision.reduction)
     if plan.stack.unshard == "copied":
         return fresh + sums
     return 2 * fresh + (fresh + sums if plan.precision.reduction != plan.precision.compute else ZERO)

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.numbers import THIN, said
+from ledger.numbers import THIN, with_unit
 from ledger.report.problem_formats import FAILED, INVALID, PASSED, JudgedSpec, Judgement
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.units import unit_of
@@ -220,13 +220,13 @@ def search_lines(outcome: CheckOutcome) -> Iterator[str]:
     search = outcome.recommendations
     if search is None:
         return
-    for name, layout in search.named().items():
+    for name, layout in search.by_reason().items():
         length = next(key for key in LENGTHS if key in layout.totals)
         keys = [length, *(key for key in PAID if key in layout.totals), MEMORY]
-        yield f"{name}: {', '.join(said(layout.totals[key], unit_of(key)) for key in keys)}"
+        yield f"{name}: {', '.join(with_unit(layout.totals[key], unit_of(key)) for key in keys)}"
         yield from (f"  {line}" for line in layout.yaml)
     if search.nearest:
-        free = said(search.headroom, "B")
+        free = with_unit(search.headroom, "B")
         fits = outcome.unfit is not None and outcome.unfit.verdict.fits
         missed = f"leaves {free} free" if fits else f"fits with {free} free" if search.headroom else "fits"
         if search.nearest.changes:
@@ -242,13 +242,13 @@ def _memory_shortfalls(totals: Mapping[str, float], headroom: float) -> Iterator
     """How much more than there is a layout needs of a device, of its host, and of the host's drives."""
     needed, capacity = totals[MEMORY], totals[CAPACITY]
     if needed > capacity - headroom:
-        less = f" less {said(headroom, 'B')} headroom" if headroom else ""
-        more = said(needed - capacity + headroom, "B")
-        yield f"it needs {said(needed, 'B')}, {more} more than {said(capacity, 'B')}{less}"
+        less = f" less {with_unit(headroom, 'B')} headroom" if headroom else ""
+        more = with_unit(needed - capacity + headroom, "B")
+        yield f"it needs {with_unit(needed, 'B')}, {more} more than {with_unit(capacity, 'B')}{less}"
     for place, words in HOST_PLACES.items():
         stored, room = totals.get(f"memory.{place}", 0.0), totals.get(f"memory.{place}.capacity", inf)
         if stored > room:
-            yield f"it needs {said(stored, 'B')} of {words}, {said(stored - room, 'B')} more than there is"
+            yield f"it needs {with_unit(stored, 'B')} of {words}, {with_unit(stored - room, 'B')} more than there is"
 
 
 def search_note(outcome: CheckOutcome) -> Problem | None:

@@ -41,12 +41,12 @@ TOGETHER = "Taken together, as the rules of a plan allow none of them without ot
 class VerdictChange:
     """A part of the verdict that changed."""
 
-    what: str
+    part: str
     old: str
     new: str
 
     def __neg__(self) -> VerdictChange:
-        return VerdictChange(self.what, self.new, self.old)
+        return VerdictChange(self.part, self.new, self.old)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def verdict_lines(diff: Diff) -> list[str]:
     """The changes of the verdict in sentences."""
     if diff.empty:
         return [SAME]
-    lines = [f"{turn.what}: {turn.old} → {turn.new}" for turn in diff.verdict]
+    lines = [f"{turn.part}: {turn.old} → {turn.new}" for turn in diff.verdict]
     return lines or ["The verdict is the same."]
 
 
@@ -121,7 +121,7 @@ def tables(diff: Diff) -> Iterator[Table]:
 def output_row(output: TotalChange) -> tuple[Cell, ...]:
     """A total before and after, and why."""
     unit = unit_of(output.key)
-    values = [NONE if value is None else numbers.written(value, unit) for value in (output.old, output.new)]
+    values = [NONE if value is None else numbers.amount_text(value, unit) for value in (output.old, output.new)]
     by = NONE if output.by is None else change_text(output.by, unit)
     relative = NONE if output.relative is None else numbers.change(output.relative)
     return Cell(output.key), Cell(values[0]), Cell(values[1]), Cell(by), Cell(relative), Cell(attribution_text(output))
@@ -133,7 +133,7 @@ def change_text(by: Number, unit: str) -> str:
         return numbers.signed_money(by)
     if unit == "%":
         return points(by)
-    return numbers.signed(numbers.written(by, unit))
+    return numbers.signed(numbers.amount_text(by, unit))
 
 
 def points(by: Number) -> str:
@@ -194,7 +194,7 @@ def record(diff: Diff) -> dict[str, Any]:
         "schema": DIFF_SCHEMA,
         "old": diff.old,
         "new": diff.new,
-        "verdict": [{"what": turn.what, "old": turn.old, "new": turn.new} for turn in diff.verdict],
+        "verdict": [{"what": turn.part, "old": turn.old, "new": turn.new} for turn in diff.verdict],
         "outputs": [output_record(output) for output in diff.outputs],
         "inputs": [input_record(change) for change in diff.inputs],
         "formulas": [vars(formula) for formula in diff.formulas],

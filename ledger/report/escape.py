@@ -35,14 +35,14 @@ LITERALLY = (  # what Markdown and services read in a text -> how it is written 
 BLOCK = re.compile(r"(?P<mark>(?:#{1,6}|[-+])(?=\s|$)|[-=_]{2,}\s*$)|(?P<number>\d{1,9})(?=[.)](?:\s|$))")
 
 
-def seen(text: str) -> str:
+def with_visible_spaces(text: str) -> str:
     """The text with each invisible character replaced by a space."""
     return "".join(" " if unicodedata.category(character) in UNSEEN else character for character in text)
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
     """The text on one line, without characters that are not seen, cut where it is long."""
-    words = " ".join(seen(text).split())
+    words = " ".join(with_visible_spaces(text).split())
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
 
 
@@ -58,7 +58,7 @@ def code(text: str, longest: int = LONGEST) -> str:
 
 def plain(text: str) -> str:
     """The text in Markdown as it is: nothing in it is markup, a mention, a reference or a link."""
-    line = seen(text)
+    line = with_visible_spaces(text)
     for pattern, replacement in LITERALLY:
         line = pattern.sub(replacement, line)
     return line
@@ -77,7 +77,7 @@ def literal(text: str) -> str:
 
 def fenced(lines: Iterable[str], language: str) -> str:
     """Lines of a program in Markdown, each as it is; none ends the block."""
-    seen_lines = [seen(line) for line in lines]
+    seen_lines = [with_visible_spaces(line) for line in lines]
     fence = "`" * max(3, 1 + max((len(run) for line in seen_lines for run in BACKQUOTES.findall(line)), default=0))
     return "\n".join((f"{fence}{language}", *seen_lines, fence))
 

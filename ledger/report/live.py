@@ -25,8 +25,8 @@ from ledger.books.traced import (
     Structure,
     TracedBooks,
     TracedRule,
+    at_inputs,
     priced_structure,
-    resized,
     setting,
     traced_books,
     traced_rules,
@@ -46,11 +46,11 @@ READ = tuple(part.name for part in fields(Plan) if part.name not in UNREAD)
 class PlanChoices:
     """By input, the words that it may have, each with the plan that it gives; the plan's own first.
 
-    `known` and `judged` keep what was found: plans by the places of their words, and which settings are legal.
+    `plans_by_place` and `judged` keep what was found: plans by the places of their words, and which settings are legal.
     """
 
     options: Mapping[str, Mapping[str, Plan]]
-    known: dict[tuple[int, ...], Plan] = field(default_factory=dict, repr=False, compare=False)
+    plans_by_place: dict[tuple[int, ...], Plan] = field(default_factory=dict, repr=False, compare=False)
     judged: dict[tuple[tuple[str, Any], ...], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -58,7 +58,7 @@ class PlanChoices:
         """The plan as it is written."""
         return next(plan for words in self.options.values() for plan in words.values())
 
-    def own(self) -> dict[str, int]:
+    def plan_places(self) -> dict[str, int]:
         """The places of the plan's own words."""
         return dict.fromkeys(self.options, 0)
 
@@ -69,9 +69,9 @@ class PlanChoices:
     def at(self, values: Mapping[str, Any]) -> Plan:
         """The plan in which each choice has the word at its place: what one of them changes, the others keep."""
         places = tuple(values[name] for name in self.options)
-        if places not in self.known:
-            self.known[places] = self._plan_at(places)
-        return self.known[places]
+        if places not in self.plans_by_place:
+            self.plans_by_place[places] = self._plan_at(places)
+        return self.plans_by_place[places]
 
     def _plan_at(self, places: tuple[int, ...]) -> Plan:
         plan = base = self.plan
@@ -139,11 +139,12 @@ Setting = Mapping[str, Any]
 class LivePage:
     """What the page of a plan knows: its structures, the rules that its sizes can break, and the controls' values.
 
-    `own` is the plan's own setting. `left_out`: settings, as they differ from it, whose structures are not in the page.
+    `plan_setting` is the plan's own setting. `left_out`: settings, as they differ from it, whose structures are not in
+    the page.
     """
 
     choices: PlanChoices
-    own: Setting
+    plan_setting: Setting
     graph: Graph
     structures: tuple[Structure, ...]
     rules: tuple[TracedRule, ...]
@@ -163,7 +164,7 @@ def page_of(plan: Plan) -> LivePage | None:
         return None
     plan = with_token_count(plan)
     graph, choices = Graph(), choices_of(plan)
-    base, legal = {**setting(plan), **choices.own()}, control_values(choices)
+    base, legal = {**setting(plan), **choices.plan_places()}, control_values(choices)
     structures: list[Structure] = []
     left_out: list[Setting] = []
     books: dict[tuple[Any, ...], TracedBooks] = {}
@@ -204,7 +205,7 @@ def _priced_structure(
 
 def reachable_settings(choices: PlanChoices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
-    base = {**setting(choices.plan), **choices.own()}
+    base = {**setting(choices.plan), **choices.plan_places()}
     one_micro_batch = base["global_batch"] == base["data"] * base["micro_batch"]
     turns = [
         ((BATCH if name == "global_batch" and one_micro_batch else first) + rank * further, (name, value))
@@ -225,7 +226,7 @@ def is_legal(choices: PlanChoices, chosen: Setting) -> bool:
     """Whether no rule speaks against a setting; the rules are asked once of each."""
     key = tuple(chosen.items())
     if key not in choices.judged:
-        choices.judged[key] = not violations(resized(choices.at(chosen), chosen))
+        choices.judged[key] = not violations(at_inputs(choices.at(chosen), chosen))
     return choices.judged[key]
 
 
@@ -247,11 +248,11 @@ def with_legal_batch(choices: PlanChoices, chosen: Setting, *, turned: bool = Fa
     Another device has a price of its own.
     """
     plan = choices.plan
-    base, pipeline_ends = setting(plan), schedule(resized(plan, chosen).parallelism).ways
+    base, pipeline_ends = setting(plan), schedule(at_inputs(plan, chosen).parallelism).pipeline_ends
     price = setting(choices.at(chosen)).get("price")
     chosen = chosen if price is None or chosen["price"] != base["price"] else {**chosen, "price": price}
     least = chosen["data"] * chosen["micro_batch"] * pipeline_ends
-    several = base["global_batch"] > base["data"] * base["micro_batch"] * schedule(plan.parallelism).ways
+    several = base["global_batch"] > base["data"] * base["micro_batch"] * schedule(plan.parallelism).pipeline_ends
     if several == turned:
         return {**chosen, "global_batch": least}
     may_stay = chosen["global_batch"] > least and chosen["global_batch"] % least == 0
@@ -260,7 +261,7 @@ def with_legal_batch(choices: PlanChoices, chosen: Setting, *, turned: bool = Fa
 
 def _settings_with(choices: PlanChoices, name: str, value: int) -> Iterator[dict[str, Any]]:
     """Settings in which one input alone has another value, and the batch follows."""
-    moved = {**setting(choices.plan), **choices.own(), name: value}
+    moved = {**setting(choices.plan), **choices.plan_places(), name: value}
     yield from (moved, with_legal_batch(choices, moved), with_legal_batch(choices, moved, turned=True))
 
 
@@ -273,7 +274,7 @@ def _single_changes(choices: PlanChoices, legal: Mapping[str, Sequence[int]]) ->
 
 def _awkward_settings(choices: PlanChoices) -> Iterator[dict[str, Any]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
-    plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
+    plan, base = choices.plan, {**setting(choices.plan), **choices.plan_places()}
     longest = max(base["seq_len"], plan.model.learned_positions or 0, plan.model.max_seq_len)
     unsplit = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
     at_once = base["data"] * base["micro_batch"]
@@ -307,7 +308,7 @@ def control_values(choices: PlanChoices) -> dict[str, list[int]]:
 
     Of choices they are places among words.
     """
-    plan, base = choices.plan, {**setting(choices.plan), **choices.own()}
+    plan, base = choices.plan, {**setting(choices.plan), **choices.plan_places()}
     layers = sum(group.repeat for group in plan.model.groups)
     longest = plan.model.learned_positions or max(LONGEST, WIDER * base["seq_len"])
     wide = {

@@ -46,13 +46,13 @@ def calculator(page: LivePage) -> str:
         values = (*structure.totals.values(), structure.moment)
         roots.append([value.place for value in values if isinstance(value, Traced)])
     roots.append([limit.place])
-    written = script(page.graph, [*page.own, *prices, *steps], roots)
+    written = script(page.graph, [*page.plan_setting, *prices, *steps], roots)
     data = {
-        "inputs": list(page.own),
-        "controls": [name for name in page.own if may_change(page, name)],
-        "own": page.own,
-        "paths": {name: path for name, path in PATHS.items() if name in page.own},
-        "units": {name: unit for name, unit in UNITS.items() if name in page.own},
+        "inputs": list(page.plan_setting),
+        "controls": [name for name in page.plan_setting if may_change(page, name)],
+        "own": page.plan_setting,
+        "paths": {name: path for name, path in PATHS.items() if name in page.plan_setting},
+        "units": {name: unit for name, unit in UNITS.items() if name in page.plan_setting},
         "words": {name: page.choices.words(name) for name in CHOICES},
         "multiplied": MULTIPLIED,
         "offers": [_price_offer(variant) for variant in page.choices.options[DEVICE].values()],

@@ -46,7 +46,7 @@ TOTALS = (*(key for key, _ in NUMBERS), "memory.capacity", EXCESS, UNANSWERED)
 class ServedInput:
     """An input of a service that a reader moves: its path, what it is, its values and how a plan writes each.
 
-    `own` is the place of the plan's own value.
+    `plan_place` is the place of the plan's own value.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ServedInput:
     title: str
     values: tuple[float, ...]
     texts: tuple[str, ...]
-    own: int
+    plan_place: int
 
 
 Places = tuple[int, ...]  # of a setting: that of each input's value
@@ -70,9 +70,9 @@ class ServedPage:
     answers: Mapping[Places, str]
 
     @property
-    def own(self) -> Places:
+    def plan_places(self) -> Places:
         """The plan's own setting."""
-        return tuple(control.own for control in self.inputs)
+        return tuple(control.plan_place for control in self.inputs)
 
 
 def served_page(plan: Plan) -> ServedPage | None:
@@ -121,17 +121,17 @@ def _served_input(name: str, path: str, title: str, values: set[Any], stated: tu
 
 
 def _distance(places: Places, inputs: Sequence[ServedInput]) -> tuple[int, int, Places]:
-    far = [abs(place - control.own) for place, control in zip(places, inputs, strict=True)]
+    far = [abs(place - control.plan_place) for place, control in zip(places, inputs, strict=True)]
     return sum(map(bool, far)), sum(far), places
 
 
 def overrides(plan: Plan, inputs: Sequence[ServedInput], places: Places) -> list[str]:
     """What `--set` takes for a setting; replicas stay, so that devices follow the degree of tensor parallelism."""
-    moved = [(control, place) for control, place in zip(inputs, places, strict=True) if place != control.own]
+    moved = [(control, place) for control, place in zip(inputs, places, strict=True) if place != control.plan_place]
     texts = [f"{control.path}={control.texts[place]}" for control, place in moved]
     for control, place in moved:
         if control.name == "tensor":
-            devices = plan.cluster.devices * control.values[place] / control.values[control.own]
+            devices = plan.cluster.devices * control.values[place] / control.values[control.plan_place]
             texts.append(f"cluster.devices={int(devices)}")
     return texts
 
@@ -142,7 +142,7 @@ def compiled_settings(
     """The totals of each setting that is legal; what devices run, and have room for, is derived once for all loads."""
     load = inputs[0]
     for other_places in dict.fromkeys(place[1:] for place in places):
-        revised_plan = read_with_overrides(plan, overrides(plan, inputs, (load.own, *other_places))).plan
+        revised_plan = read_with_overrides(plan, overrides(plan, inputs, (load.plan_place, *other_places))).plan
         if revised_plan is None or revised_plan.serve is None:
             continue
         roles = served_roles(revised_plan)
@@ -178,7 +178,7 @@ def served_calculator(page: ServedPage) -> str:
         "file": reading.source.file if reading else f"{page.plan.name}.yaml",
         "overrides": reading.overrides if reading else [],
         "devices": page.plan.cluster.devices,
-        "own": page.own,
+        "own": page.plan_places,
         "inputs": [
             {
                 "name": control.name,

@@ -125,11 +125,11 @@ class Attribution:
 
 @dataclass(frozen=True)
 class BundleTotals:
-    """The old plan `with_it` changed, and the new plan `without` the change; the totals of both."""
+    """`changed_plan` is the old plan with the change, `unchanged_plan` the new one without it; the totals of both."""
 
     inputs: tuple[str, ...]
-    with_it: Plan
-    without: Plan
+    changed_plan: Plan
+    unchanged_plan: Plan
     added: Mapping[str, Number]
     removed: Mapping[str, Number]
 

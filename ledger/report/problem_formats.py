@@ -13,7 +13,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ledger.numbers import THIN
-from ledger.report.escape import seen
+from ledger.report.escape import with_visible_spaces
 from ledger.spec.problems import Problem
 from ledger.spec.version import VERSION
 
@@ -73,7 +73,7 @@ class Judgement:
 
 def readable(text: str) -> str:
     """The text in its lines, without other characters that are not seen: these are all that XML cannot hold."""
-    return "\n".join(seen(line.rstrip("\r")) for line in text.replace(THIN, " ").split("\n"))
+    return "\n".join(with_visible_spaces(line.rstrip("\r")) for line in text.replace(THIN, " ").split("\n"))
 
 
 def text_of(problem: Problem) -> str:

@@ -58,9 +58,9 @@ class Recommendations:
 
     `smallest` changes the fewest keys, then is the least slow; `cheapest` is None where the run has no price. `front`:
     layouts that no other beats in time and memory, fastest first, compiled; `points`: bytes and seconds of all of them.
-    `legal`, `fitting`: how many layouts were looked at, and how many fit. `kept`: keys of a layout that stayed as the
-    plan has them. `fewer`: smaller numbers of devices, with how many of their layouts were looked at for the cheapest.
-    `nearest`: where nothing fits, the layout that misses least. `headroom`: bytes that stay free. Not
+    `legal`, `fitting`: how many layouts were looked at, and how many fit. `fixed_keys`: keys of a layout that stayed as
+    the plan has them. `fewer`: smaller numbers of devices, with how many of their layouts were looked at for the
+    cheapest. `nearest`: where nothing fits, the layout that misses least. `headroom`: bytes that stay free. Not
     `complete` where the search was stopped. `near`: only layouts that change few keys of the plan were looked at.
     `failure`: why the search failed, in plain words; empty where it did not.
     """
@@ -72,7 +72,7 @@ class Recommendations:
     points: tuple[tuple[float, float], ...] = ()
     legal: int = 0
     fitting: int = 0
-    kept: tuple[str, ...] = ()
+    fixed_keys: tuple[str, ...] = ()
     fewer: Mapping[int, int] = field(default_factory=dict)
     nearest: Recommendation | None = None
     headroom: float = 0.0
@@ -93,7 +93,11 @@ class Recommendations:
         if not self.legal and self.note:
             return self.note
         free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
-        unchanged = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
+        unchanged = (
+            f" ({', '.join(key.rpartition('.')[2] for key in self.fixed_keys)} as in the plan)"
+            if self.fixed_keys
+            else ""
+        )
         tried, fitting = numbers.integer(self.legal), numbers.integer(self.fitting)
         layouts = f"legal layout{'' if self.legal == 1 else 's'}{' near the plan' if self.near else ''}"
         said = f"{tried} {layouts} tried{unchanged}, of which {fitting} fit{free}"
@@ -106,7 +110,7 @@ class Recommendations:
             said += f"; for the cheapest, {more}"
         return said
 
-    def named(self) -> dict[str, Recommendation]:
+    def by_reason(self) -> dict[str, Recommendation]:
         """What is recommended, by why: `cheapest and fastest` where one layout is both."""
         pairs: list[tuple[str, Recommendation]] = []
         for name, layout in (("smallest edit", self.smallest), ("cheapest", self.cheapest), ("fastest", self.fastest)):

@@ -29,7 +29,7 @@ class Box:
     bottom: float
 
     @classmethod
-    def around(cls, x: float, y: float, across: float, up: float) -> Box:
+    def centred_at(cls, x: float, y: float, across: float, up: float) -> Box:
         """The box around a point, which reaches so far to each side."""
         return cls(x - across, y - up, x + across, y + up)
 
@@ -151,7 +151,7 @@ def rectangle(box: Box, colour: str, tip: str = "") -> str:
 Position = tuple[float, float]
 
 
-def line(start: Position, end: Position, colour: str, width: float = 1.0, dashes: str = "") -> str:
+def svg_line(start: Position, end: Position, colour: str, width: float = 1.0, dashes: str = "") -> str:
     """A straight line between two points, `width` px wide."""
     return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
 

@@ -37,7 +37,7 @@ class Aim:
 
     total: str
     question: Question
-    shown: tuple[str, ...]
+    listed_totals: tuple[str, ...]
 
     def pace(self, totals: Mapping[str, Number]) -> float:
         """A number that is smaller for a faster layout."""

@@ -20,7 +20,7 @@ from ledger.spec.faults import Fault, StatedValue
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments, read_overrides
-from ledger.spec.paths import row
+from ledger.spec.paths import row_at
 from ledger.spec.plan import Parallelism, Plan
 from ledger.spec.problems import FLAG as SET
 from ledger.spec.problems import Location, Problem, SpecError
@@ -433,7 +433,7 @@ def _axis_problems(key: str, values: Sequence[tuple[Any, Location]]) -> Iterator
 
 def _layout_value(key: str, value: Any, where: Location, problems: list[Problem]) -> Any:
     """A value as a layout states it: whole numbers as such, and what leaving a key out (null) means; or REFUSED."""
-    kind = row(key)
+    kind = row_at(key)
     if value is None and key in ALWAYS_STATED:
         problems.append(Problem(where, f"`{key}` cannot be left out of a layout", ALWAYS_STATED[key]))
         return REFUSED

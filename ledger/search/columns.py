@@ -23,7 +23,7 @@ class Columns:
 
     others: tuple[str, ...]  # keys that are not of the layout
     layout: tuple[str, ...]
-    whole: frozenset[str]
+    integer_keys: frozenset[str]
     totals: tuple[str, ...]
 
     @property
@@ -43,7 +43,7 @@ class Columns:
 
     def cell(self, key: str, value: Any) -> int | str | None:
         """A value as a cell: a number in a column of numbers, else its text; nothing where a key is left out."""
-        if key in self.whole:
+        if key in self.integer_keys:
             return int(value)
         if value is None:
             return None

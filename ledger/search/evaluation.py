@@ -87,7 +87,7 @@ class SizeArrays(Memo):
         self.columns = {axis: column[places] for axis, column in batch.cells.items()}
         self.structure_of = batch.structure_of[places]
         self.size = places.size
-        self.columns["state"] = self.structure.states.places(self.columns)
+        self.columns["state"] = self.structure.weight_degrees.places(self.columns)
         self.count = np.array(self.world.counts, float)[self.columns["count"]]
 
     @cached_property
@@ -103,7 +103,7 @@ class SizeArrays(Memo):
         """A size of every cell."""
         return np.array(self.world.lists[axis])[self.columns[axis]]
 
-    def repriced(self, price: int) -> SizeArrays:
+    def with_better_price(self, price: int) -> SizeArrays:
         """These cells with one of PRICES made better."""
         return self.once(
             ("repriced", price), lambda: SizeArrays(self.batch, self.stages, self.places, FigureDetail(), price=price)
@@ -111,7 +111,7 @@ class SizeArrays(Memo):
 
     # --- facts of every cell ---
 
-    def gathered(self, facts: Callable[[Structure], Facts], axes: tuple[str, ...]) -> Facts:
+    def facts_of_structures(self, facts: Callable[[Structure], Facts], axes: tuple[str, ...]) -> Facts:
         """Facts over some axes, for every cell: those that structures share are looked up once."""
         of_structure = [facts(structure) for structure in self.batch.structures]
         unique = list({id(traced): traced for traced in of_structure}.values())
@@ -144,7 +144,7 @@ class SizeArrays(Memo):
         def place() -> tuple[Array, int]:
             flat, length = np.zeros(self.size, np.int64), 1
             for axis in used:
-                size = self.structure.states.codes.size if axis == "state" else self.world.lengths[axis]
+                size = self.structure.weight_degrees.codes.size if axis == "state" else self.world.lengths[axis]
                 flat, length = flat * size + self.columns[axis], length * size
             return flat, length
 
@@ -153,7 +153,7 @@ class SizeArrays(Memo):
     def _of_units(self, key: Any, composition: Composition, facts: Callable[[Structure], Facts]) -> Facts:
         """Facts of units over the sizes of a cut, for every cell; of all of the model's where layers are alike."""
         key = "units", key, self.structure.is_uniform or composition
-        return self.once(key, lambda: self.gathered(facts, MICRO_BATCH_SIZES))
+        return self.once(key, lambda: self.facts_of_structures(facts, MICRO_BATCH_SIZES))
 
     def of_stage(self, facts: Callable[[Structure], Facts], composition: Composition) -> Facts:
         """Facts of how one composition shards its weights, for every cell."""
@@ -167,7 +167,7 @@ class SizeArrays(Memo):
             table = facts(structure)
             return self.once(("column", id(table), place), lambda: (table, each_array(table, chosen)))[1]
 
-        return self.gathered(column, ("state",))
+        return self.facts_of_structures(column, ("state",))
 
     def composition(self, role: Role, shape: PipelineShape) -> Composition:
         """The composition of the stages of a role."""
@@ -218,7 +218,9 @@ class SizeArrays(Memo):
 
     def send_seconds(self) -> Array:
         """Seconds of the longest transfer to another stage."""
-        return self.once("send", lambda: self.gathered(lambda structure: structure.send_seconds(self.price), SENT))
+        return self.once(
+            "send", lambda: self.facts_of_structures(lambda structure: structure.send_seconds(self.price), SENT)
+        )
 
     def path(self, shape: PipelineShape) -> CriticalPath:
         """The slowest stage's step."""
@@ -236,7 +238,7 @@ class SizeArrays(Memo):
         unit_sums, counts = self.unit_sums(composition), self.structure.counts(composition)
         shared: SharingSums = self.of_stage(lambda structure: structure.sharing_sums(composition), composition)
         sent = (
-            self.once("sent", lambda: self.gathered(lambda structure: structure.sent_sums(), SENT))
+            self.once("sent", lambda: self.facts_of_structures(lambda structure: structure.sent_sums(), SENT))
             if self.stages > 1
             else {}
         )
@@ -256,7 +258,7 @@ class SizeArrays(Memo):
         """Sums over the kernels of one unit of each kind."""
         return self._of_units("sums", composition, lambda structure: structure.unit_sums(composition))
 
-    def spent(self, slot: StageKind, shape: PipelineShape, variant: Role) -> dict[str, Array]:
+    def spent_by_total(self, slot: StageKind, shape: PipelineShape, variant: Role) -> dict[str, Array]:
         """Sums over the kernels of each device of a role in a step, by the total that each is part of."""
         composition = self.composition(slot.role, shape)
         sums = self.sums(composition, (slot.role.sends, slot.role.returns))
@@ -285,7 +287,7 @@ class SizeArrays(Memo):
                 peak, reserved_bytes = self.peak(composition, shape, slot, number)
                 yield StageFigures(
                     devices=devices * slot.stages if number == 0 else 0,
-                    spent=self.spent(slot, shape, variant) if self.detail.sums else {},
+                    spent=self.spent_by_total(slot, shape, variant) if self.detail.sums else {},
                     static=shared.static if shared else {},
                     parameters=shared.parameters if shared else 0,
                     peak=peak,
@@ -298,7 +300,7 @@ class SizeArrays(Memo):
         if not self.structure.is_labelled:
             return self._compiled_peak(variant, shape)
         value = self._counting(variant, shape)
-        fixed, moving = self.held(composition, shape.schedule)
+        fixed, moving = self.static_bytes(composition, shape.schedule)
         moments = fixed
         if moving:
             moments = [dict(parts) for parts in fixed]
@@ -309,7 +311,7 @@ class SizeArrays(Memo):
         peak = fullest_moment(moments)
         return peak, reserved(self.plan, peak, self.workspaces(composition))
 
-    def held(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
+    def static_bytes(self, composition: Composition, order: Pipeline) -> tuple[list[dict[str, Array]], Stocks]:
         """Bytes by moment that a stage holds in any shape, and the stocks whose number depends on the shape."""
         key = "held", composition, order.keeps_output, order.delays
         return self.once(key, lambda: self._held_bytes(composition, order))
@@ -321,7 +323,7 @@ class SizeArrays(Memo):
             lambda structure: structure.point_facts(composition, by_category=by_category), composition
         )
         moments = [dict(point_bytes(facts, live)) for facts in points]
-        value = exact(bindings(self.structure.placed(composition), composition.role()))
+        value = exact(bindings(self.structure.plan_of_stage(composition), composition.role()))
         moving: dict[Stock, tuple[Array, ...]] = {}
         for stock, amounts in self.stocks(composition, order).items():
             first, last, times, category = stock
@@ -336,7 +338,7 @@ class SizeArrays(Memo):
     def stocks(self, composition: Composition, order: Pipeline) -> Stocks:
         """Bytes that layers hold from one moment to a later one, by stock."""
         by_category = self.detail.category
-        key = "stocks", composition.kind, id(self.structure.line(composition)), order.keeps_output, order.delays
+        key = "stocks", composition.kind, id(self.structure.timeline(composition)), order.keeps_output, order.delays
         return self._of_units(
             key, composition, lambda structure: structure.stocks(composition, order, by_category=by_category)
         )
@@ -350,7 +352,7 @@ class SizeArrays(Memo):
     def workspaces(self, composition: Composition) -> list[Array]:
         """Bytes of the workspace of attention's backward, moment by moment."""
         bytes_by_unit = self._of_units("workspaces", composition, lambda structure: structure.workspaces(composition))
-        points = self.structure.line(composition).points
+        points = self.structure.timeline(composition).points
         return [bytes_by_unit.get(point.unit, 0) if point.phase == BACKWARD else 0 for point in points]
 
     def _counting(self, variant: Role, shape: PipelineShape) -> Value:
@@ -395,7 +397,7 @@ class SizeArrays(Memo):
         role = replace(
             variant,
             in_flight=at_count(variant.in_flight),
-            waiting=at_count(variant.waiting),
+            deferred_w_passes=at_count(variant.deferred_w_passes),
             flying=tuple(map(at_count, variant.flying)),
         )
         book = with_memory(plan, bound_role(plan, role, program(plan, role)))
@@ -404,9 +406,9 @@ class SizeArrays(Memo):
 
     # --- shares of resources ---
 
-    def faster(self, shape: PipelineShape) -> list[Array]:
+    def steps_at_better_prices(self, shape: PipelineShape) -> list[Array]:
         """Seconds of a step with each of PRICES made better."""
-        return [self.repriced(place).path(shape).estimate for place, _ in enumerate(PRICES)]
+        return [self.with_better_price(place).path(shape).estimate for place, _ in enumerate(PRICES)]
 
 
 def _mesh_of_shape(plan: Plan, shape: PipelineShape) -> Parallelism:

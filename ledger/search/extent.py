@@ -34,12 +34,12 @@ FIXED_KEYS = (
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a search: all layouts (`whole`), or those that keep the keys of KEPT; `seconds` (0: to its end).
+    """The extent of a search: all layouts, or those that keep the keys of KEPT; `seconds` (0: to its end).
 
     `thorough`: the cheapest is looked for on fewer devices too, and layouts of the whole front are compiled.
     """
 
-    whole: bool = True
+    all_layouts: bool = True
     seconds: float = 0.0
     thorough: bool = False
 
@@ -57,7 +57,7 @@ def extent_of_report(plan: Plan) -> Extent:
 
 def is_whole(plan: Plan, extent: Extent) -> bool:
     """Whether all layouts of a plan are looked at: those of a service are few."""
-    return extent.whole or plan.serve is not None
+    return extent.all_layouts or plan.serve is not None
 
 
 def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:

@@ -207,7 +207,7 @@ def _run_comment(longest: int, length: int, batch: int) -> str:
 def _cluster(start: Start) -> tuple[dict[str, Any], str]:
     """The devices with the network that the library has for nodes of the device, and what that is."""
     library = default_library()
-    names = set(library.spelt(DEVICE, start.device))
+    names = set(library.matching_names(DEVICE, start.device))
     fitting = [
         name
         for name in library.names("cluster")

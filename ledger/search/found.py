@@ -26,7 +26,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def taken(self, places: Any) -> Rows:
+    def rows_at(self, places: Any) -> Rows:
         """The rows at these places."""
         return Rows(*(getattr(self, name)[places] for name in ROWS))
 
@@ -122,7 +122,7 @@ def best_of(parts: Sequence[Rows], question: Question) -> Rows:
     objective = rows.totals[:, keys.index(question.objective)] * (-1 if question.largest else 1)
     memory = rows.totals[:, keys.index(MEMORY)]
     order = np.lexsort((rows.numbers, rows.tasks, memory, objective))[: question.top]
-    return rows.taken(order[~np.isnan(objective[order])])
+    return rows.rows_at(order[~np.isnan(objective[order])])
 
 
 def front_of(parts: Sequence[Rows], question: Question) -> Rows:
@@ -132,13 +132,13 @@ def front_of(parts: Sequence[Rows], question: Question) -> Rows:
     order[np.lexsort((rows.numbers, rows.tasks))] = np.arange(len(rows))
     points = _points(rows.totals, question)
     places = front_places(points, order)
-    return rows.taken(places[np.lexsort(points[places].T[::-1])])
+    return rows.rows_at(places[np.lexsort(points[places].T[::-1])])
 
 
 def nearest_of(parts: Sequence[Rows]) -> Rows:
     """The layout that misses its limits least; of equal ones the first."""
     rows = concatenated_rows(parts)
-    return rows.taken(np.lexsort((rows.numbers, rows.tasks, rows.excess))[:1])
+    return rows.rows_at(np.lexsort((rows.numbers, rows.tasks, rows.excess))[:1])
 
 
 def _points(totals: np.ndarray, question: Question) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ledger import numbers
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.report import assets
 from ledger.report.charts.density import LEVELS, DensityGrid, DensityPoint, chart
 from ledger.report.html import content_policy, environment, stylesheet
@@ -73,7 +73,7 @@ def write_page(swept: SweepResult, path: Path) -> bool:
 
 def page(swept: SweepResult) -> str:
     """One file that needs no network."""
-    search, layers, density = swept.search, swept.layers, swept.found.density
+    search, layers, density = swept.search, swept.layers, swept.result.density
     if layers is None or density is None:
         raise ValueError("a page needs a sweep that counted densities")
     frame = frame_of(density.layer(0))
@@ -96,10 +96,10 @@ def page(swept: SweepResult) -> str:
             objective=("most " if search.question.largest else "least ") + search.question.objective,
             front_keys=" and ".join(search.question.front),
             tables=[
-                ("front", "The front", *_lines(search, swept.found.front)),
-                ("best", "The best", *_lines(search, swept.found.best)),
+                ("front", "The front", *_lines(search, swept.result.front)),
+                ("best", "The best", *_lines(search, swept.result.best)),
             ],
-            own=_cells(search, {key: float(value) for key, value in search.own.items()}),
+            own=_cells(search, {key: float(value) for key, value in search.plan_totals.items()}),
             style=Markup(style),  # noqa: S704 - the project's own files
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=content_policy(style, script),
@@ -145,13 +145,15 @@ def _data(layers: Layers, density: Density, frame: Frame, most: int) -> str:
 
 def _density_chart(swept: SweepResult, layers: Layers, density: Density, frame: Frame, most: int) -> Any:
     search = swept.search
-    front = swept.found.front
+    front = swept.result.front
     time, memory = (search.question.keys.index(key) for key in (layers.time, MEMORY))
     points = [
         DensityPoint(str(place + 1), short_changes(search, front, place), row[memory], row[time])
         for place, row in enumerate(front.totals[:ROWS_SHOWN].tolist())
     ]
-    plan_point = DensityPoint("the plan", "the plan itself", float(search.own[MEMORY]), float(search.own[layers.time]))
+    plan_point = DensityPoint(
+        "the plan", "the plan itself", float(search.plan_totals[MEMORY]), float(search.plan_totals[layers.time])
+    )
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit
@@ -170,7 +172,7 @@ def _density_chart(swept: SweepResult, layers: Layers, density: Density, frame: 
 
 
 def _headlines(swept: SweepResult) -> Iterator[tuple[str, str, str]]:
-    search, result = swept.search, swept.found
+    search, result = swept.search, swept.result
     scope = f"of {numbers.integer(search.combinations)} combinations"
     yield "legal layouts", numbers.integer(result.legal), scope
     yield "fit", numbers.integer(result.fitting), "with the headroom that was asked for"
@@ -179,9 +181,9 @@ def _headlines(swept: SweepResult) -> Iterator[tuple[str, str, str]]:
         yield "meet the conditions", numbers.integer(result.meeting), texts
     if len(result.best):
         best, objective = totals(search, result.best, 0), search.question.objective
-        of_plan, unit = search.own.get(objective), unit_of(objective)
-        note = objective if of_plan is None else f"{objective}; the plan: {numbers.written(float(of_plan), unit)}"
-        yield "the best", numbers.written(best[objective], unit), note
+        of_plan, unit = search.plan_totals.get(objective), unit_of(objective)
+        note = objective if of_plan is None else f"{objective}; the plan: {numbers.amount_text(float(of_plan), unit)}"
+        yield "the best", numbers.amount_text(best[objective], unit), note
 
 
 def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
@@ -200,7 +202,8 @@ def _lines(search: Search, rows: Rows) -> tuple[list[Line], int]:
 def _cells(search: Search, row_totals: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     values = ((row_totals.get(key), unit_of(key)) for key in search.question.keys)
     return tuple(
-        ("–", "") if value is None else (numbers.written(value, unit), numbers.machine(value)) for value, unit in values
+        ("–", "") if value is None else (numbers.amount_text(value, unit), numbers.machine(value))
+        for value, unit in values
     )
 
 
@@ -211,7 +214,7 @@ SCHEMA = "ledger-sweep/1"
 
 def sweep_record(swept: SweepResult) -> dict[str, Any]:
     """The object that `sweep --json` prints; `nearest` is there where no layout meets everything."""
-    search, result = swept.search, swept.found
+    search, result = swept.search, swept.result
     best = rows_record(search, result.best)
     miss = {} if best or not len(result.nearest) else {"nearest": rows_record(search, result.nearest)[0]}
     return {
@@ -282,9 +285,9 @@ def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
         if math.isnan(value):
             texts.append(f"{limit.text}: it has no {limit.key}")
             continue
-        difference = said(abs(value - limit.bound), unit)
+        difference = with_unit(abs(value - limit.bound), unit)
         side = "more" if value > limit.bound else "less"
-        amount, bound = said(value, unit), said(limit.bound, unit)
+        amount, bound = with_unit(value, unit), with_unit(limit.bound, unit)
         missed = f"{difference} {side}" if amount == bound else f"{amount} is {difference} {side} than {bound}"
         texts.append(f"{limit.text}: {missed}")
     return texts

@@ -72,17 +72,17 @@ class PartLayouts:
     """The values of one part, each to be laid out for a question; `run`: where layouts are priced, None: nowhere."""
 
     question: Question
-    sought: Unknown
+    unknown: Unknown
     run: Run | None
 
     def entrant(self, value: Value) -> Entrant:
         """The plan with the part; sequences are no longer than another model was made for."""
-        settings = dict(self.sought.settings(value))
+        settings = dict(self.unknown.settings(value))
         draft = read_with_overrides(self.question.plan, assignments(settings))
         if (
             draft.plan
             and settings
-            and self.sought.path == MODEL
+            and self.unknown.path == MODEL
             and 0 < draft.plan.model.max_seq_len < draft.plan.run.seq_len
         ):
             settings[LENGTH] = draft.plan.model.max_seq_len
@@ -108,7 +108,7 @@ class PartLayouts:
         candidates = [candidate for candidate in (in_searched_layout, in_plans_layout) if candidate]
         if not candidates:
             return self._refused(entrant, reasons(entrant.problems) or "no layout is legal")
-        ranking = Ranking(self.question, {self.sought.path: self.sought}, (), tuple(candidates))
+        ranking = Ranking(self.question, {self.unknown.path: self.unknown}, (), tuple(candidates))
         return (ranking.met or ranking.misses)[0]
 
     def _refutation(self, plan: Plan) -> tuple[str, str] | None:
@@ -117,7 +117,7 @@ class PartLayouts:
         for condition in self.question.conditions:
             if condition.relation in BELOW and condition.key in least and not condition.holds(least):
                 why = f"at least so much {condition.key} {IN_ANY_LAYOUT}: `{condition.text}` fails"
-                return why, numbers.said(least[condition.key], unit_of(condition.key))
+                return why, numbers.with_unit(least[condition.key], unit_of(condition.key))
         return None
 
     def _search_layouts(self, entrant: Entrant, run: Run) -> Candidate | None:
@@ -148,25 +148,25 @@ class PartLayouts:
         if any(key not in all_totals for key in self.question.keys):
             return None
         met = all(condition.holds(all_totals) for condition in self.question.conditions)
-        details = self._details(plan, {key: value for key, value in settings.items() if key != self.sought.path})
-        if self.sought.path == ACCELERATOR:
+        details = self._details(plan, {key: value for key, value in settings.items() if key != self.unknown.path})
+        if self.unknown.path == ACCELERATOR:
             reserved, capacity = float(all_totals["memory.reserved"]), float(all_totals["memory.capacity"])
-            fits = f"{'yes' if reserved <= capacity else 'no'}, of {numbers.said(capacity, 'B')}"
+            fits = f"{'yes' if reserved <= capacity else 'no'}, of {numbers.with_unit(capacity, 'B')}"
             details = {**details, "fits": fits}
-        values = {self.sought.path: entrant.value}
+        values = {self.unknown.path: entrant.value}
         return Candidate(values, settings, all_totals, met, warnings=plan.warnings, details=details)
 
     def _refused(self, entrant: Entrant, why: str) -> Refused:
-        details = self._details(entrant.plan, {}) if entrant.plan and self.sought.path == ACCELERATOR else {}
-        return Refused({self.sought.path: entrant.value}, entrant.settings, why, details=details)
+        details = self._details(entrant.plan, {}) if entrant.plan and self.unknown.path == ACCELERATOR else {}
+        return Refused({self.unknown.path: entrant.value}, entrant.settings, why, details=details)
 
     def _details(self, plan: Plan, changes: Mapping[str, Any]) -> Mapping[str, str]:
         layout = {"layout": Recommendation(changes, {}).label if changes else OWN_LAYOUT}
-        if self.sought.path == ACCELERATOR:
+        if self.unknown.path == ACCELERATOR:
             price = plan.assumptions.price
             return {"price": f"{numbers.money(price.per_device_hour)}, {price.date}" if price else NO_PRICE, **layout}
         count = with_token_count(plan).run.token_count
-        return {"tokens": numbers.said(count, "1"), **layout} if count else layout
+        return {"tokens": numbers.with_unit(count, "1"), **layout} if count else layout
 
 
 def near_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
@@ -221,7 +221,7 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     asked = (paths,) if isinstance(paths, str) else tuple(paths)
     if asked not in {(MODEL,), (ACCELERATOR,)} or keep or not may_recommend(plan):
         return solved(plan, paths, subject_to, maximize=maximize, minimize=minimize, keep=keep, note=note)
-    question = replace(asked_of(plan, subject_to, maximize, minimize), shown=SHOWN[asked[0]])
+    question = replace(asked_of(plan, subject_to, maximize, minimize), listed_totals=SHOWN[asked[0]])
     by_size = asked[0] == MODEL and question.objective in {None, SIZE}
     by_default = question.objective is None
     if by_default:
@@ -232,7 +232,7 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
 
 def _solve_best(layouts: PartLayouts, note: Note, *, by_default: bool) -> Solution:
     """The best part by the objective, of all of them."""
-    entrants = [layouts.entrant(value) for value in layouts.sought.some]
+    entrants = [layouts.entrant(value) for value in layouts.unknown.legal_values]
     tried: list[Tried] = []
     for count, entrant in enumerate(entrants):
         note(count, len(entrants))
@@ -242,7 +242,7 @@ def _solve_best(layouts: PartLayouts, note: Note, *, by_default: bool) -> Soluti
 
 def _solve_largest(layouts: PartLayouts, note: Note) -> Solution:
     """The largest part that meets the conditions: larger ones are tried first, smaller ones not at all."""
-    in_order = sorted(map(layouts.entrant, layouts.sought.some), key=lambda entrant: -entrant.parameters)
+    in_order = sorted(map(layouts.entrant, layouts.unknown.legal_values), key=lambda entrant: -entrant.parameters)
     tried = [*_try_until_met(layouts, in_order, note)]
     answer = tried[-1]
     if isinstance(answer, Refused) or not answer.met:
@@ -255,7 +255,7 @@ def _solve_largest(layouts: PartLayouts, note: Note) -> Solution:
         notes.append(f"smaller, and not tried: {', '.join(not_tried)}")
     return replace(
         solution,
-        beyond=larger.values[layouts.sought.path] if larger else None,
+        beyond=larger.values[layouts.unknown.path] if larger else None,
         bounds=layouts.question.bounds(answer.totals, larger.totals if larger else None, met=True),
         notes=tuple(notes),
         next_name="next larger",
@@ -289,8 +289,8 @@ def _miss_notes(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]
         if larger and not condition.holds(larger.totals):
             bound, here = float(condition.bound(larger.totals)), float(larger.totals[condition.key])
             by = f" by {numbers.percent(abs(here / bound - 1))}" if bound else ""
-            name = larger.values[layouts.sought.path]
-            size = numbers.said(larger.totals["parameters"], "1")
+            name = larger.values[layouts.unknown.path]
+            size = numbers.with_unit(larger.totals["parameters"], "1")
             yield f"the next larger, {name} with {size} parameters, misses `{condition.text}`{by}"
 
 
@@ -316,8 +316,8 @@ def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], results: lis
 
 def _solution(layouts: PartLayouts, tried: Sequence[Tried], *, by_default: bool) -> Solution:
     """The answer, or the nearest miss, among what was tried; raises SpecError where rules refuse all of it."""
-    path = layouts.sought.path
-    ranking = Ranking(layouts.question, {path: layouts.sought}, (), tuple(tried))
+    path = layouts.unknown.path
+    ranking = Ranking(layouts.question, {path: layouts.unknown}, (), tuple(tried))
     if not ranking.legal:
         raise key_fault(path, f"no `{path}` of the library can stand in this plan", ranking.why_refused())
     solution = ranking.solution(by_default=by_default)

@@ -96,7 +96,9 @@ def _blocks(piece: SpacePiece, keys: Sequence[str]) -> Iterator[PricedLayouts]:
         for stages in shared.lists["pipeline"]:
             if (cells := batch.with_stages(stages, detail)) is None:
                 continue
-            shapes = [s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.ways == pipeline_ends]
+            shapes = [
+                s for s in shared.shapes if s.mesh.pipeline == stages and s.schedule.pipeline_ends == pipeline_ends
+            ]
             for shape in shapes:
                 choices = _choices(cells, shape)
                 legal = _is_legal(cells, choices, shape)
@@ -125,12 +127,12 @@ def gathered_blocks(blocks: Iterator[PricedLayouts]) -> Iterator[PricedLayouts]:
 def _structures(shared: SearchContext, piece: SpacePiece) -> Iterator[Structure]:
     """The choices of a piece that are no sizes, with the cells of each."""
     values, stack = shared.space.values, shared.plan.stack
-    pipeline_ends_of_shapes = sorted({shape.schedule.ways for shape in shared.shapes})
+    pipeline_ends_of_shapes = sorted({shape.schedule.pipeline_ends for shape in shared.shapes})
     reshards = [reshard for reshard in values["parallelism.reshard"] if (reshard is None) == (piece.zero != 3)]
     for reshard, pipeline_ends in product(reshards, pipeline_ends_of_shapes):
         sharded = Sharding(piece.zero, reshard, piece.offload)
         for cut in _cuts(values, piece):
-            cells = shared.cells(piece.cut, sharded, cut, pipeline_ends)
+            cells = shared.legal_sizes(piece.cut, sharded, cut, pipeline_ends)
             # Whether others have copies or shares of the same weights: some stacks keep gradients otherwise then.
             devices_with_same_layers = shared.number(cells, "data") * shared.number(cells, "context")
             shares = devices_with_same_layers > (1 if stack.reduction_buffer or stack.buckets else 0)
@@ -297,7 +299,7 @@ class ShapeTotals(dict[str, Array]):
         if part == "counts":
             return self._counts
         if part == "paces":
-            return shares(self.step, self.cells.faster(self.shape))
+            return shares(self.step, self.cells.steps_at_better_prices(self.shape))
         return dict(PARTS[part](self, self))
 
     # --- what totals are made of: see StepFigures ---

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ledger.books.names import absent
 from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault, host_conditions, served_conditions
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.spec import headroom
 from ledger.spec.headroom import POLICIES, Headroom
 from ledger.spec.near import closest, nearest
@@ -61,7 +61,7 @@ class Limit:
 class Question:
     """The objective (least of it, or most), conditions, the keys of the front, and how many of the best are wanted.
 
-    `shown`: totals of every row, of which the first is the time that a page draws.
+    `listed_totals`: totals of every row, of which the first is the time that a page draws.
     """
 
     objective: str = TIME
@@ -69,13 +69,13 @@ class Question:
     conditions: tuple[Condition, ...] = ()
     front: tuple[str, ...] = (TIME, MEMORY)
     top: int = 10
-    shown: tuple[str, ...] = SHOWN
+    listed_totals: tuple[str, ...] = SHOWN
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Every total that a row needs, each once."""
         of_conditions = (condition.key for condition in self.conditions)
-        return tuple(dict.fromkeys((*self.shown, self.objective, *self.front, *of_conditions)))
+        return tuple(dict.fromkeys((*self.listed_totals, self.objective, *self.front, *of_conditions)))
 
     @property
     def signs(self) -> Mapping[str, float]:
@@ -154,7 +154,7 @@ def kept_free(plan: Plan, text: str = "") -> float:
         )
     if amount >= memory:
         words = kept_free_words(plan, text)
-        message = f"{words} headroom leaves nothing of the {said(memory, 'B')} of a device"
+        message = f"{words} headroom leaves nothing of the {with_unit(memory, 'B')} of a device"
         raise fault(f"{FLAG}{text or words}", len(FLAG) + 1, message, f"give {HELP}")
     return amount
 

@@ -139,7 +139,7 @@ class PassResult:
     """
 
     space: Space
-    found: SearchResult
+    result: SearchResult
     fewer: Mapping[int, tuple[Space, SearchResult]]
     complete: bool
     error: Exception | None = None
@@ -373,7 +373,7 @@ def _look_everywhere(
     findings.passed = passed = pass_over(requirements.plan, extent, run or in_this_process, progress)
     if passed.error:
         findings.failures.append(reason(passed.error))
-    proposals, result = Proposals(requirements, passed.space), passed.found
+    proposals, result = Proposals(requirements, passed.space), passed.result
     findings.proposed.extend(proposals.until_sound(result.front))
     if not requirements.plan_as_it_is.is_sound:
         findings.proposed.extend(proposals.smallest(result.best))
@@ -394,9 +394,11 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
     sound = [candidate for candidate in candidates if candidate.is_sound]
     smallest = min(sound, key=lambda candidate: (len(candidate.changes), aim.pace(candidate.totals)), default=None)
     fastest = min(sound, key=lambda candidate: aim.pace(candidate.totals), default=None)
-    near = passed is None or not passed.found.legal
-    legal = len(findings.near) if near or passed is None else passed.found.legal
-    fitting = sum(candidate.is_sound for candidate in findings.near) if near or passed is None else passed.found.meeting
+    near = passed is None or not passed.result.legal
+    legal = len(findings.near) if near or passed is None else passed.result.legal
+    fitting = (
+        sum(candidate.is_sound for candidate in findings.near) if near or passed is None else passed.result.meeting
+    )
     misses = [candidate for candidate in candidates if not candidate.broken and candidate.excess < inf]
     nearest = None if sound or not legal else min(misses, key=lambda candidate: candidate.excess, default=None)
 
@@ -405,7 +407,7 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
     def recommendation(candidate: Candidate | None) -> Recommendation | None:
         if candidate is None:
             return None
-        totals = {key: float(candidate.totals[key]) for key in aim.shown if key in candidate.totals}
+        totals = {key: float(candidate.totals[key]) for key in aim.listed_totals if key in candidate.totals}
         return Recommendation(candidate.changes, totals)
 
     front = [candidate for candidate in findings.front if candidate.is_sound] or [
@@ -416,12 +418,12 @@ def _best_candidates(requirements: Requirements, extent: Extent, findings: Findi
         fastest=recommendation(fastest),
         cheapest=recommendation(cheapest(fastest, [candidate for candidate in findings.fewer if candidate.is_sound])),
         front=tuple(filter(None, map(recommendation, front))) if legal else (),
-        points=tuple((float(row[memory]), float(row[total])) for row in passed.found.front.totals)
+        points=tuple((float(row[memory]), float(row[total])) for row in passed.result.front.totals)
         if passed and sound
         else (),
         legal=legal,
         fitting=fitting if sound else 0,
-        kept=() if near or is_whole(plan, extent) else FIXED_KEYS,
+        fixed_keys=() if near or is_whole(plan, extent) else FIXED_KEYS,
         fewer={devices: result.legal for devices, (_, result) in passed.fewer.items()} if passed else {},
         nearest=recommendation(nearest),
         headroom=kept_free(plan),

@@ -43,13 +43,13 @@ def recommendations(
     """
     try:
         extent = extent or extent_of_report(plan)
-        for whole in (True,) if extent.whole else (True, False):
+        for whole in (True,) if extent.all_layouts else (True, False):
             for thorough in (True,) if extent.thorough else (True, False):
                 if found_before := cached_recommendations(plan, whole=whole, thorough=thorough):
                     return found_before
         result = recommend(plan, run, progress, extent, totals)
         if result.complete:
-            cache_recommendations(plan, result, whole=extent.whole, thorough=extent.thorough)
+            cache_recommendations(plan, result, whole=extent.all_layouts, thorough=extent.thorough)
     except Exception as error:  # noqa: BLE001 - as the docstring says
         return Recommendations(complete=False, failure=reason(error))
     return result

@@ -76,7 +76,7 @@ def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Stag
     if any(check_rules(OF_SHAPES, {"model": plan.model, "parallelism": mesh}, Places(plan.origins))):
         return
     dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
-    if rule.ways == 2 and mesh.pipeline % 2:
+    if rule.pipeline_ends == 2 and mesh.pipeline % 2:
         return
     placed = with_micro_batches(plan, mesh, counts)
     roles_by_layers: dict[tuple[Any, ...], list[Role]] = {}
@@ -92,7 +92,7 @@ def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
     """The roles that hold most: without each role of which another holds at least as much of everything."""
 
     def amounts_of(role: Role) -> Array:
-        amounts = (role.in_flight, role.waiting, *role.flying)
+        amounts = (role.in_flight, role.deferred_w_passes, *role.flying)
         return np.stack([np.broadcast_to(np.asarray(amount, float), width) for amount in amounts])
 
     amounts = [amounts_of(role) for role in roles]
@@ -104,6 +104,6 @@ def _largest(roles: Sequence[Role], width: int) -> Iterator[Role]:
 
 def with_micro_batches(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:
     """A plan without data parallelism that has so many micro-batches a step, as one array."""
-    batches: Array = np.asarray(counts, dtype=np.int64) * PIPELINES[mesh.scheduled].ways
+    batches: Array = np.asarray(counts, dtype=np.int64) * PIPELINES[mesh.scheduled].pipeline_ends
     run = replace(plan.run, micro_batch=1, global_batch=batches)
     return replace(plan, parallelism=replace(mesh, data=1), run=run)

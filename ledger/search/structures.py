@@ -67,7 +67,7 @@ class Composition:
 def at_sizes(plan: Plan, inputs: Inputs, count: int = 1) -> Plan:
     """The plan with degrees and a micro-batch that may be values of a trace, and so many micro-batches a step."""
     mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
-    size, pipeline_ends = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
+    size, pipeline_ends = inputs.get("micro_batch", 1), schedule(plan.parallelism).pipeline_ends
     run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * pipeline_ends))
     return replace(plan, parallelism=mesh, run=run, cluster=replace(plan.cluster, devices=mesh.data * mesh.replica))
 
@@ -121,7 +121,7 @@ class Structure:
             "run.micro_batch": 1,
         }
         placed = with_layout(self.world.plan, layout)
-        name = next(name for name, order in PIPELINES.items() if order.ways == self.ways)
+        name = next(name for name, order in PIPELINES.items() if order.pipeline_ends == self.ways)
         data = 1 if self.alone else max(2, placed.parallelism.data)
         mesh = replace(placed.parallelism, data=data, schedule=name)
         return replace(placed, parallelism=mesh)
@@ -158,7 +158,7 @@ class Structure:
         """The composition of a role's stages; facts of layers that are not alike depend on the number of chunks too."""
         return Composition(role.layers, role.first, role.last, 1 if self.is_uniform else chunks)
 
-    def placed(self, composition: Composition) -> Plan:
+    def plan_of_stage(self, composition: Composition) -> Plan:
         """The plan with as many chunks of layers."""
         return _with_chunks(self.plan, composition)
 
@@ -166,7 +166,7 @@ class Structure:
         """The units that a stage holds."""
         if not self.is_uniform:
             key = "units", self.cut_key, composition
-            plan = self.placed(composition)
+            plan = self.plan_of_stage(composition)
             return self.world.once(key, lambda: units_of(builder(plan), composition.role()))
         layers = {group.name: count for group, count in zip(self.plan.model.groups, composition.layers, strict=True)}
 
@@ -179,7 +179,7 @@ class Structure:
         """The key of facts of the units of a stage."""
         return self.cut_key if self.is_uniform else (self.cut_key, composition)
 
-    def measured(self, composition: Composition) -> tuple[Unit, ...]:
+    def units_of_facts(self, composition: Composition) -> tuple[Unit, ...]:
         """The units of which facts are made: all of the model where layers are alike, else those of the stage."""
         return self.every_unit if self.is_uniform else self.units(composition)
 
@@ -187,7 +187,7 @@ class Structure:
         """The number of each unit in a stage, by its name."""
 
         def unit_counts() -> dict[str, int]:
-            value = exact(bindings(self.placed(composition), composition.role()))
+            value = exact(bindings(self.plan_of_stage(composition), composition.role()))
             return {unit.name: int(value(unit.count)) for unit in self.units(composition)}
 
         return self.world.once(("counts", self.unit_key(composition), composition), unit_counts)
@@ -200,7 +200,9 @@ class Structure:
 
     # --- facts of units ---
 
-    def timed(self, key: tuple[Any, ...], over: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]) -> Facts:
+    def repriced_seconds(
+        self, key: tuple[Any, ...], over: Grid, price: int | None, run: Callable[[Plan, Inputs], Facts]
+    ) -> Facts:
         """Seconds that `run` gives for the plan, over a grid; with one of PRICES made better, where `price` names one.
 
         All prices are traced at once, as one more axis of the grid.
@@ -237,7 +239,7 @@ class Structure:
         cut = {axis: getattr(self.cut, axis) for axis in MICRO_BATCH_SIZES[:3]}
         for zero in values["parallelism.zero"]:
             reshard = values["parallelism.reshard"][-1] if zero == 3 else None
-            cells = self.world.cells(cut, Sharding(zero, reshard, values["parallelism.offload"][0]), None, 1)
+            cells = self.world.legal_sizes(cut, Sharding(zero, reshard, values["parallelism.offload"][0]), None, 1)
             legal[tuple(cells[axis] for axis in axes)] = True
         return legal
 
@@ -246,9 +248,11 @@ class Structure:
 
         def run(plan: Plan, inputs: Inputs) -> unit_facts.UnitTimes:
             placed, value = self._at(plan, composition, inputs)
-            return unit_facts.unit_times(placed, unit_facts.single(self.measured(composition)), value)
+            return unit_facts.unit_times(placed, unit_facts.single(self.units_of_facts(composition)), value)
 
-        return self.timed(("times", self.unit_key(composition)), lambda: self.sizes(MICRO_BATCH_SIZES), price, run)
+        return self.repriced_seconds(
+            ("times", self.unit_key(composition)), lambda: self.sizes(MICRO_BATCH_SIZES), price, run
+        )
 
     def send_seconds(self, price: int | None) -> Array:
         """Seconds of the longest transfer to another stage, over a cut, `data` and `pipeline`."""
@@ -257,7 +261,7 @@ class Structure:
             placed = at_sizes(plan, inputs)
             return unit_facts.send_seconds(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
 
-        return self.timed(self._send_key("send"), lambda: self.sizes(SENT), price, run)
+        return self.repriced_seconds(self._send_key("send"), lambda: self.sizes(SENT), price, run)
 
     def sent_sums(self) -> Mapping[str, unit_facts.Sums]:
         """Sums over the transfers between stages in a micro-batch, over a cut, `data` and `pipeline`."""
@@ -266,7 +270,7 @@ class Structure:
             placed = at_sizes(plan, inputs)
             return unit_facts.sent_sums(placed, exact(bindings(placed, unit_facts.any_stage(placed))))
 
-        return self.timed(self._send_key("sent"), lambda: self.sizes(SENT), None, run)
+        return self.repriced_seconds(self._send_key("sent"), lambda: self.sizes(SENT), None, run)
 
     def _send_key(self, name: str) -> tuple[Any, ...]:
         return name, replace(self.cut, recompute="none"), compute_precision(self.plan)
@@ -274,7 +278,7 @@ class Structure:
     def unit_sums(self, composition: Composition) -> unit_facts.UnitSums:
         """Sums over the kernels of each unit, over the sizes of a cut."""
         return self._of_units(
-            "sums", composition, lambda plan, value: unit_facts.unit_sums(plan, self.measured(composition), value)
+            "sums", composition, lambda plan, value: unit_facts.unit_sums(plan, self.units_of_facts(composition), value)
         )
 
     def live(self, composition: Composition, *, by_category: bool) -> unit_facts.Live:
@@ -282,19 +286,23 @@ class Structure:
         added = self.adds(composition)
 
         def run(plan: Plan, value: Value) -> unit_facts.Live:
-            return unit_facts.unit_live(plan, self.measured(composition), value, added=added, by_category=by_category)
+            return unit_facts.unit_live(
+                plan, self.units_of_facts(composition), value, added=added, by_category=by_category
+            )
 
         return self._of_units(("live", added, by_category), composition, run)
 
     def workspaces(self, composition: Composition) -> Mapping[str, Array]:
         """Bytes of the workspace of attention's backward, over the sizes of a cut."""
         return self._of_units(
-            "workspaces", composition, lambda _, value: unit_facts.unit_workspaces(self.measured(composition), value)
+            "workspaces",
+            composition,
+            lambda _, value: unit_facts.unit_workspaces(self.units_of_facts(composition), value),
         )
 
     def stocks(self, composition: Composition, order: Pipeline, *, by_category: bool) -> unit_facts.Stocks:
         """Bytes that units hold from one moment to a later one, over the sizes of a cut."""
-        line = self.line(composition)
+        line = self.timeline(composition)
         name = next(name for name, row in PIPELINES.items() if row is order)
 
         def run(plan: Plan, value: Value) -> unit_facts.Stocks:
@@ -313,7 +321,7 @@ class Structure:
 
     # --- moments ---
 
-    def line(self, composition: Composition) -> Timeline:
+    def timeline(self, composition: Composition) -> Timeline:
         """The moments of a stage's step: one object for all stages that have equal moments."""
         moved = tuple((unit.name, unit.hosted) for unit in self.every_unit)
         kind = None if self.is_uniform else self.plan.recompute
@@ -321,10 +329,10 @@ class Structure:
         return self.world.once(key, lambda: self._line(composition))
 
     def _line(self, composition: Composition) -> Timeline:
-        plan, role = self.placed(composition), composition.role()
+        plan, role = self.plan_of_stage(composition), composition.role()
         run = program(plan, role, self.units(composition))
         line = timeline(run, plan, role, exact(bindings(plan, role)), chunked=True)
-        points = tuple((p.phase, p.unit, p.beside, tuple(p.left.items())) for p in line.points)
+        points = tuple((p.phase, p.unit, p.surroundings, tuple(p.passed_layers.items())) for p in line.points)
         key = "line", points, tuple(line.counts.items()), composition.kind, composition.chunks
         return self.world.once(key, lambda: line)
 
@@ -349,10 +357,10 @@ class Structure:
         return order, read
 
     @cached_property
-    def states(self) -> WeightDegrees:
+    def weight_degrees(self) -> WeightDegrees:
         """The degrees that cut weights and their states, in any layout whose weights are cut alike."""
         cut = {"tensor": self.cut.tensor, "expert": self.cut.expert}
-        return self.world.states(cut, self.sharded, self.ways)
+        return self.world.weight_degrees(cut, self.sharded, self.ways)
 
     def layer_columns(self, composition: Composition) -> list[tuple[int, ...]]:
         """The layers that stages of a kind may hold, for which facts of sharing are made at once."""
@@ -360,7 +368,7 @@ class Structure:
 
     def _state_grid(self, composition: Composition, *, deep: bool = True) -> dict[str, Array]:
         """The degrees, a row each, and the layers of stages of a kind, a column each."""
-        degrees = self.states.columns
+        degrees = self.weight_degrees.columns
         devices_of_stage = degrees["tensor"] * degrees["context"] * degrees["data"]
         grid = {**degrees, "pipeline": np.maximum(1, self.plan.cluster.devices // devices_of_stage)}
         grid = {name: column[:, None] for name, column in grid.items()}
@@ -390,7 +398,7 @@ class Structure:
             return sharing.sharing_times(placed, stage_program, value)
 
         key = self._shared_key("sharing times", composition)
-        return self.timed(key, lambda: (self._state_grid(composition), True), price, run)
+        return self.repriced_seconds(key, lambda: (self._state_grid(composition), True), price, run)
 
     def sharing_sums(self, composition: Composition) -> sharing.SharingSums:
         """Sums over the kernels that serve sharded weights in a stage, and the bytes that it holds of these."""
@@ -400,7 +408,7 @@ class Structure:
             return sharing.sharing_sums(placed, role, stage_program, value)
 
         key = self._shared_key("sharing sums", composition)
-        return self.timed(key, lambda: (self._state_grid(composition), True), None, run)
+        return self.repriced_seconds(key, lambda: (self._state_grid(composition), True), None, run)
 
     def adds(self, composition: Composition) -> bool:
         """Whether a new gradient is added at once to one that is there."""
@@ -414,7 +422,7 @@ class Structure:
 
     def point_facts(self, composition: Composition, *, by_category: bool) -> tuple[sharing.PointFacts, ...]:
         """Bytes of weights and gradients in a stage, moment by moment."""
-        line = self.line(composition)
+        line = self.timeline(composition)
 
         def run(inputs: Inputs) -> tuple[sharing.PointFacts, ...]:
             placed, _, stage_program, value = self._stage(self.plan, composition, inputs)

@@ -61,7 +61,7 @@ class Search:
 
     asked: SweepRequest
     plan: Plan
-    own: Mapping[str, Number]
+    plan_totals: Mapping[str, Number]
     question: Question
     axes: Axes
     bases: tuple[Base, ...]
@@ -113,7 +113,7 @@ class SweepResult:
     """The result of a sweep, and its seconds; not `complete` where it was interrupted."""
 
     search: Search
-    found: SearchResult
+    result: SearchResult
     seconds: float
     layers: Layers | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
@@ -121,7 +121,7 @@ class SweepResult:
     @property
     def complete(self) -> bool:
         """Whether every layout of the space was looked at."""
-        return self.found.complete
+        return self.result.complete
 
 
 def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...]:
@@ -144,7 +144,7 @@ def prepare(asked: SweepRequest, note: Callable[[int], None] = lambda _: None) -
     if not usable:
         raise _without_totals(asked, left_out)
     if plan.serve is not None:
-        question = replace(question, shown=shown_totals([base.plan for base in usable]))
+        question = replace(question, listed_totals=shown_totals([base.plan for base in usable]))
     elif not asked.objective and len({tokens_of(base.plan) for base in usable}) > 1:
         question = replace(question, objective=RATE, largest=True)
     tasks: list[Task] = []
@@ -162,7 +162,7 @@ def _question(asked: SweepRequest, plan: Plan, totals: Mapping[str, Number]) -> 
     usual_objective, is_most, front = (TIME, False, (TIME, MEMORY)) if plan.serve is None else (EACH, True, FRONT)
     objective = (asked.objective, asked.largest) if asked.objective else (usual_objective, is_most)
     question = read_question(plan, totals, objective, asked.conditions, asked.front or ",".join(front), asked.top)
-    return question if plan.serve is None else replace(question, shown=SERVED)
+    return question if plan.serve is None else replace(question, listed_totals=SERVED)
 
 
 def tokens_of(plan: Plan) -> int:
@@ -190,7 +190,7 @@ def sweep(
     layers = None
     if dense:
         most_memory = max(float(base.plan.accelerator.memory) for base in search.bases)
-        layers = layers_of(most_memory / PER_DEVICE, search.question.shown[0], search.space)
+        layers = layers_of(most_memory / PER_DEVICE, search.question.listed_totals[0], search.space)
     counted = search.axes.named
     parts = parts_of(search, out, layers) if out else None
     job = TaskQuestion(search.question, counted, layers, parts)

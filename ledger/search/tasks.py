@@ -128,7 +128,7 @@ def schema(columns: Columns) -> pa.Schema:
     """Whole numbers, text, and float64 for totals."""
     import pyarrow as pa
 
-    keys = [(key, pa.int64() if key in columns.whole else pa.string()) for key in columns.keys]
+    keys = [(key, pa.int64() if key in columns.integer_keys else pa.string()) for key in columns.keys]
     return pa.schema([*keys, *((key, pa.float64()) for key in columns.totals)])
 
 

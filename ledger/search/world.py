@@ -156,7 +156,7 @@ class SearchContext(Memo):
         """The values of an axis at these places."""
         return np.array(self.lists[axis])[columns[axis]]
 
-    def cells(
+    def legal_sizes(
         self, cut: Mapping[str, bool], sharded: Sharding, cut_layers: LayerCut | None, pipeline_ends: int
     ) -> dict[str, Array]:
         """The legal choices of degrees, copies and micro-batch under a sharding of weights, as places in the lists.
@@ -195,7 +195,7 @@ class SearchContext(Memo):
         legal = np.broadcast_to(legal, columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
 
-    def states(self, cut: Mapping[str, bool], sharded: Sharding, pipeline_ends: int) -> WeightDegrees:
+    def weight_degrees(self, cut: Mapping[str, bool], sharded: Sharding, pipeline_ends: int) -> WeightDegrees:
         """The legal degrees that cut weights and their states, each once."""
         zero = replace(sharded, reshard=self.space.values["parallelism.reshard"][-1] if sharded.zero == 3 else None)
         return self.once(
@@ -203,7 +203,7 @@ class SearchContext(Memo):
         )
 
     def _states(self, cut: Mapping[str, bool], sharded: Sharding, pipeline_ends: int) -> WeightDegrees:
-        layouts = self.cells(cut, sharded, None, pipeline_ends)
+        layouts = self.legal_sizes(cut, sharded, None, pipeline_ends)
         lengths = [self.lengths[axis] for axis in WEIGHT_DEGREES]
         flat: Array = np.zeros(layouts["data"].size, np.int64)
         for axis in WEIGHT_DEGREES:

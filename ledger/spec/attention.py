@@ -263,7 +263,7 @@ class Attention:
         return ("qkv", "out") if self.fused_qkv else ("q", "k", "v", "out")
 
     @property
-    def joined(self) -> bool:
+    def copies_queries(self) -> bool:
         """Whether queries are copied or put together from parts, which leaves heads before positions."""
         turned = self.rotary > 0 and self.rotary_form in JOINED_FORMS
         return self.expanded or 0 < self.rotary < 1 or turned or self.scaled == "queries"

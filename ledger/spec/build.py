@@ -88,7 +88,7 @@ def judged_node(node: Node) -> Node:
     """The plan as far as a framework that runs a step of it can tell: no rates of devices, no length of the run."""
     fields = {key: inner for key, inner in node.fields.items() if key not in UNJUDGED}
     if "run" in fields:
-        fields["run"] = fields["run"].without("tokens").without("images")
+        fields["run"] = fields["run"].without_key("tokens").without_key("images")
     for part, keys in JUDGED.items():
         if part in fields:
             fields[part] = Node(

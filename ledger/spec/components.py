@@ -33,7 +33,7 @@ class ComponentStep:
     """One step of a custom component: `kind` is what it does, one of `STEPS`; `of` names what it is from."""
 
     spec: ClassVar[PartHeader] = PartHeader(
-        beside={"bias": ("weight",), "mask": ("softmax",), "dtype": ("scan",), "in_place": ("add",)},
+        companion_keys={"bias": ("weight",), "mask": ("softmax",), "dtype": ("scan",), "in_place": ("add",)},
         extra=tuple(Row(key, TWO_RESULTS, meaning, key) for key, meaning in PAIR_MEANINGS.items()),
     )
 

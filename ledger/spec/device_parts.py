@@ -64,7 +64,7 @@ def _put_price_in_place(
         return expanded.stating(PRICE, replace(on_file, node=merge(on_file.node, stated)))
     if stated is not None or kind not in expanded.node.fields:
         return expanded
-    return replace(expanded, node=expanded.node.within({kind: expanded.node.fields[kind].without(key)}, {}))
+    return replace(expanded, node=expanded.node.within({kind: expanded.node.fields[kind].without_key(key)}, {}))
 
 
 def _price_device(expanded: ExpandedDocument, price: Node, file: Node, source: Source, library: Library) -> str:
@@ -86,7 +86,7 @@ def _price_device(expanded: ExpandedDocument, price: Node, file: Node, source: S
 def is_device(name: str, expanded: ExpandedDocument, library: Library) -> bool:
     """Whether a name is one of the plan's accelerator, or another spelling of one."""
     names = device_names(expanded)
-    return name in names or any(candidate in names for candidate in library.spelt(DEVICE, name))
+    return name in names or any(candidate in names for candidate in library.matching_names(DEVICE, name))
 
 
 def _is_typed(node: Node) -> bool:

@@ -261,7 +261,7 @@ def changed_model(base: Node, model: Node, name: str) -> Node:
         stated = str(published.value)
         new_labels["source"] = published if stated.startswith(as_of) else Node(f"{as_of} ({stated})", published.where)
     for key in inherited - {"spec"}:
-        model = model.without(key)
+        model = model.without_key(key)
     return model.within(new_labels, {})
 
 

@@ -21,7 +21,7 @@ TOLERANCE = Row(
     "tolerance", quantity("1", greatest=1, zero=True), "Relative: `1 %`. Exact where not given.", "tolerance"
 )
 BESIDE = (TOLERANCE, SOURCED)
-LINE = Fields(BESIDE, least=1, others=Label())
+LINE = Fields(BESIDE, least=1, further_fields=Label())
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Revision:
             yield path, answer[end + 1 : end + 1 + size]
             position = end + size + 2
 
-    def moves(self, later: Revision) -> Mapping[str, str]:
+    def renamed_paths(self, later: Revision) -> Mapping[str, str]:
         """New path -> old path of the files that git takes for renamed between this revision and a later one."""
         words = readable(ask_git([*RENAMED, self.tree, later.tree], self.top)).split("\0")
         return {new: old for _, old, new in zip(words[::3], words[1::3], words[2::3], strict=False)}

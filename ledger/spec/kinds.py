@@ -25,7 +25,7 @@ HARDWARE = Fields(
         Row("threads", POSITIVE, "Threads that measurements ran on."),
         Row("multiprocessors", POSITIVE, "Streaming multiprocessors of a GPU, or its compute units."),
     ),
-    others=Label(),
+    further_fields=Label(),
 )
 WHOLE_FIT = Fields(
     (
@@ -56,7 +56,7 @@ SERIES = Fields(
         Row("columns", ListOf(String(), 1, unique=True), "What the numbers of a row are, in order.", needed=NEEDED),
         Row("rows", String(), "A line for each measurement: as many numbers as there are columns.", needed=NEEDED),
     ),
-    others=Anything(),
+    further_fields=Anything(),
 )
 EVIDENCE = Fields(
     (
@@ -72,7 +72,7 @@ EVIDENCE = Fields(
                     Row("regime", Choice("burst", "sustained"), "Of records that say none."),
                 ),
                 least=1,
-                others=Label(),
+                further_fields=Label(),
             ),
             "What was measured with what: software and versions, method, date, fabric, power limit.",
             needed=NEEDED,
@@ -103,7 +103,7 @@ EVIDENCE = Fields(
             needed=Needed(unless=KeyStated("series")),
         ),
     ),
-    others=Anything(),
+    further_fields=Anything(),
 )
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

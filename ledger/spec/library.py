@@ -51,14 +51,14 @@ class LibraryEntry:
 class Library:
     """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself.
 
-    `own` are libraries that are searched before it, in order. `home`: the folder that names of files are relative to,
-    and that no file is read outside of; None: the working directory, and files anywhere. `references`: the files within
-    `home` that stand for paths, by the file that names one and the path as it is written there. Of a `revision`, those
-    of its folders that the revision's repository has are as git has them there.
+    `searched_before` are libraries that are searched before it, in order. `home`: the folder that names of files are
+    relative to, and that no file is read outside of; None: the working directory, and files anywhere. `references`: the
+    files within `home` that stand for paths, by the file that names one and the path as it is written there. Of a
+    `revision`, those of its folders that the revision's repository has are as git has them there.
     """
 
     root: Path
-    own: tuple[Path, ...] = ()
+    searched_before: tuple[Path, ...] = ()
     revision: Revision | None = None
     home: Path | None = None
     references: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
@@ -66,7 +66,7 @@ class Library:
     @property
     def roots(self) -> tuple[Path, ...]:
         """Every folder that is searched, in order."""
-        return (*self.own, self.root)
+        return (*self.searched_before, self.root)
 
     def folder(self, kind: str) -> Path:
         """The folder of the library itself for a kind; specs of one's own are elsewhere."""
@@ -90,7 +90,7 @@ class Library:
         """The names of a kind, sorted."""
         return tuple(sorted(path.stem for path in self.files(kind)))
 
-    def beside(self, folder: Path) -> Library:
+    def with_folder_libraries(self, folder: Path) -> Library:
         """The library as a spec in a folder finds it: first `specs/` there, then those above it in its repository.
 
         A folder that is itself called so is one.
@@ -98,9 +98,13 @@ class Library:
         top, place = checkout(folder), folder.resolve()
         parents = (parent for parent in place.parents if top and parent.is_relative_to(top))
         holders = (place.parent, folder) if place.name == OWN_FOLDER else (folder,)
-        folders = (*(folder / OWN_FOLDER for folder in (*holders, *parents)), *self.own)
+        folders = (*(folder / OWN_FOLDER for folder in (*holders, *parents)), *self.searched_before)
         searched_before = _distinct((folder for folder in folders if folder.is_dir()), self.root)
-        return self if self.home or searched_before == self.own else replace(self, own=searched_before)
+        return (
+            self
+            if self.home or searched_before == self.searched_before
+            else replace(self, searched_before=searched_before)
+        )
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
@@ -110,7 +114,7 @@ class Library:
             if path.is_relative_to(self.root) or _is_spec(path)
         )
 
-    def spelt(self, kind: str, name: str) -> tuple[str, ...]:
+    def matching_names(self, kind: str, name: str) -> tuple[str, ...]:
         """Every name of the library that `name` may stand for: itself, or those that have it as an alias."""
         if name in self.names(kind):
             return (name,)
@@ -132,9 +136,9 @@ class Library:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
         if name.endswith(YAML) and name not in self.names(kind):
             return self._read_relative(name, where, naming_file)
-        at_revision = self.at(naming_file.revision)
-        shelf = at_revision if (spelt := at_revision.spelt(kind, name)) else self
-        spelt = spelt or self.spelt(kind, name)
+        at_revision = self.at_revision(naming_file.revision)
+        shelf = at_revision if (spelt := at_revision.matching_names(kind, name)) else self
+        spelt = spelt or self.matching_names(kind, name)
         if len(spelt) == 1:
             return shelf.read(shelf.path(kind, spelt[0])).source
         if spelt:
@@ -143,7 +147,7 @@ class Library:
         help_text = nearest(name, list(self.names(kind)))
         raise SpecError([Problem(where, f"no {kind} is named `{shortened(name)}`", help_text)])
 
-    def at(self, revision: Revision | None) -> Library:
+    def at_revision(self, revision: Revision | None) -> Library:
         """The library at a revision; unchanged where the revision's repository does not have it."""
         if self.revision or revision is None:
             return self
@@ -182,7 +186,7 @@ class Library:
         path = name if naming_file.folder == "." or name.startswith("/") else f"{naming_file.folder}/{name}"
         try:
             if self.home:
-                return self.sealed(self.references.get((naming_file.file, name), path))
+                return self.read_in_home(self.references.get((naming_file.file, name), path))
             if naming_file.revision is None:
                 return from_file(Path(path))
             top = f"{naming_file.revision.top}/"
@@ -192,7 +196,7 @@ class Library:
             problem = error.problems[0]
             raise SpecError([Problem(where, f"`{name}`: {problem.message}", problem.help)]) from error
 
-    def located(self, name: str) -> Path:
+    def path_of_place(self, name: str) -> Path:
         """The path of a file by the name that places have of it."""
         return Path(self.home or "", name)
 
@@ -200,9 +204,9 @@ class Library:
         """Whether a file lies where those of this library may."""
         return self.home is None or path.resolve().is_relative_to(self.home)
 
-    def sealed(self, name: str) -> Source:
+    def read_in_home(self, name: str) -> Source:
         """A file of a library with a home, by its path or by its name there; SpecError for any file outside."""
-        path = Path(os.path.normpath(self.located(name)))
+        path = Path(os.path.normpath(self.path_of_place(name)))
         if self.home is None or not path.is_relative_to(self.home):
             raise SpecError([Problem(Location(name), "not among the files of the seal")])
         return from_file(path, path.relative_to(self.home).as_posix())
@@ -237,7 +241,7 @@ def using(library: Library) -> Iterator[None]:
 def default_library() -> Library:
     """The library in use: that which comes with the package, and `specs/` of the working directory before it."""
     in_use = _IN_USE.get()
-    return in_use or Library(installed_specs()).beside(Path.cwd())
+    return in_use or Library(installed_specs()).with_folder_libraries(Path.cwd())
 
 
 def installed_specs() -> Path:
@@ -248,7 +252,7 @@ def installed_specs() -> Path:
 def library_of(source: Source, library: Library) -> Library:
     """The library as the spec of a source finds it; texts and specs of another revision lie in no folder."""
     in_folder = source.file not in {STANDARD_INPUT, GIVEN_TEXT} and not source.revision
-    return library.beside(Path(source.folder)) if in_folder else library
+    return library.with_folder_libraries(Path(source.folder)) if in_folder else library
 
 
 def display_path(path: Path) -> str:

@@ -185,7 +185,7 @@ def plan_source(path_or_text: str | Path, stdin: TextIO | None, library: Library
     if isinstance(path_or_text, str) and path_or_text in library.names("plan") and not exists(path_or_text):
         return library.read(library.path("plan", path_or_text)).source
     is_path = "\n" not in str(path_or_text)
-    return library.sealed(str(path_or_text)) if library.home and is_path else open_source(path_or_text, stdin)
+    return library.read_in_home(str(path_or_text)) if library.home and is_path else open_source(path_or_text, stdin)
 
 
 def _apply_overrides(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:
@@ -206,7 +206,7 @@ def _name_changed_model(expanded: ExpandedDocument, before: Node | None) -> Expa
     if before is None or model is None or model is before or "model" not in expanded.names:
         return expanded
     if not expanded.bases["model"]:
-        changed = model.without("expect") if is_changed(before, model) else model
+        changed = model.without_key("expect") if is_changed(before, model) else model
         return replace(expanded, node=expanded.node.within({"model": changed}, {}))
     part = of_changed_model(ResolvedPart(before, expanded.names["model"], {}), model)
     node, names = expanded.node.within({"model": part.node}, {}), {**expanded.names, "model": part.name}
@@ -486,7 +486,7 @@ def with_moved_fields(expanded: ExpandedDocument, file: str) -> ExpandedDocument
         holder = expanded.node.fields.get(NAME)
         if holder is not None and not isinstance(holder.value, Mapping):
             continue  # that it is no mapping is reported with its type
-        expanded = replace(expanded, node=expanded.node.within({part: old_node.without(key)}, {}))
+        expanded = replace(expanded, node=expanded.node.within({part: old_node.without_key(key)}, {}))
         stated = holder.fields.get(new_key) if holder else None
         if stated is not None and _writer_rank(stated, file) >= _writer_rank(value, file):
             if _writer_rank(stated, file) == _writer_rank(value, file):

@@ -69,7 +69,7 @@ def _values_of_alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
 def _single_entries(kind: Fields, most: int) -> Iterator[Any]:
     """The entries of a mapping, each alone, without those that need another."""
     for row in kind.rows:
-        if row.key not in kind.beside:
+        if row.key not in kind.companion_keys:
             yield from ({row.key: value} for value in _entry_values(row.type, most))
 
 

@@ -113,7 +113,7 @@ def _put_value(node: Node, steps: tuple[str, ...], override: Override) -> Node:
         return Node((*node.items[:index], *replacement, *node.items[index + 1 :]), node.where)
     fields: Mapping[str, Node] = node.fields
     if override.unsets and not remaining and step in fields:
-        return node.without(step)
+        return node.without_key(step)
     inner = _put_value(fields.get(step, Node(None, override.where)), remaining, override)
     holder = node if isinstance(node.value, Mapping) else Node({}, override.where)
     return holder.within({step: inner}, {step: override.where})

@@ -226,16 +226,16 @@ class Axis:
     """An axis over which devices share work: the `letter` of its degree, which a field of `Parallelism` states.
 
     `exposed` names what it sends and nothing hides. `cuts`: the dims that it splits where they are computed with.
-    `alike`: all its devices see the same tokens. `within`: it subdivides data x context, and multiplies to no further
-    devices.
+    `sees_same_tokens`: all its devices see the same tokens. `subdivides_data`: it subdivides data x context, and
+    multiplies to no further devices.
     """
 
     letter: str
     meaning: str
     exposed: str
     cuts: tuple[str, ...] = ()
-    alike: bool = False
-    within: bool = False
+    sees_same_tokens: bool = False
+    subdivides_data: bool = False
 
 
 AXES: Mapping[str, Axis] = {
@@ -245,7 +245,7 @@ AXES: Mapping[str, Axis] = {
         "tensor-parallel degree",
         "tensor-parallel transfers not hidden",
         cuts=("heads", "kv_heads", "qkv_heads", "d_ff", "shared_d_ff", "vocab"),
-        alike=True,
+        sees_same_tokens=True,
     ),
     "pipeline": Axis("pp", "pipeline stages", "sends between stages"),
     "context": Axis("cp", "context-parallel degree", "context-parallel transfers not hidden"),
@@ -254,9 +254,9 @@ AXES: Mapping[str, Axis] = {
         "expert-parallel degree, within data x context",
         "tokens to and from experts not hidden",
         cuts=("experts",),
-        within=True,
+        subdivides_data=True,
     ),
 }
 # From the innermost, whose devices are neighbours, to the outermost.
 INNERMOST_FIRST = ("tensor", "context", "expert", "data", "pipeline")
-MULTIPLIED = tuple(name for name, axis in AXES.items() if not axis.within)  # to the number of devices
+MULTIPLIED = tuple(name for name, axis in AXES.items() if not axis.subdivides_data)  # to the number of devices

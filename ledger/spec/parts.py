@@ -61,7 +61,7 @@ class PartHeader:
 
     `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
     own. `groups` are mappings within it, by path. `extra` are fields that the plan keeps otherwise, or not at all.
-    `gone` are paths that it once had, each with what to write instead.
+    `replaced_keys` are paths that it once had, each with what to write instead.
     """
 
     title: str = ""
@@ -73,8 +73,8 @@ class PartHeader:
     extra: tuple[Row, ...] = ()
     least: int | None = None
     most: int | None = None
-    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    gone: Mapping[str, str] = field(default_factory=dict)
+    companion_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    replaced_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 PLAIN = PartHeader()
@@ -229,7 +229,13 @@ def spec_type(cls: type) -> ValueType:
     beside_keys = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
     rows_of = tuple(_nest_rows(in_order, about, ""))
     mapping = Fields(
-        rows_of, make, about.least, about.most, {**beside_keys, **about.beside}, based=bool(about.kind), gone=about.gone
+        rows_of,
+        make,
+        about.least,
+        about.most,
+        {**beside_keys, **about.companion_keys},
+        based=bool(about.kind),
+        replaced_keys=about.replaced_keys,
     )
     return _add_alternative(mapping, next((row for row in stated if not row.key), None), make)
 
@@ -272,8 +278,8 @@ def _nest_rows(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator
             group = about.groups[above + key]
             entries = tuple(_nest_rows(members, about, f"{above}{key}."))
             bare = next((row for row in entries if row.attribute == group.instead), None)
-            gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.gone.items()}
-            mapping = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
+            gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.replaced_keys.items()}
+            mapping = Fields((SOURCED, *entries) if group.sourced else entries, replaced_keys=gone)
             yield Row(key, _add_alternative(mapping, bare, dict), group.meaning, KEEP_EACH_ENTRY, group.needed)
         else:
             yield replace(members[0], key=key)

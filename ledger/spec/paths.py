@@ -44,7 +44,7 @@ def key_of(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def row(path: str) -> Row | None:
+def row_at(path: str) -> Row | None:
     """The row of the table at a path as specs write it; None where there is none."""
     return _look_up(path)[1]
 
@@ -141,7 +141,7 @@ class Places:
     """The place where each value of the plan was written, by dotted path; and devices of known dense peaks."""
 
     origins: Mapping[str, Origin]
-    known: tuple[Accelerator, ...] = ()
+    devices_of_known_peaks: tuple[Accelerator, ...] = ()
 
     def __call__(self, path: str) -> Location:
         """The place of a path, or of the nearest path above it; kernels that the plan leaves open are its stack's."""
@@ -165,7 +165,7 @@ class Places:
         """Whether a place is in the plan itself, or in an override."""
         return place.file.startswith(FLAG) or place.file == self.origins.get("spec", self.origins["stack"]).where.file
 
-    def states(self, path: str) -> bool:
+    def is_stated_by_plan(self, path: str) -> bool:
         """Whether the plan itself, not a part that it names, says something at this path."""
         return path in self.origins and self._is_in_plan(self.origins[path].where)
 

@@ -91,16 +91,16 @@ class Recompute:
     """The activations that backward rebuilds.
 
     `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
-    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
-    The stack says, not the plan: `whole`: rebuilt stretches run to their end; `joined`: parts of a layer in which
-    what multiplies one input is one matrix.
+    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root). The
+    stack says, not the plan: `rebuilds_to_end`: rebuilt stretches run to their end; `joined_parts`: parts of a layer in
+    which what multiplies one input is one matrix.
     """
 
     spec: ClassVar[PartHeader] = PartHeader(
         meaning="What backward rebuilds: none | selective (the attention core) | full (every layer) | square_root | "
         "{every: n} | {layers: n} | {segment: n} | {components: [attention, mlp]} | {keep: [matmul, attention]}.",
         least=1,
-        beside={"matmuls": ("keep",)},
+        companion_keys={"matmuls": ("keep",)},
     )
 
     policy: Annotated[str, At(""), Choice("none", "selective", "full", "square_root"), "A policy."] = "none"
@@ -126,9 +126,9 @@ class Recompute:
     segment: Annotated[
         int, LAYER_COUNT, "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`)."
     ] = 0
-    whole: bool = False
+    rebuilds_to_end: bool = False
     reentrant: bool = False
-    joined: tuple[str, ...] = ()
+    joined_parts: tuple[str, ...] = ()
     compiled: bool = False
 
     @classmethod
@@ -280,7 +280,7 @@ class Price:
         meaning=f"What one device costs, and who offers it: `{PRICE_EXAMPLE}`. "
         "A plan that states none takes the library's of its accelerator.",
         kind="price",
-        beside={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
+        companion_keys={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
     )
 
     per_device_hour: Annotated[float, quantity("USD"), "`2.50 USD`."]

@@ -124,7 +124,7 @@ def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tup
 
 def _parameter_help(parameter: PriceParameter) -> str:
     """The meaning of a parameter, its range, and an example."""
-    example = written(parameter.typical, parameter.unit)
+    example = parameter_text(parameter.typical, parameter.unit)
     return f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
 
 
@@ -136,7 +136,7 @@ def range_of(parameter: PriceParameter) -> str:
     )
 
 
-def written(value: float, unit: str) -> str:
+def parameter_text(value: float, unit: str) -> str:
     """A parameter with the unit that it is read with; zero where it is too small to be read again."""
     scale, name = WRITTEN[unit]
     value = value if value >= DIMENSIONS[unit].smallest else 0.0

@@ -26,7 +26,7 @@ class Dimension:
     example: str
     greatest: Fraction
     smallest: Fraction = Fraction(1)
-    whole: bool = False
+    is_counted: bool = False
 
 
 class QuantityError(ValueError):
@@ -46,7 +46,7 @@ class QuantityError(ValueError):
 DIMENSIONS: Mapping[str, Dimension] = {
     row.base: row
     for row in (
-        Dimension("B", "a size", "80 GB", Fraction(10**21), whole=True),
+        Dimension("B", "a size", "80 GB", Fraction(10**21), is_counted=True),
         Dimension("B/s", "a bandwidth", "3.35 TB/s", Fraction(10**21)),
         Dimension("FLOP", "an amount of arithmetic", "2 PFLOP", Fraction(10**36)),
         Dimension("FLOP/s", "an arithmetic rate", "989.5 TFLOP/s", Fraction(10**24)),
@@ -56,12 +56,12 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("kg/J", "a carbon intensity", "380 g/kWh", Fraction(10**12), Fraction(1, 10**15)),
         Dimension("s", "a time", "18 us", Fraction(10**12), Fraction(1, 10**15)),
         Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9), Fraction(1, 10**15)),
-        Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
-        Dimension("images", "a number of images", "300M images", Fraction(10**18), whole=True),
+        Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), is_counted=True),
+        Dimension("images", "a number of images", "300M images", Fraction(10**18), is_counted=True),
         Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15), Fraction(1, 10**9)),
         Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15), Fraction(1, 10**9)),
         Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12), Fraction(1, 10**9)),
-        Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), whole=True),
+        Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), is_counted=True),
         Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15), Fraction(1, 10**9)),
         Dimension("1", "a ratio", "0.5 or 50 %", Fraction(10**12), Fraction(1, 10**12)),
     )
@@ -162,10 +162,10 @@ def parse(text: str, base: str, *, measured: bool = False) -> Number:
     _refuse_beyond(text, value, dimension)
     if measured:
         return value
-    if dimension.whole and value.denominator != 1:
+    if dimension.is_counted and value.denominator != 1:
         message = f"`{text}` is no whole number of {'bytes' if base == 'B' else base}"
         raise QuantityError(message, f"for example {dimension.example}", near=True)
-    return int(value) if dimension.whole else value
+    return int(value) if dimension.is_counted else value
 
 
 def parse_any(text: str, expected: str = "") -> tuple[Fraction, str]:
@@ -201,7 +201,7 @@ def _refuse_beyond(text: str, value: Fraction, dimension: Dimension) -> None:
     if abs(value) > dimension.greatest:
         help_text = f"at most {write(int(dimension.greatest), dimension.base)}"
         raise QuantityError(f"`{text}` is beyond reason", help_text, near=True)
-    if value and abs(value) < dimension.smallest and not dimension.whole:
+    if value and abs(value) < dimension.smallest and not dimension.is_counted:
         help_text = f"at least {write(float(dimension.smallest), dimension.base)} where it is not zero"
         raise QuantityError(f"`{text}` is too small to be meant", help_text, near=True)
 

@@ -72,7 +72,7 @@ class Node:
         """The mapping with these entries put into it, or over those it has."""
         return Node({**self.fields, **fields}, self.where, {**self.keys, **keys})
 
-    def without(self, key: str) -> Node:
+    def without_key(self, key: str) -> Node:
         """The mapping as if the key had never been written."""
         fields = {name: node for name, node in self.fields.items() if name != key}
         return Node(fields, self.where, {name: place for name, place in self.keys.items() if name != key})

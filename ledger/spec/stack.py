@@ -38,7 +38,7 @@ class Stack:
             Row("launch.beside.forward", Integer(0), "How many in forward.", "beside.0", default=0),
             Row("launch.beside.backward", Integer(0), "How many in backward.", "beside.1", default=0),
         ),
-        gone={
+        replaced_keys={
             "launch.graphs": "where CUDA graphs take the host out, write `launch: {per_operation: 0 s}`",
             **dict.fromkeys(REPLAYED, "write it under `replay`, as in `replay: {recorded: true}`"),
         },

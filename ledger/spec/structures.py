@@ -116,11 +116,11 @@ SOURCED = Row(
 
 @dataclass(frozen=True)
 class Fields(ValueType):
-    """A mapping with these fields and no others, or further ones of one type (`others`).
+    """A mapping with these fields and no others, or further ones of one type (`further_fields`).
 
-    `least` and `most` count its entries; `beside` are keys that others need; `based`: nothing is needed where another
-    part is its base; `gone` are keys that it once had, each with what stands for it now. What is read is given to
-    `make`.
+    `least` and `most` count its entries; `companion_keys` are keys that others need; `based`: nothing is needed where
+    another part is its base; `replaced_keys` are keys that it once had, each with what stands for it now. What is read
+    is given to `make`.
     """
 
     json = ("object",)
@@ -129,10 +129,10 @@ class Fields(ValueType):
     make: Callable[[Values], Any] = dict
     least: int | None = None
     most: int | None = None
-    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    companion_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     based: bool = False
-    others: ValueType | None = None
-    gone: Mapping[str, str] = field(default_factory=dict)
+    further_fields: ValueType | None = None
+    replaced_keys: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> Mapping[str, Row]:
@@ -168,15 +168,15 @@ class Fields(ValueType):
                 value = row.type.read(written.inner(key, node, row.meaning), faults)
                 if row.attribute and all(fault.harmless for fault in faults[fault_count:]):
                     values.update(value if row.attribute == KEEP_EACH_ENTRY else {row.attribute: value})
-            elif self.others is not None:
-                values[key] = self.others.read(written.inner(key, node), faults)
+            elif self.further_fields is not None:
+                values[key] = self.further_fields.read(written.inner(key, node), faults)
             else:
-                instead = self.gone.get(key, "") or self.within(key)
+                instead = self.replaced_keys.get(key, "") or self.advice_for_inner_key(key)
                 faults.append(unknown_field(written, key, list(self.by_key), instead))
-        faults.extend(self.lacking(written))
+        faults.extend(self.missing_keys(written))
         return values
 
-    def within(self, key: str) -> str:
+    def advice_for_inner_key(self, key: str) -> str:
         """The advice for a key that is a field of one of the inner parts; empty where it is of none or several."""
         parts = [row.key for row in self.rows if key in row.type.inner_keys]
         return f"it is a field of `{parts[0]}`: write `{parts[0]}.{key}`" if len(parts) == 1 else ""
@@ -186,25 +186,31 @@ class Fields(ValueType):
         """The keys of its fields."""
         return self.by_key.keys()
 
-    def lacking(self, written: StatedValue) -> Faults:
+    def missing_keys(self, written: StatedValue) -> Faults:
         """Keys that are needed and not there, and too few or too many of them."""
         keys, faults = written.node.fields, Faults()
         if not (self.based and "base" in keys):
             absent = (row for row in self.due if row.key not in keys and row.needed.holds(written))
             faults += (missing_key(written, row.key, row.meaning) for row in absent)
-        for present, needed in self.beside.items() if keys else ():
+        for present, needed in self.companion_keys.items() if keys else ():
             if present in keys:
                 absent_keys = (key for key in needed if key not in keys)
                 faults += (
                     missing_companion_key(written, present, key, self.by_key[key].meaning) for key in absent_keys
                 )
-        return [*faults, *self.beyond(written, len(keys))]
+        return [*faults, *self.bound_faults(written, len(keys))]
 
     def schema(self) -> Schema:
         """Its fields, which of them are needed, and when."""
         always = [row.key for row in self.due if row.needed == NEEDED]
-        schema = super().schema() | {"additionalProperties": self.others.schema() if self.others else False}
-        schema |= {"dependentRequired": {key: list(keys) for key, keys in self.beside.items()}} if self.beside else {}
+        schema = super().schema() | {
+            "additionalProperties": self.further_fields.schema() if self.further_fields else False
+        }
+        schema |= (
+            {"dependentRequired": {key: list(keys) for key, keys in self.companion_keys.items()}}
+            if self.companion_keys
+            else {}
+        )
         conditions = [_condition(keys, needed) for needed, keys in self.conditional().items()]
         required: Schema = ({"required": always} if always else {}) | ({"allOf": conditions} if conditions else {})
         if self.based and required:
@@ -214,7 +220,7 @@ class Fields(ValueType):
     @property
     def inners(self) -> tuple[ValueType, ...]:
         """The types of its fields."""
-        return (*(row.type for row in self.rows), *((self.others,) if self.others else ()))
+        return (*(row.type for row in self.rows), *((self.further_fields,) if self.further_fields else ()))
 
     def conditional(self) -> dict[Needed, list[str]]:
         """Keys that are needed under a condition, by the condition."""
@@ -245,7 +251,7 @@ class Sourced(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> Any:
         """The value without its source."""
         if isinstance(written.node.value, Mapping):
-            return self.whole.values(written, faults).get("value")
+            return self.mapping.values(written, faults).get("value")
         return self.inner.value(written, faults)
 
     @property
@@ -254,7 +260,7 @@ class Sourced(ValueType):
         return self.inner.form
 
     @cached_property
-    def whole(self) -> Fields:
+    def mapping(self) -> Fields:
         """The mapping with value and source."""
         return Fields((Row("value", self.inner, "", "value", NEEDED), replace(SOURCED, needed=NEEDED)))
 
@@ -264,7 +270,7 @@ class Sourced(ValueType):
 
     def schema(self) -> Schema:
         """The schema of the value, and of a mapping with value and source."""
-        mapping = self.whole.schema()
+        mapping = self.mapping.schema()
         mapping["properties"]["value"]["description"] = "The value, whose source is beside it."
         return {**mapping, **self.inner.schema(), "type": list(self.types)}
 
@@ -288,7 +294,7 @@ class ListOf(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> tuple[Any, ...]:
         """The values; of a list that is too long none."""
         items = written.node.items
-        faults += self.beyond(written, len(items))
+        faults += self.bound_faults(written, len(items))
         if len(items) > self.most:
             return ()
         if self.unique:
@@ -340,7 +346,7 @@ class MappingOf(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> dict[str, Any]:
         """The values by name, as they are written."""
         fields = written.node.fields
-        faults += self.beyond(written, len(fields))
+        faults += self.bound_faults(written, len(fields))
         if self.pattern:
             strange = islice((name for name in fields if not re.search(self.pattern, name)), MOST_PROBLEMS)
             faults.extend(wrong_form(written, name, self.pattern) for name in strange)

@@ -30,7 +30,7 @@ class Tree(Protocol):
         """The name of the tree as it was typed."""
 
     def files(self, chosen: PathFilter) -> Iterator[tuple[str, bytes]]:
-        """The YAML files whose path is `chosen`, with what they hold."""
+        """The YAML files whose path `chosen` takes, with what they hold."""
 
     def source(self, path: str) -> Source:
         """The text of a file; raises SpecError."""
@@ -41,7 +41,7 @@ class Tree(Protocol):
     def file(self, path: str) -> str:
         """The name of a file for users."""
 
-    def chosen(self, typed: Iterable[str]) -> PathFilter:
+    def path_filter(self, typed: Iterable[str]) -> PathFilter:
         """Whether a path is, or lies below, or matches one of those that a user typed in the current folder."""
 
 
@@ -67,13 +67,13 @@ class RevisionTree:
 
     def library(self, today: Library) -> Library:
         """The library as it was at the revision, if it lies in the repository."""
-        return today.at(self.revision)
+        return today.at_revision(self.revision)
 
     def file(self, path: str) -> str:
         """The file as `REV:path`."""
         return self.revision.file(path)
 
-    def chosen(self, typed: Iterable[str]) -> PathFilter:
+    def path_filter(self, typed: Iterable[str]) -> PathFilter:
         """The filter of typed paths, which are taken from the repository's top."""
         return _path_filter([self._path_from_top(path) for path in typed])
 
@@ -118,7 +118,7 @@ class FolderTree:
         """The path as users would type it."""
         return str(self.folder / path)
 
-    def chosen(self, typed: Iterable[str]) -> PathFilter:
+    def path_filter(self, typed: Iterable[str]) -> PathFilter:
         """The filter of typed paths, which are taken from the folder."""
         return _path_filter([normpath(path) for path in typed])
 
@@ -152,7 +152,7 @@ def is_plan(content: bytes, file: str = "") -> bool:
 def moved_files(old: Tree, new: Tree) -> Mapping[str, str]:
     """New path -> old path of files that were renamed from one tree to the other."""
     if isinstance(old, RevisionTree) and isinstance(new, RevisionTree):
-        return old.revision.moves(new.revision)
+        return old.revision.renamed_paths(new.revision)
     if isinstance(old, FolderTree) and isinstance(new, FolderTree):
         return folder_moves(old.folder, new.folder)
     return {}

@@ -97,7 +97,7 @@ class ValueType(ABC):
         stated = {keyword: getattr(self, attribute) for attribute, keyword in self.keywords}
         return {key: value for key, value in stated.items() if value is not None and value is not False and value != ""}
 
-    def beyond(self, written: StatedValue, size: float) -> list[Fault]:
+    def bound_faults(self, written: StatedValue, size: float) -> list[Fault]:
         """The bounds that a number breaks: a value itself, or how many letters or entries it has."""
         broken = [key for key, limit in self.bounds.items() if key in LIMITS and LIMITS[key][0](size, limit)]
         fault = wrong_amount if isinstance(written.node.value, str | tuple | Mapping) else out_of_bounds
@@ -140,7 +140,7 @@ class String(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> str:
         """The text, within its length and of its form."""
         text = str(written.node.value)
-        faults += self.beyond(written, len(text))
+        faults += self.bound_faults(written, len(text))
         if self.pattern and not re.search(self.pattern, text):
             faults.append(wrong_form(written, text, self.pattern))
         return text
@@ -297,7 +297,7 @@ class Integer(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> int:
         """The whole number, within its bounds."""
         number: Any = written.node.value
-        faults += self.beyond(written, number)
+        faults += self.bound_faults(written, number)
         return int(number)
 
 
@@ -343,7 +343,7 @@ class Number(ValueType):
     def value(self, written: StatedValue, faults: Faults) -> float:
         """The number, within its bounds."""
         number: Any = written.node.value
-        faults += self.beyond(written, number)
+        faults += self.bound_faults(written, number)
         return float(number)
 
 
@@ -387,7 +387,7 @@ class Quantity(ValueType):
         except QuantityError as error:
             faults.append(no_quantity(written, error))
             return 0
-        is_counted = DIMENSIONS[self.unit].whole and not self.measured
+        is_counted = DIMENSIONS[self.unit].is_counted and not self.measured
         return Fraction(amount) if self.exact else int(amount) if is_counted else float(amount)
 
     @property

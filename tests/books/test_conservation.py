@@ -116,7 +116,7 @@ def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
                     rows /= value(weight.local(dim))
                 width = elements // rows if sharding.splits("weights") else 1
                 for what in ("weights", "gradients", "optimizer"):
-                    held = value(sharding.held(what, weight))
+                    held = value(sharding.held_elements(what, weight))
                     if what == "gradients" and weight.frozen:
                         assert held == 0
                     elif sharding.splits(what):
@@ -177,7 +177,7 @@ def kept(whole: plans.Mapped, policy: str) -> list[int]:
     value = exact(bindings(plan, role))
     names = {group.name for group in plan.model.groups}
     units = [unit for unit in program(plan, role).units if unit.name in names]
-    return [int(sum(value(tensor.bytes()) for tensor in unit.kept.saved)) for unit in units]
+    return [int(sum(value(tensor.bytes()) for tensor in unit.saving.saved)) for unit in units]
 
 
 @law(parts(), st.sampled_from((1, 2)), few=2, many=12)

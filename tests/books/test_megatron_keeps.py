@@ -114,7 +114,7 @@ def saved(one: Compiled) -> int:
     """Bytes that a layer saves on a device."""
     book = compile_roles(one.plan, roles(one.plan))[0]
     (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
-    return int(sum(book.value(tensor.bytes()) for tensor in layer.kept.saved if not outlives_unit(tensor)))
+    return int(sum(book.value(tensor.bytes()) for tensor in layer.saving.saved if not outlives_unit(tensor)))
 
 
 def test_latent_heads_rotated_in_place_keep_no_parts_of_keys_beside_them() -> None:
@@ -140,7 +140,7 @@ def test_other_chunks_wait_while_the_ends_of_a_model_run() -> None:
     book = compile_roles(one.plan, roles(one.plan))[0]
 
     def waiting(moment: str) -> int:
-        place = book.line.names.index(moment)
+        place = book.timeline.names.index(moment)
         found = [entry for entry in book.entries if entry.cause.name == "mlp_norm/norm" and entry.cause.state != "now"]
         mine = [(entry.when, entry.times) for entry in found]
         alive = [times for when, times in mine if isinstance(when, Lifetime) and when.first <= place <= when.last]

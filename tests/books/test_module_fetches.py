@@ -126,4 +126,4 @@ def test_shares_are_of_elements_whatever_the_rows() -> None:
     """213 rows of 36 on four ranks: a quarter of 7668 elements, where FSDP2's shares are 54 rows."""
     (book,) = compiled().books
     tokens = next(weight for _, weight in book.weights() if weight.name == "embedding/tokens.weight")
-    assert int(book.value(book.program.sharding.held("weights", tokens))) == V * D // RANKS
+    assert int(book.value(book.program.sharding.held_elements("weights", tokens))) == V * D // RANKS

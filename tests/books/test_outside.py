@@ -57,7 +57,7 @@ def test_attention_backward_works_in_what_its_source_allocates(kernel: str) -> N
         "eager": 0,
     }[kernel]
     assert grouped
-    for point, workspace in zip(book.line.points, workspaces_of(book), strict=True):
+    for point, workspace in zip(book.timeline.points, workspaces_of(book), strict=True):
         runs = (point.phase, point.unit) == (BACKWARD, "decoder")
         assert workspace == (expected if runs else 0)
 
@@ -67,7 +67,7 @@ def test_a_moment_without_attention_reserves_no_workspace_for_it() -> None:
     made = plan()
     (book,) = compile_roles(made, roles(made))
     names = [
-        part.name for part in allocations_outside(made, Peak(len(book.line.points) - 1, 10**6), workspaces_of(book))
+        part.name for part in allocations_outside(made, Peak(len(book.timeline.points) - 1, 10**6), workspaces_of(book))
     ]
     assert "workspaces of attention's backward" not in names
     assert all(isinstance(part, Outside) for part in allocations_outside(made, Peak(0, 10**6), workspaces_of(book)))

@@ -126,7 +126,7 @@ def test_the_first_set_of_layers_is_waited_for() -> None:
 def test_every_choice_has_rules_of_their_own_and_a_source() -> None:
     """No transfers twice in one choice, words for each, and a stack's rules are said kind by kind."""
     assert len({(rule.kind, rule.choice, rule.transfers) for rule in RULES}) == len(RULES)
-    assert all(rule.source and rule.transfers and rule.behind for rule in RULES)
+    assert all(rule.source and rule.transfers and rule.cover_text for rule in RULES)
     assert [row.kind for row in rules_in_words(Overlap())] == list(vars(Overlap()))
     assert {rule.kind for rule in in_force(Overlap())} == {"data", "gather", "context"}
 

@@ -44,8 +44,8 @@ def test_no_schedule_loses_or_repeats_work(whole: plans.Mapped) -> None:
     held = sum(sum(role.layers) * len(role.stages) for role in found)
     assert (
         held
-        == schedule(mesh).ways * depth(split.plan.model)
-        == schedule(mesh).ways * sum(chunks(split.plan.model, mesh))
+        == schedule(mesh).pipeline_ends * depth(split.plan.model)
+        == schedule(mesh).pipeline_ends * sum(chunks(split.plan.model, mesh))
     )
     assert sorted(stage for role in found for stage in role.stages) == list(range(mesh.pipeline))
     assert len({role.name for role in found}) == len(found)
@@ -71,8 +71,8 @@ def test_no_more_is_in_flight_than_there_is(whole: plans.Mapped) -> None:
     plan = plans.compiled(**whole).plan
     for role in roles(plan):
         assert 1 <= role.in_flight <= micro_batches(plan) or not sum(role.layers)
-        assert role.waiting >= 0
-        assert role.in_flight + role.waiting <= micro_batches(plan) or not sum(role.layers)
+        assert role.deferred_w_passes >= 0
+        assert role.in_flight + role.deferred_w_passes <= micro_batches(plan) or not sum(role.layers)
 
 
 @law(pipelines(), few=2, many=12)
@@ -81,7 +81,7 @@ def test_what_is_sent_arrives(whole: plans.Mapped) -> None:
     plan = plans.compiled(**whole).plan
     mesh, found = plan.parallelism, roles(plan)
     sent, returned = (sum(getattr(role, way) * len(role.stages) for role in found) for way in ("sends", "returns"))
-    assert sent == returned == schedule(mesh).ways * (mesh.pipeline * mesh.interleave - 1)
+    assert sent == returned == schedule(mesh).pipeline_ends * (mesh.pipeline * mesh.interleave - 1)
 
 
 def test_zero_bubble_waits_less_and_dual_pipe_holds_everything_twice() -> None:
@@ -136,7 +136,7 @@ def test_each_group_of_layers_waits_for_its_own_micro_batches() -> None:
     published = ledger.compile(str(PUBLISHED))
     ends, inner = roles(published.plan)
     assert (ends.layers, ends.flying) == ((3, 2), (16, 1))
-    assert inner.held(1) == Fraction(16 + 1, 2)
+    assert inner.in_flight_of_group(1) == Fraction(16 + 1, 2)
     most: dict[str, int] = {}
     for row in published.accounts:
         if row.role == "ends":

@@ -38,7 +38,7 @@ def steps(phase: str, *, frames: bool, unit: str = "decoder", **parts: Any) -> S
     }
     plan = plans.compiled(**{**base, **parts}).plan
     (book,) = compile_roles(plan, roles(plan))
-    alive = Moments(book.program, plan, book.line).passes[phase, unit]
+    alive = Moments(book.program, plan, book.timeline).passes[phase, unit]
     return {step.step: {t.name: int(book.value(t.bytes())) for t in step.tensors} for step in alive}
 
 

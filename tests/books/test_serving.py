@@ -19,7 +19,7 @@ from ledger.books.serving.verdict import request_time
 from ledger.books.totals import kv_cache
 from ledger.books.what_if.solve import solve
 from ledger.course.subjects import as_served, one_prompt
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Attention, Lengths, Serve
 
@@ -307,7 +307,7 @@ def test_what_prompts_take_is_said_where_it_is_most() -> None:
     )
     share = long.totals["serve.ttft"] / long.totals["serve.residence"]
     assert share > 0.9
-    assert long.verdict.bottleneck == f"compute; prompts take {said(share, '%')} of the time"
+    assert long.verdict.bottleneck == f"compute; prompts take {with_unit(share, '%')} of the time"
     assert short.verdict.bottleneck == "memory bandwidth"
 
 
@@ -367,7 +367,7 @@ def test_an_engine_takes_what_it_is_set_to(stack: str, share: float, most: int) 
     assert found["serve.concurrency.max"] == (most or pytest.approx(held / each, rel=0.05))
     beyond = ledger.compile(given.replace("concurrency: 1", f"concurrency: {found['serve.concurrency.max'] + 4}"))
     assert beyond.totals["serve.excess"] == 4
-    assert f"takes {said(found['serve.concurrency.max'], '1')} of its sequences at once" in beyond.verdict.headline
+    assert f"takes {with_unit(found['serve.concurrency.max'], '1')} of its sequences at once" in beyond.verdict.headline
     assert [check.status for check in beyond.verdict.checks if check.name == "concurrency"] == ["fail"]
 
 
@@ -398,7 +398,7 @@ def test_requests_at_random_wait_as_in_a_simulation(rate: float, prompt: str, sh
     given = text(prompt=prompt, model="qwen3-8b").replace("concurrency: 1", f"arrival_rate: {rate} requests/s")
     service = ledger.compile(given).service
     assert service is not None
-    taken = service.stated.taken
+    taken = service.stated.chunk_step_seconds
     parts = [(4 * taken, 1.0)] if shares else [(taken, 0.8), (8 * taken, 0.2)]
     assert service.queue == pytest.approx(simulated(rate, parts), rel=0.1)
     found = ledger.compile(given).totals

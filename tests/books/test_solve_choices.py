@@ -154,7 +154,7 @@ def test_of_a_choice_every_value_is_tried(path: str) -> None:
     assert found.goal == "minimize time.calendar"
     assert any("no objective is named" in note for note in found.notes)
     assert found.values is not None
-    assert len(found.tried) == found.counts["combinations"] == len(unknown(plan, path).some)
+    assert len(found.tried) == found.counts["combinations"] == len(unknown(plan, path).legal_values)
     held(found, overrides)
 
 
@@ -205,7 +205,7 @@ def test_values_are_those_of_the_field_table(small: Plan, monkeypatch: pytest.Mo
     checked = 0
     for path, kind in choices(small):
         plain = [option for option in kind.options if kind.means.get(option, option) not in {*kind.options} - {option}]
-        assert [value for value in unknown(small, path).some if value is not None] == plain, path
+        assert [value for value in unknown(small, path).legal_values if value is not None] == plain, path
         checked += 1
     assert checked > 40
     kind = type_of("model.layers.decoder.attention.kind")
@@ -417,5 +417,5 @@ def test_a_part_that_is_written_out_is_not_the_one_it_is_based_on() -> None:
     """The plan's own formats have a name of their own among those tried, and their base is tried beside them."""
     found = ledger.solve("serve-70b", "precision", ["fits"], maximize="serve.tokens_per_second_per_device")
     tried = {str(one.values["precision"]): one for one in found.tried}
-    assert found.given == "bf16-true-changed"
+    assert found.plan_value == "bf16-true-changed"
     assert {"bf16-true", "bf16-true-changed"} <= tried.keys()

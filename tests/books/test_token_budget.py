@@ -80,7 +80,7 @@ def test_solving_and_searching_see_the_number() -> None:
     plan = load_plan("8b", [TWENTY])
     assert space_of(plan).plan.run.token_count == 20 * LLAMA_3_8B
     found = solve(plan, "run.tokens", ["time.run <= 1 d"])
-    assert found.given == 20 * LLAMA_3_8B
+    assert found.plan_value == 20 * LLAMA_3_8B
     [row] = [row for row in sensitivities(compile_plan(plan)) if row.path == "model.layers.decoder.repeat"]
     [fixed] = [
         row

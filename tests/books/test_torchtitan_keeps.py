@@ -43,7 +43,7 @@ def saved(plan: Plan) -> dict[str, int]:
     """Bytes of each tensor that a layer saves under the plan's recomputation."""
     (book,) = compile_roles(plan, roles(plan))
     (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
-    return {tensor.name: int(book.value(tensor.bytes())) for tensor in layer.kept.saved}
+    return {tensor.name: int(book.value(tensor.bytes())) for tensor in layer.saving.saved}
 
 
 def held(one: Compiled, moment: str) -> dict[str, int]:
@@ -132,7 +132,7 @@ def test_a_checkpoint_runs_to_its_end_where_the_stack_says_so() -> None:
         plan = compiled({"checkpoint": way}, recompute="full").plan
         (book,) = compile_roles(plan, roles(plan))
         (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
-        names[way] = {operation.name for operation in layer.kept.again}
+        names[way] = {operation.name for operation in layer.saving.again}
     assert {"mlp/down", "mlp_residual/add"} <= names["whole"] - names["early_stop"]
 
 
@@ -162,7 +162,7 @@ def test_a_kept_scatter_is_cut_anew_before_its_result_is_found() -> None:
         plan = compiled({"compiled": way}, recompute={"keep": ["reduce_scatter"]}, **SPLIT).plan
         (book,) = compile_roles(plan, roles(plan))
         (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
-        cut = [operation for operation in layer.kept.again if operation.name.endswith("reduce_scatter.copy")]
+        cut = [operation for operation in layer.saving.again if operation.name.endswith("reduce_scatter.copy")]
         copies[way] = {operation.name: int(book.value(operation.output.bytes())) for operation in cut}
     assert copies[False] == {"attention/out.reduce_scatter.copy": copied, "mlp/down.reduce_scatter.copy": copied}
     assert not copies[True]

@@ -23,10 +23,10 @@ def compiled(expert: int) -> Compiled:
 def copied(one: Compiled) -> tuple[int, int]:
     """Bytes that a layer's backward copies for its reduction, and elements of its weights, experts and others."""
     (book,) = one.books
-    moments = Moments(book.program, one.plan, book.line)
+    moments = Moments(book.program, one.plan, book.timeline)
     point = next(point for point in moments.points if point.name == "backward/decoder")
-    steps = list(moments.steps(point, moments.alive(point)))
-    sources = [held for step in steps for held in step.held if held.cause.state == "to_reduce"]
+    steps = list(moments.steps(point, moments.live_steps(point)))
+    sources = [held for step in steps for held in step.allocations if held.cause.state == "to_reduce"]
     weights = moments.units["decoder"].weights
     return int(book.value(sources[0].amount)), sum(int(book.value(weight.elements())) for weight in weights)
 

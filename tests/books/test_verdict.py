@@ -8,7 +8,7 @@ import ledger
 from ledger.books.compiled import Compiled
 from ledger.books.results import Check
 from ledger.books.verdict import ASTRAY
-from ledger.numbers import integer, said
+from ledger.numbers import integer, with_unit
 
 
 def check(compiled: Compiled, name: str) -> Check:
@@ -34,7 +34,7 @@ def test_utilisation_is_held_against_the_assumed_one_as_the_napkin_counts() -> N
     found = ledger.compile("8b")
     totals, plan = found.totals, found.plan
     reached = plan.assumptions.mfu * float(totals["napkin.time.run"]) / float(totals["time.run"])
-    assert check(found, "mfu").figure == said(reached, "%")
+    assert check(found, "mfu").figure == with_unit(reached, "%")
 
 
 def test_a_plan_that_does_not_fit_by_a_little_says_by_how_much() -> None:
@@ -46,5 +46,5 @@ def test_a_plan_that_does_not_fit_by_a_little_says_by_how_much() -> None:
         if not found.verdict.fits
     )
     reserved, capacity = (int(first.totals[f"memory.{one}"]) for one in ("reserved", "capacity"))
-    assert said(reserved, "B") == said(capacity, "B")
+    assert with_unit(reserved, "B") == with_unit(capacity, "B")
     assert first.verdict.headline.startswith(f"does not fit: {integer(reserved)} B of {integer(capacity)} B;")

@@ -91,7 +91,7 @@ def compiled() -> Compiled:
     up, reduced = cause("decoder/mlp/up"), cause("decoder/mlp/reduce")
     work = (4, 60, 100, 0, 0.5, 0.4, "compute", 0.05)
     matmul = KernelTime(up, "forward", kernel_class("matmul.bf16"), *work, calibrated=True)
-    sent = Transfer("all_reduce", "data", cargo="data")
+    sent = Transfer("all_reduce", "data", content="data")
     reduce = replace(matmul, cause=reduced, kind=sent, times=2, payload=80, seconds=0.25)
     reduce = replace(reduce, when="step", flops=0, bytes=0, bound="network", exposed=0.1)
     return Compiled(

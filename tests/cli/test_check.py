@@ -148,7 +148,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
     """Each with its figures and the lines to write, and what was looked at; `--no-search` leaves it out."""
     totals = {"time.step": 2.0, "time.calendar": 864000.0, "cost.run": 5000.0, "memory.reserved": 5e8}
     one = Recommendation({"parallelism.zero": 3}, totals)
-    found = Recommendations(one, one, one, legal=12, fitting=3, kept=("parallelism.context",))
+    found = Recommendations(one, one, one, legal=12, fitting=3, fixed_keys=("parallelism.context",))
     monkeypatch.setattr("ledger.cli.check.search_layouts", lambda *_, **__: found)
     tight = replace(compiled.verdict, checks=(Check("fits", "Memory", "warn", "1 GB of 1 GB"),))
     result = run("check", "tiny.yaml", "--search", "1", with_={"verdict": tight})

@@ -104,7 +104,7 @@ def test_a_configuration_becomes_a_whole_plan(small: CommandLine) -> None:
     assert plan["run"]["seq_len"] == 8192
     result = small("check", "plan.yaml", "--no-search")
     assert result.exit_code == 0, result.output
-    fastest = recommendations(ledger.compile("plan.yaml").plan, extent=Extent(whole=False)).fastest
+    fastest = recommendations(ledger.compile("plan.yaml").plan, extent=Extent(all_layouts=False)).fastest
     assert fastest is not None
     assert fastest.changes == {}
 

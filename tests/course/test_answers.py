@@ -188,7 +188,7 @@ def test_the_compiler_answers_what_was_claimed(answered: dict[str, Answer], name
 @pytest.mark.parametrize("name", [*NUMBERS, *PROSE])
 def test_expectations_of_the_spec_hold(answered: dict[str, Answer], name: str) -> None:
     """What the spec says of its own answer comes out, within the rounding that it prints."""
-    missed = [(o.expected.figure, o.expected.text, o.found) for o in answered[name].outcomes if not o.holds]
+    missed = [(o.expected.figure, o.expected.text, o.value) for o in answered[name].outcomes if not o.holds]
     assert not missed
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from ledger.cli import main
 from ledger.course.answer import answers
 from ledger.course.lecture import Lecture, load_lecture
-from ledger.course.report import FORMATS, page, spoken, write_lecture, written
+from ledger.course.report import FORMATS, amount_text, page, spoken, write_lecture
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "lecture"
 
@@ -104,7 +104,7 @@ def test_markdown_has_a_row_for_each_question(run: Lecture) -> None:
 )
 def test_values_are_written_for_people(value: float | str, unit: str, text: str) -> None:
     """Units are said, digits that carry nothing are not."""
-    assert written(value, unit) == text
+    assert amount_text(value, unit) == text
 
 
 def test_numbers_in_formulas_read_as_people_write_them() -> None:

@@ -78,7 +78,7 @@ def test_prices_lead_to_the_measurements_they_were_fitted_on(own: Compiled) -> N
     found = nearest_microbenchmarks(own)
     assert "matmul.fp32" in {one.what for one in found}
     assert all("own.yaml" in one.origin and one.device == "" and one.unseen is not None for one in found)
-    assert basis(own).own > 0.5
+    assert basis(own).measured_share > 0.5
 
 
 def test_a_step_of_the_device_is_a_run_near_the_plan(own: Compiled) -> None:

@@ -381,7 +381,7 @@ def test_every_number_has_a_range_and_is_held_to_it(name: str) -> None:
     least, greatest = kind.interval
     assert -(10**40) < least <= greatest < 10**40
     whole = isinstance(kind, Integer) or (
-        isinstance(kind, Quantity) and DIMENSIONS[kind.unit].whole and not kind.measured
+        isinstance(kind, Quantity) and DIMENSIONS[kind.unit].is_counted and not kind.measured
     )
     if greatest > least:
         assert faults(kind, said(kind, greatest)) == []

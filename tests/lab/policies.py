@@ -66,7 +66,7 @@ class Compared:
     def saved(self) -> tuple[int, int]:
         """Bytes from forward to backward that belong to layers and ends: the ledger's, and PyTorch's."""
         book = self.book
-        kept = [(unit.count, tensor) for unit in book.program.units for tensor in unit.kept.saved]
+        kept = [(unit.count, tensor) for unit in book.program.units for tensor in unit.saving.saved]
         mine = sum(book.value(count * tensor.bytes()) for count, tensor in kept if not outlives_unit(tensor))
         return int(mine), self.found.activations
 
@@ -82,13 +82,13 @@ class Compared:
 
     def storages(self) -> int:
         """How many storages are rounded, at most."""
-        return int(sum(self.book.value(unit.count) * (len(unit.kept.saved) + 2) for unit in self.book.program.units))
+        return int(sum(self.book.value(unit.count) * (len(unit.saving.saved) + 2) for unit in self.book.program.units))
 
     def again(self) -> tuple[int, int]:
         """FLOPs that backward repeats, as FlopCounterMode counts: the ledger's, and PyTorch's with and without."""
         book = self.book
         units = [unit for unit in book.program.units if unit.name not in ENDS]
-        mine = total(unit.count * total(op.counted() for op in unit.kept.again) for unit in units)
+        mine = total(unit.count * total(op.counted() for op in unit.saving.again) for unit in units)
         return int(book.value(mine)), self.flops().step - self.flops(recompute=Recompute()).step
 
     def run(self) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class Compared:
         forward, backward = 0, 0
         for unit in book.program.units:
             forward += int(book.value(unit.count * total(op.in_all(lambda run: run.counted()) for op in unit.forward)))
-            later = (*unit.kept.again, *unit.backward)
+            later = (*unit.saving.again, *unit.backward)
             backward += int(book.value(unit.count * total(op.in_all(lambda run: run.counted()) for op in later)))
         return forward - found.forward, forward + backward - found.step
 

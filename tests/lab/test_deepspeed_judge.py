@@ -72,7 +72,7 @@ def calls(figures: RankFigures) -> dict[tuple[str, str], tuple[int, int]]:
 @pytest.mark.parametrize(("case", "ranks"), [("replicas", 1), ("zero 1", RANKS), ("zero 2", RANKS)])
 def test_masters_and_states_are_shared_from_zero_1_on(case: str, ranks: int) -> None:
     """2 bytes a weight everywhere; 4 and 8 of each share."""
-    found = judged(case).standing
+    found = judged(case).lasting_tensors
     assert judged(case).parameters == PARAMETERS
     assert found["weights"] == 2 * PARAMETERS
     assert found["master"] == 4 * PARAMETERS // ranks
@@ -107,14 +107,14 @@ def test_every_micro_batch_is_reduced_under_zero_2() -> None:
 def test_zero_3_scatters_gradients() -> None:
     """reduce_scatter_coalesced; the shares have a buffer that lasts."""
     assert calls(judged("zero 3"))["reduce_scatter", "backward"][1] == 2 * PARAMETERS
-    assert judged("zero 3").standing["gradients"] == 2 * PARAMETERS // RANKS
+    assert judged("zero 3").lasting_tensors["gradients"] == 2 * PARAMETERS // RANKS
 
 
 @installed
 def test_the_host_holds_masters_and_states() -> None:
     """The device has the weights, and a buffer for one gradient."""
     found = judged("on the host")
-    assert (found.standing["master"], found.standing["optimizer"]) == (0, 0)
+    assert (found.lasting_tensors["master"], found.lasting_tensors["optimizer"]) == (0, 0)
     held = found.step.moments["static"].requested - 2 * PARAMETERS
     assert held - 2 * max(V * D, D * F) == 4 * (E // 2) * 2  # and the frequencies of rotations
 
@@ -188,7 +188,7 @@ def flat(*sizes: int, ranks: int = 2) -> FlatWeights:
 def test_a_stretch_is_cut_where_it_ends() -> None:
     """Two ranks of 11 elements: 6 each, one of which is padding; the first has parts of two weights."""
     found = flat(4, 5, 2)
-    assert (found.share, found.kept, found.largest_part, found.last_touched) == (6, 9, 4, 1)
+    assert (found.share, found.rank_elements, found.largest_part, found.last_touched) == (6, 9, 4, 1)
     assert [list(found.parts(place)) for place in range(3)] == [[4], [2, 3], [2]]
 
 

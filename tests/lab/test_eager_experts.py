@@ -21,7 +21,7 @@ def predicted(compiled: Compiled) -> int:
     """Bytes that the experts of one layer save, their input with them."""
     model = whole(compiled.plan)
     unit = next(unit for unit in model.units if unit.written and any(op.name == "mlp/router" for op in unit.written))
-    kept = {tensor.storage: tensor for tensor in unit.kept.saved if tensor.name.startswith(("mlp/", f"{INPUT}"))}
+    kept = {tensor.storage: tensor for tensor in unit.saving.saved if tensor.name.startswith(("mlp/", f"{INPUT}"))}
     return int(sum(model.value(tensor.bytes()) for name, tensor in kept.items() if tensor.role != "statistic"))
 
 

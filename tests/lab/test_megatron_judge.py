@@ -102,9 +102,9 @@ def test_a_rank_holds_half_of_the_matrices_and_its_part_of_the_states() -> None:
     parameters = (L * (LAYER - 2 * D) + 2 * V * D) // 2 + norms
     found = judged("plain")
     assert found.parameters == parameters
-    assert found.standing["weights"] - found.padding["weights"] == 2 * parameters
-    assert found.standing["master"] - found.padding["master"] == 4 * parameters / 2
-    assert found.standing["optimizer"] == 2 * found.standing["master"]
+    assert found.lasting_tensors["weights"] - found.padding["weights"] == 2 * parameters
+    assert found.lasting_tensors["master"] - found.padding["master"] == 4 * parameters / 2
+    assert found.lasting_tensors["optimizer"] == 2 * found.lasting_tensors["master"]
 
 
 @installed
@@ -324,4 +324,4 @@ def test_the_replayed_schedule_has_as_many_in_flight_as_the_ledger(stages: int, 
     """What Megatron-Core's lists hold is counted in passes that the rule of the interleaved schedule knows."""
     for place in range(stages):
         fullest = max(visit.flying for visit in chunk_passes(place, stages, chunks, count))
-        assert fullest == sum(PIPELINES["interleaved"].held(PipelinePosition(place, stages, chunks, count)))
+        assert fullest == sum(PIPELINES["interleaved"].in_flight(PipelinePosition(place, stages, chunks, count)))

@@ -43,9 +43,9 @@ def test_what_is_held_is_what_the_order_holds(name: str, devices: int, count: in
         place = PipelinePosition(device, devices, chunks, count)
         flying, waiting = held(blocks)
         mine = chunks_of_device(row, device, devices, chunks)
-        assert dict(zip(mine, row.held(place), strict=True)) == {stage: flying.get(stage, 0) for stage in mine}
-        assert row.waiting(place) == waiting
-        assert max(row.held(place)) <= count
+        assert dict(zip(mine, row.in_flight(place), strict=True)) == {stage: flying.get(stage, 0) for stage in mine}
+        assert row.deferred_w_passes(place) == waiting
+        assert max(row.in_flight(place)) <= count
 
 
 @pytest.mark.parametrize(("name", "devices", "count", "chunks"), SHAPES)
@@ -96,7 +96,7 @@ def test_twice_as_deep_a_pipeline_holds_twice_as_much(devices: int) -> None:
         for device, blocks in twice_as_deep(devices, count).items():
             place = PipelinePosition(device, devices, 1, count)
             flying, waiting = held(blocks)
-            assert (row.held(place), row.waiting(place)) == ((flying[device],), waiting)
+            assert (row.in_flight(place), row.deferred_w_passes(place)) == ((flying[device],), waiting)
             assert flying[device] + waiting == min(count, 2 * devices - 1)
 
 
@@ -230,9 +230,9 @@ def test_both_ways_hold_one_more_than_the_stages(devices: int, count: int) -> No
     for device, blocks in mirrored(devices, count).items():
         flying, waiting = held(blocks)
         place = PipelinePosition(device, devices, 1, count)
-        assert dict(zip(chunks_of_device(row, device, devices, 1), row.held(place), strict=True)) == flying
-        assert sum(row.held(place)) == devices + 1
-        assert row.waiting(place) == waiting == 0
+        assert dict(zip(chunks_of_device(row, device, devices, 1), row.in_flight(place), strict=True)) == flying
+        assert sum(row.in_flight(place)) == devices + 1
+        assert row.deferred_w_passes(place) == waiting == 0
 
 
 @pytest.mark.parametrize(("devices", "count"), [(2, 4), (4, 8), (8, 16), (16, 32)])

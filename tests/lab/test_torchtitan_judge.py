@@ -70,7 +70,7 @@ def test_a_rank_holds_a_quarter_of_the_rows() -> None:
     """Every weight has a number of rows that four divides; both moments are fp32, gradients are gone."""
     found = judged("plain")
     assert found.parameters == (L * LAYER + ENDS) // 4
-    assert found.standing == {
+    assert found.lasting_tensors == {
         "weights": 4 * found.parameters,
         "gradients": 0,
         "master": 0,

@@ -256,7 +256,7 @@ def test_a_framework_s_record_holds_what_the_compiler_says_today(case: SuiteCase
     said: dict[str, int] = {}
     for book in books:
         suffix = f"/{book.role.name}" if len(books) > 1 else ""
-        held = {f"standing.{name}": predicted.standing(book, name) for name in STANDING}
+        held = {f"standing.{name}": predicted.stock_bytes(book, name) for name in STANDING}
         held["standing.gradients"] = frameworks._lasting_gradients(plan, book)
         saved = {f"saved.{group}": size for group, size in predicted.saved_layers(book).items()}
         figures = {**held, **saved, **predicted.collectives(compiled, book.role.name)}

@@ -10,7 +10,7 @@ from ledger.books.bindings import bindings
 from ledger.books.evaluate import exact
 from ledger.model.contraction import Contraction
 from ledger.model.program import program
-from ledger.model.schedule import order, roles
+from ledger.model.schedule import group_order, roles
 from tests.model import plans
 
 
@@ -46,5 +46,5 @@ def test_density_is_exact(limit: dict[str, Any]) -> None:
 def test_groups_take_turns_as_they_are_told() -> None:
     """Five local layers, then a global one, and the rest of a round at the end: 62 layers of Gemma 3 27B."""
     plan = plans.compiled(model="gemma-3-27b", run={"seq_len": 64, "micro_batch": 1, "global_batch": 1}).plan
-    placed = [plan.model.groups[index].name for index in order(plan.model)]
+    placed = [plan.model.groups[index].name for index in group_order(plan.model)]
     assert placed == ["global" if layer % 6 == 5 else "local" for layer in range(62)]

@@ -243,7 +243,7 @@ def everything() -> Iterator[Operation]:
     yield from served()
     for plan, one in programs():
         for unit in one.units:
-            yield from (*unit.written, *unit.forward, *unit.backward, *unit.kept.again)
+            yield from (*unit.written, *unit.forward, *unit.backward, *unit.saving.again)
         yield from (exchange for *_, exchange in one.exchanges)
         yield from (send for *_, send in one.sends)
         yield from (step for *_, step in update(plan, one.units, one.sharding, value))

@@ -67,6 +67,6 @@ def test_what_the_dispatcher_keeps_is_there_all_the_time() -> None:
     (layer,) = (unit for unit in book.program.units if unit.group not in ("input", "output", "loss"))
     kept = {t.name: t for step in layer.forward for t in step.outputs if t.role == REMEMBERED}
     assert all(map(outlives_unit, kept.values()))
-    lasting = [e for e in book.entries if e.cause.name in kept and e.when == book.line.whole]
+    lasting = [e for e in book.entries if e.cause.name in kept and e.when == book.timeline.all_moments]
     sizes = sorted(int(book.value(entry.amount)) for entry in lasting)
     assert sizes == sorted([2 * B * S * X, B * S * X, 4 * B * S * (2 * X + 1)])

@@ -12,7 +12,7 @@ import pytest
 import sympy
 
 from ledger.books.compiled import Compiled
-from ledger.books.resources import TRAFFIC, Resource, flops, sent, stock
+from ledger.books.resources import TRAFFIC, Resource, bytes_sent, flops, stock
 from ledger.books.results import Account, Check, KernelTime, Moment, RoleResult, Symbol, Verdict, WaterfallPart
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import kernel_class
@@ -164,7 +164,7 @@ def other_accounts() -> Iterator[Account]:
     )
     yield account(
         "decoder/gather",
-        sent("all_gather", "tensor"),
+        bytes_sent("all_gather", "tensor"),
         "forward",
         "2*B*S*D",
         1280,
@@ -172,7 +172,7 @@ def other_accounts() -> Iterator[Account]:
     )
     yield account(
         "decoder/unit",
-        sent("all_gather", "data"),
+        bytes_sent("all_gather", "data"),
         "forward",
         "2*(2*D*H*E + 2*D*K*E + 3*D*F)/tp",
         640,
@@ -248,7 +248,7 @@ def other_kernels() -> Iterator[KernelTime]:
         yield KernelTime(
             cause(path),
             when,
-            Transfer(collective, axis, cargo=axis),
+            Transfer(collective, axis, content=axis),
             times,
             0.0,
             0.0,

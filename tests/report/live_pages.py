@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger.books.compiled import Compiled
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.traced import resized
+from ledger.books.traced import at_inputs
 from ledger.report import live, live_script
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
@@ -80,8 +80,8 @@ def page(name: str) -> live.LivePage:
 
 def moved(name: str, chosen: Mapping[str, Any]) -> Plan:
     """The plan with another setting."""
-    whole = {**page(name).own, **chosen}
-    return resized(page(name).choices.at(whole), whole)
+    whole = {**page(name).plan_setting, **chosen}
+    return at_inputs(page(name).choices.at(whole), whole)
 
 
 @cache

@@ -123,10 +123,10 @@ def test_figures_are_the_totals_of_the_books(
         if plan == "keep-all" and key in {"time.calendar", "cost.run", "energy.run"}:
             assert (cell.text, cell.note, cell.change) == ("–", "", ""), "what does not fit has no days and no dollars"
             continue
-        assert cell.text == numbers.written(totals[key], unit_of(key))
+        assert cell.text == numbers.amount_text(totals[key], unit_of(key))
         assert cell.text in page
         if f"{key}.low" in totals:
-            ends = [numbers.written(totals[f"{key}.{end}"], unit_of(key)) for end in ("low", "high")]
+            ends = [numbers.amount_text(totals[f"{key}.{end}"], unit_of(key)) for end in ("low", "high")]
             assert cell.note == " to ".join(ends)
         if plan != "base" and key != "mfu":
             assert cell.change == numbers.change(float(totals[key]) / first - 1)
@@ -183,7 +183,7 @@ def test_what_is_the_same_is_said_once(four: PlanComparison) -> None:
     assert ("training", "15\u202ftrillion tokens") in view.alike
     assert {name for name, _ in view.alike}.isdisjoint(one.name for one in view.differing)
     layout = next(one for one in view.differing if one.name == "layout")
-    assert [one.same for one in layout.cells] == [False, False, True, True]
+    assert [one.is_as_first for one in layout.cells] == [False, False, True, True]
     page = render(four, screen=True)
     assert page.count("15\u202ftrillion tokens") == 1
 

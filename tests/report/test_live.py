@@ -157,7 +157,7 @@ def test_the_page_of_every_kind_of_plan_says_what_the_compiler_says(name: str, c
 def random_settings(name: str, count: int) -> list[dict[str, Any]]:
     """Some settings of a plan, most of which are legal."""
     random = Random(name)  # noqa: S311 - the same settings in every run
-    offered, own = page(name).stops, page(name).own
+    offered, own = page(name).stops, page(name).plan_setting
     found = []
     for _ in range(count):
         names = random.sample(list(offered), random.choice((1, 2)))
@@ -178,7 +178,7 @@ def test_the_page_refuses_what_the_spec_refuses(name: str) -> None:
 @pytest.mark.parametrize("name", ["405b", *further(("70b", "7b-8xh100")), "gpt2"])
 def test_what_controls_offer_is_held_by_the_page(name: str) -> None:
     """A control moved alone leads to numbers, once the batch follows; the plan's own value is among its values."""
-    offered, own = page(name).stops, page(name).own
+    offered, own = page(name).stops, page(name).plan_setting
     alone = [{**own, key: value} for key, values in offered.items() for value in values]
     ways = [live.with_legal_batch(page(name).choices, one, turned=turned) for one in alone for turned in (False, True)]
     told = asked(name, "problems", ways)
@@ -262,5 +262,5 @@ def test_the_page_writes_numbers_as_the_report_does(function: str, unit: str, va
     """What moves is written like what is printed: the same figures, prefixes and spaces."""
     written = f"{json.dumps(values)}.map((value) => {function}(value))"
     assert node(f"{assets.text('format.js')}\nconsole.log(JSON.stringify({written}));") == [
-        numbers.written(value, unit) for value in values
+        numbers.amount_text(value, unit) for value in values
     ]

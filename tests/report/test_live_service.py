@@ -55,10 +55,10 @@ def asked(name: str, call: str, places: list[live_service.Places]) -> list[Any]:
 def test_a_setting_says_what_the_compiler_says(name: str) -> None:
     """The plan's own, each input moved alone both ways, and all of them at once: every total and the verdict."""
     known = page(name)
-    settings = [known.own]
+    settings = [known.plan_places]
     for index, one in enumerate(known.inputs):
-        ends = {0, len(one.values) - 1} - {one.own}
-        settings += [(*known.own[:index], place, *known.own[index + 1 :]) for place in ends]
+        ends = {0, len(one.values) - 1} - {one.plan_place}
+        settings += [(*known.plan_places[:index], place, *known.plan_places[index + 1 :]) for place in ends]
     settings.append(tuple(len(one.values) - 1 for one in known.inputs))
     settings = [places for places in settings if places in known.settings]
     assert len(settings) > len(known.inputs)
@@ -80,13 +80,13 @@ def test_the_command_sets_what_the_page_shows(name: str) -> None:
     settings = list(known.settings)[:: max(1, len(known.settings) // 12)]
     for places, copied in zip(settings, asked(name, "settings", settings), strict=True):
         assert [f"{path}={text}" for path, text in copied] == live_service.overrides(known.plan, known.inputs, places)
-    assert asked(name, "commandLine", [known.own])[0].count("--set") == 0
+    assert asked(name, "commandLine", [known.plan_places])[0].count("--set") == 0
 
 
 def test_a_setting_that_is_not_in_the_page_is_not_made_up() -> None:
     """A degree of tensor parallelism that the model's heads do not share out was refused, and so the page has none."""
     known = page("serve-70b")
-    assert asked("serve-70b", "evaluate", [(99, *known.own[1:])]) == [None]
+    assert asked("serve-70b", "evaluate", [(99, *known.plan_places[1:])]) == [None]
     assert set(product(*(range(len(one.values)) for one in known.inputs))) >= known.settings.keys()
 
 
@@ -102,7 +102,7 @@ def test_the_page_has_the_panel() -> None:
     html = render(Report(ledger.compile(PLANS["serve-70b"]), panel=lambda: panel))
     assert f"{len(known.settings)} settings around this plan were compiled" in html
     for one in known.inputs:
-        assert f'<option value="{one.own}" selected>{one.texts[one.own]}</option>' in html
+        assert f'<option value="{one.plan_place}" selected>{one.texts[one.plan_place]}</option>' in html
     assert 'data-key="serve.tokens_per_second"' in html
     assert panel.script in html
 
@@ -124,7 +124,7 @@ def test_the_panel_follows_its_controls() -> None:
     known = page("serve-70b")
     keys = [key for key, _ in live_service.NUMBERS]
     names = [one.name for one in known.inputs]
-    (load, *rest) = known.own
+    (load, *rest) = known.plan_places
     moved = (load + 1, *rest)
     script = f"""
 {DOCUMENT}

@@ -88,7 +88,7 @@ def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:
 def test_classes_come_in_the_order_of_the_step() -> None:
     """What takes most comes first; of a class the errors weigh by share, and are plain means where all is hidden."""
     first, last = measurement_classes((SMALL, LARGE, OTHER))
-    assert (first.what, last.what) == ("matmul.bf16", "all_reduce")
+    assert (first.kernel_class, last.kernel_class) == ("matmul.bf16", "all_reduce")
     assert first.absolute == pytest.approx((0.6 * 0.1 + 0.1 * 0.2) / 0.7)
     assert last.signed == pytest.approx(1.0)
 

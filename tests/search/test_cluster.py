@@ -76,7 +76,7 @@ def test_the_file_is_the_same_bytes_wherever_it_is_made(
         there = sweep(search, killing, paths[2])
     finally:
         client.close()
-    assert one.found.legal == four.found.legal == there.found.legal > 40
+    assert one.result.legal == four.result.legal == there.result.legal > 40
     assert len({path.read_bytes() for path in paths}) == 1
     assert sorted(tmp_path.iterdir()) == sorted(paths)
 
@@ -113,5 +113,5 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
             yield done
 
     killed = sweep(search, killing)
-    assert killed.found.legal == whole.found.legal
-    assert killed.found.best.totals.tolist() == whole.found.best.totals.tolist()
+    assert killed.result.legal == whole.result.legal
+    assert killed.result.best.totals.tolist() == whole.result.best.totals.tolist()

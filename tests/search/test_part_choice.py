@@ -158,7 +158,7 @@ def test_a_part_that_misses_in_the_plans_layout_has_one_of_its_own() -> None:
     question = asked_of(plan, (), "", "cost.run")
     layouts = PartLayouts(question, library_part(plan, "accelerator"), in_this_process)
     entrant = layouts.entrant("rtx-4090")
-    assert isinstance(PartLayouts(question, layouts.sought, None).judged(entrant), Candidate)
+    assert isinstance(PartLayouts(question, layouts.unknown, None).judged(entrant), Candidate)
     found = layouts.judged(entrant)
     assert isinstance(found, Candidate)
     assert found.met

@@ -275,7 +275,7 @@ def test_a_search_of_a_second_compiles_what_frees_memory(tight: Plan, monkeypatc
     """
     monkeypatch.setattr(module, "NEAR_MOST", 4)
     monkeypatch.setattr(module, "PASS_FROM", 1e9)
-    found = recommend(tight, extent=Extent(whole=False, seconds=1e6))
+    found = recommend(tight, extent=Extent(all_layouts=False, seconds=1e6))
     assert (found.near, found.legal, found.complete, found.failure) == (True, 4, False, "")
     assert found.smallest
     assert found.fastest
@@ -389,9 +389,9 @@ def test_a_quick_search_takes_what_a_whole_one_found(monkeypatch: pytest.MonkeyP
     """And not the other way round."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    recommendations(plan, extent=Extent(whole=False))
+    recommendations(plan, extent=Extent(all_layouts=False))
     found = recommendations(plan, extent=Extent())
-    assert recommendations(plan, extent=Extent(whole=False)) == found
+    assert recommendations(plan, extent=Extent(all_layouts=False)) == found
     assert len(asked) == 2
 
 
@@ -399,11 +399,11 @@ def test_a_search_with_a_limit_of_time_does_not_serve_one_without(monkeypatch: p
     """It looks at fewer devices and compiles less of the front; what a thorough one found serves it."""
     asked = stub(monkeypatch)
     plan = load_plan(QWEN)
-    brief = recommendations(plan, extent=Extent(whole=False, seconds=30.0))
-    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == brief
-    thorough = recommendations(plan, extent=Extent(whole=False, thorough=True))
+    brief = recommendations(plan, extent=Extent(all_layouts=False, seconds=30.0))
+    assert recommendations(plan, extent=Extent(all_layouts=False, seconds=30.0)) == brief
+    thorough = recommendations(plan, extent=Extent(all_layouts=False, thorough=True))
     assert thorough != brief
-    assert recommendations(plan, extent=Extent(whole=False, seconds=30.0)) == thorough
+    assert recommendations(plan, extent=Extent(all_layouts=False, seconds=30.0)) == thorough
     assert len(asked) == 2
 
 

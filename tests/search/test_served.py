@@ -101,7 +101,7 @@ def test_requests_that_arrive_are_answered_by_what_is_found() -> None:
     """A layout that does not keep up with its requests is none that meets what is asked."""
     arriving = ("serve.concurrency=null", "serve.arrival_rate=4 requests/s")
     search = prepare(SweepRequest("serve-70b", arriving, ("parallelism.pipeline=1",), objective="serve.time_per_token"))
-    found = sweep(search, in_this_process).found
+    found = sweep(search, in_this_process).result
     keys = search.question.keys
     assert 0 < found.meeting < found.legal
     assert all(row[keys.index("serve.unanswered")] <= 0.01 for row in found.best.totals)
@@ -124,7 +124,7 @@ def test_the_file_and_the_page_have_the_layouts(tmp_path: Path) -> None:
     found = sweep(search, in_this_process, tmp_path / "layouts.csv", dense=True)
     with (tmp_path / "layouts.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == found.found.legal
+    assert len(rows) == found.result.legal
     assert {row["serve.concurrency"] for row in rows} == {"1", "64"}
     assert all(float(row["serve.time_per_token"]) > 0 for row in rows)
     assert "serve.time_per_token" in page(found)

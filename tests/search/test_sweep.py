@@ -50,7 +50,7 @@ def record(search: Search, **how: object) -> dict[str, object]:
 def test_the_answer_is_that_of_a_search_row_by_row(made: Made) -> None:
     """Counts, the best and the front, with conditions and headroom, of rows among which many are equal."""
     search = made(conditions=("mfu >= 10 %",), headroom="8 GB", top=7, front="memory.reserved,mfu")
-    found = sweep(search, in_this_process).found
+    found = sweep(search, in_this_process).result
     rows = []
     for task in search.tasks:
         for batch in batches(tasks.price_piece(task.piece, search.question.keys), task.space):
@@ -118,7 +118,7 @@ def test_an_interrupted_sweep_says_so_and_goes_on(made: Made, tmp_path: Path, mo
     monkeypatch.setattr(tasks, "price_piece", interrupted)
     monkeypatch.setattr(tasks, "batches", lambda *given: batches(*given, full=100))
     partial = sweep(search, in_this_process, out)
-    assert (partial.complete, partial.found.legal) == (False, 700)
+    assert (partial.complete, partial.result.legal) == (False, 700)
     assert [path.is_dir() for path in tmp_path.iterdir()] == [True]
     assert record(search, out=out) == whole
     assert priced == ["00000", "00001", "00001", "00002"]
@@ -158,7 +158,7 @@ def test_a_layout_that_takes_a_key_away_is_not_the_plan_itself() -> None:
     search = prepare(
         SweepRequest(SPEC, ("parallelism.offload=[optimizer]",), (*few, "parallelism.offload=null,[optimizer]"))
     )
-    best = sweep(search, in_this_process).found.best
+    best = sweep(search, in_this_process).result.best
     labels = [short_changes(search, best, place) for place in range(len(best))]
     assert labels.count(OWN) <= 1
     assert any("without offload" in label for label in labels)
@@ -196,7 +196,7 @@ def test_many_rows_take_little_memory(made: Made) -> None:
 
     search = made(pieces=10, rows=10**7, block=10**6)
     tracemalloc.start()  # of this search alone: the process may have held more before it
-    found = sweep(search, in_this_process, dense=True).found
+    found = sweep(search, in_this_process, dense=True).result
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.legal == 10**8

@@ -61,7 +61,7 @@ print(json.dumps({
     "unit": unit(path),
     "meaning": row(path).meaning,
     "refusal": refusal,
-    "unknown": unknown(new, path).given,
+    "unknown": unknown(new, path).plan_value,
 }))
 """
 
@@ -92,7 +92,7 @@ def is_expression(path: tuple[str | int, ...], document: Any) -> bool:
     """Whether a size is written as a text there, of which a schema cannot say what it gives."""
     for step in path:
         document = document[step] if isinstance(document, list) else document.get(step)
-    row = paths.row(".".join(map(str, path)))
+    row = paths.row_at(".".join(map(str, path)))
     return isinstance(document, str) and row is not None and isinstance(row.type, Size)
 
 
@@ -134,7 +134,7 @@ def test_every_field_says_what_it_means() -> None:
 def test_every_symbol_stands_for_a_field() -> None:
     """A path in the table of symbols is one that a spec can state."""
     for letter in LETTERS:
-        assert paths.row(letter.path.replace("{group}", "decoder")) is not None, letter
+        assert paths.row_at(letter.path.replace("{group}", "decoder")) is not None, letter
 
 
 @pytest.mark.parametrize("name", default_library().names("plan"))

@@ -113,7 +113,7 @@ def test_aliases_name_one_accelerator_or_are_refused() -> None:
     """A spelling in use finds its accelerator; one that two share is a problem that names both."""
     assert load_accelerator("H100-SXM5-80GB", library=LIBRARY).name == "h100-sxm"
     assert load_accelerator("h100_sxm", library=LIBRARY).name == "h100-sxm"
-    assert LIBRARY.spelt("accelerator", "H100") == ("h100-pcie", "h100-sxm")
+    assert LIBRARY.matching_names("accelerator", "H100") == ("h100-pcie", "h100-sxm")
     with pytest.raises(SpecError, match="`H100` may be `h100-pcie` or `h100-sxm`"):
         load_accelerator("H100", library=LIBRARY)
 

@@ -95,10 +95,10 @@ def test_a_library_with_a_home_reads_nothing_outside_it(tmp_path: Path) -> None:
     with using(library):
         assert default_library() is library
         assert display_path(home / "specs" / "models" / "mine.yaml") == "specs/models/mine.yaml"
-        assert library.sealed("plan.yaml").file == "plan.yaml"
+        assert library.read_in_home("plan.yaml").file == "plan.yaml"
         for outside in ("../outside.yaml", str(tmp_path / "outside.yaml"), "specs/../../outside.yaml"):
             with pytest.raises(SpecError, match="not among the files of the seal"):
-                library.sealed(outside)
+                library.read_in_home(outside)
     assert default_library() is not library
 
 

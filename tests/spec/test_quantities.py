@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any, units, write
 
-WHOLE = [base for base, dimension in DIMENSIONS.items() if dimension.whole]
-BROKEN = [base for base, dimension in DIMENSIONS.items() if not dimension.whole]
+WHOLE = [base for base, dimension in DIMENSIONS.items() if dimension.is_counted]
+BROKEN = [base for base, dimension in DIMENSIONS.items() if not dimension.is_counted]
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,11 @@ def test_the_library_of_a_revision_has_its_names(commit: Commit) -> None:
     commit({"specs/models/later.yaml": MODEL, "specs/late.yaml": SMALL.replace("model: tiny", "model: later")})
     today = Library(Path("specs"))
     now, then = (open_revision(name) for name in ("HEAD", "HEAD~1"))
-    assert set(today.at(now).names("model")) - set(today.at(then).names("model")) == {"later"}
+    assert set(today.at_revision(now).names("model")) - set(today.at_revision(then).names("model")) == {"later"}
     late = from_revision(now, "specs/late.yaml")
-    assert plan_of(late, (), today.at(now)).model.name == "later"
+    assert plan_of(late, (), today.at_revision(now)).model.name == "later"
     with pytest.raises(SpecError, match="no model is named `later`"):
-        plan_of(late, (), today.at(then))
+        plan_of(late, (), today.at_revision(then))
 
 
 def test_a_library_of_another_repository_stays_as_it_is(commit: Commit) -> None:

@@ -40,8 +40,8 @@ from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.peak import add, bytes_of_stocks
-from ledger.books.memory.reduction_buffer import Written, written
-from ledger.books.memory.steps import Allocation, LiveStep, passes, pick_parts, weight_gradients
+from ledger.books.memory.reduction_buffer import Written, gradients_in_order
+from ledger.books.memory.steps import Allocation, LiveStep, passes_with_live_tensors, pick_parts, weight_gradients
 from ledger.books.memory.timeline import Moment, Timeline
 from ledger.books.totals import static
 from ledger.model.program import Program
@@ -90,7 +90,7 @@ def sharing_sums(plan: Plan, role: Role, program: Program, value: Value) -> Shar
     once = [entry for entry in entries if entry.per == STEP]
     once += posting.of_weights_on_host(program, plan, value)
     line = Timeline((), {})
-    states = nonzero(optimizer.optimizer_states(program, plan, line.whole, value))
+    states = nonzero(optimizer.optimizer_states(program, plan, line.all_moments, value))
     book = CompiledRole(role, program, Ledger("", states), value, line)
     in_one = {key: amount / count for key, amount in recurring.items()}
     return SharingSums(in_one, sums_of(once, plan, value), dict(static(plan, book)), per_device(book))
@@ -118,7 +118,7 @@ class Referring(Moments):
         """A few steps of each unit and pass: as it begins, the fullest, and what is left beside weights' gradients."""
         steps_of_pass: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
         for name, unit in self.units.items():
-            for phase, steps in passes(unit, added=self.adds):
+            for phase, steps in passes_with_live_tensors(unit, added=self.adds):
                 inner = isinstance(self.gathering, ExpertGathering) and bool(self.gathering.inner(name))
                 gradients = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
                 end = LiveTensors(LEFT, (placeholder_tensor(LEFT), *gradients))
@@ -132,8 +132,8 @@ class Referring(Moments):
     @cached_property
     def gathering(self) -> Gathering | None:
         """The gathering of a real unit, but for when its experts run."""
-        real = Moments(self.program, self.plan, self.line).gathering
-        return _ExpertsByLabel(real.buffers, real.line) if isinstance(real, ExpertGathering) else real
+        real = Moments(self.program, self.plan, self.timeline).gathering
+        return _ExpertsByLabel(real.buffers, real.timeline) if isinstance(real, ExpertGathering) else real
 
     @cached_property
     def labels(self) -> frozenset[str]:
@@ -160,8 +160,8 @@ class _ExpertsByLabel(ExpertGathering):
 
 def written_weights(unit: Unit, *, added: bool) -> tuple[Tensor, ...]:
     """The trained weights of a unit in the order of their gradients."""
-    steps = dict(passes(unit, added=added))["backward"]
-    return tuple(weight for weight, _ in written(unit, steps))
+    steps = dict(passes_with_live_tensors(unit, added=added))["backward"]
+    return tuple(weight for weight, _ in gradients_in_order(unit, steps))
 
 
 def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors, ...]:
@@ -190,7 +190,7 @@ def point_facts(
 
 def _lasting_bytes(moments: Moments, value: Value) -> list[dict[str, Amount]]:
     """What a stage holds of weights, states and gradients at each moment, by category."""
-    program, plan, line = moments.program, moments.plan, moments.line
+    program, plan, line = moments.program, moments.plan, moments.timeline
     entries = (*holdings.of_weights(program, plan, line, value), *holdings.of_gradients(moments))
     stocks = (
         (entry.when, entry.resource.category, truncate(value(entry.amount) * value(entry.times)))
@@ -208,7 +208,7 @@ def gradients_add(plan: Plan, program: Program) -> bool:
 def _fullest(moments: Referring, point: Moment, value: Value, *, by_category: bool) -> dict[References, Parts]:
     """The fullest step of a moment beside each set of layers' own bytes, which are by reference."""
     alternatives: dict[References, list[Parts]] = {}
-    for step in moments.steps(point, moments.alive(point)[1:-1]):
+    for step in moments.steps(point, moments.live_steps(point)[1:-1]):
         references, parts = _references_and_bytes(step, point.phase, value, moments.labels)
         alternatives.setdefault(references, []).append(parts if by_category else {ALL: sum(parts.values())})
     return {references: fullest_step(steps) for references, steps in alternatives.items()}
@@ -217,7 +217,7 @@ def _fullest(moments: Referring, point: Moment, value: Value, *, by_category: bo
 def _references_and_bytes(step: LiveStep, phase: str, value: Value, labels: frozenset[str]) -> tuple[References, Parts]:
     references: list[Reference] = []
     parts: dict[str, Amount] = {}
-    for allocation in step.held:
+    for allocation in step.allocations:
         if not isinstance(allocation, Allocation):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
         if allocation.cause.name in labels:

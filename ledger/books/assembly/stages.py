@@ -133,7 +133,7 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     exposed = dict(work.exposed)
     other_transfers = sum(seconds for kind, seconds in exposed.items() if kind != "data")  # a host launches meanwhile
     blocked = plan.accelerator.kind == "cpu" or plan.stack.blocking  # nothing is launched meanwhile
-    launch = maximum(0.0, work.hosts - (0.0 if blocked else work.device + other_transfers))
+    launch = maximum(0.0, work.host_seconds - (0.0 if blocked else work.device + other_transfers))
     busy = work.device + launch  # what transfers of weights and gradients may hide behind
     hides = weights_hide(name, plan) and unit != ROOT
     hidden = minimum(_hidden_share(plan) * exposed["data"], maximum(0.0, busy - work.overlapped)) if hides else 0.0

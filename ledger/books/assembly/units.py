@@ -22,8 +22,15 @@ from ledger.books.memory import holdings
 from ledger.books.memory.expert_sets import AFTER, span
 from ledger.books.memory.liveness import LiveTensors, between
 from ledger.books.memory.outside import attention_workspace
-from ledger.books.memory.reduction_buffer import written
-from ledger.books.memory.steps import categories, outlives_unit, passes, pick_parts, weight_gradients, widest_places
+from ledger.books.memory.reduction_buffer import gradients_in_order
+from ledger.books.memory.steps import (
+    categories,
+    outlives_unit,
+    passes_with_live_tensors,
+    pick_parts,
+    weight_gradients,
+    widest_places,
+)
 from ledger.books.memory.timeline import BACKWARD, FORWARD, Timeline
 from ledger.books.results import KernelTime
 from ledger.books.step_sums import spending, step_sums
@@ -180,7 +187,7 @@ def unit_live(plan: Plan, units: Sequence[Unit], value: Value, *, added: bool, b
         )
         for unit in units
         if unit.forward
-        for phase, steps in passes(unit, added=added)
+        for phase, steps in passes_with_live_tensors(unit, added=added)
     }
 
 
@@ -203,7 +210,7 @@ def _live_parts(  # noqa: PLR0913 - the facts of one pass
     yield FULLEST, fullest(steps)
     yield LEFT, live_bytes(steps[-1], weight_gradients(unit))
     if drained and phase == BACKWARD:
-        for weight, step in written(unit, steps):
+        for weight, step in gradients_in_order(unit, steps):
             yield WROTE + weight.name, live_bytes(step, frozenset({weight.gradient.name}))
     experts = expert_gradients(unit)
     if not experts:

@@ -45,7 +45,7 @@ class UnitWork:
     """What a unit does in one pass of one micro-batch, before weights and gradients hide.
 
     `device`: seconds of kernels, of which `rebuilt` recompute and `weight_gradients` give gradients of weights.
-    `hosts`: seconds that the host needs to launch them, `host_sums` those in which it adds gradients up.
+    `host_seconds`: seconds that the host needs to launch them, `host_sums` those in which it adds gradients up.
     `exposed`: seconds of transfers by kind that no kernel of the unit hides, `overlapped` those that one does.
     `copies`: by direction of the link to the host, all copies and those chained to a transfer between devices;
     `blocking`: copies that nothing hides.
@@ -54,7 +54,7 @@ class UnitWork:
     device: Amount = 0.0
     rebuilt: Amount = 0.0
     weight_gradients: Amount = 0.0
-    hosts: Amount = 0.0
+    host_seconds: Amount = 0.0
     host_sums: Amount = 0.0
     exposed: Mapping[str, Amount] = field(default_factory=lambda: dict.fromkeys(TRANSFERS, 0.0))
     overlapped: Amount = 0.0
@@ -67,7 +67,7 @@ class UnitWork:
             self.device * count,
             self.rebuilt * count,
             self.weight_gradients * count,
-            self.hosts * count,
+            self.host_seconds * count,
             self.host_sums * count,
             {kind: seconds * count for kind, seconds in self.exposed.items()},
             self.overlapped * count,
@@ -81,7 +81,7 @@ class UnitWork:
             self.device + other.device,
             self.rebuilt + other.rebuilt,
             self.weight_gradients + other.weight_gradients,
-            self.hosts + other.hosts,
+            self.host_seconds + other.host_seconds,
             self.host_sums + other.host_sums,
             {kind: self.exposed[kind] + other.exposed[kind] for kind in TRANSFERS},
             self.overlapped + other.overlapped,
@@ -240,7 +240,7 @@ def _unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         device=seconds(compute),
         rebuilt=seconds(row for row in compute if row.when == "recompute"),
         weight_gradients=seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT),
-        hosts=hosts / count,
+        host_seconds=hosts / count,
         host_sums=seconds(row for row in rows if on_host(row)),
         exposed=exposed,
         overlapped=overlapped,

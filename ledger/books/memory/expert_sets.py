@@ -65,7 +65,7 @@ class ExpertGathering(Gathering):
 
     def inner(self, name: str) -> str:
         """The set of a layer's experts; none where it has none."""
-        return name + INNER if name + INNER in self.buffers.sets else ""
+        return name + INNER if name + INNER in self.buffers.fsdp_units else ""
 
     def both(self, name: str) -> tuple[str, ...]:
         """The sets of a layer."""
@@ -77,7 +77,7 @@ class ExpertGathering(Gathering):
 
     def gathered_ahead(self, point: Moment) -> Iterator[Allocation]:
         """Of a layer both sets; the ends of the model gather one set ahead, as they are told nothing."""
-        for name in self.ahead(point):
+        for name in self.sets_ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)
             yield from (self.buffers.gathered(set_name, ".ahead") for set_name in sets)
 
@@ -89,52 +89,52 @@ class ExpertGathering(Gathering):
 class ExpertLayer:
     """One layer at one moment: what it gathers, step by step."""
 
-    around: ExpertGathering
+    gathering: ExpertGathering
     point: Moment
     unit: Unit
-    alive: tuple[LiveTensors, ...]
+    live_tensors: tuple[LiveTensors, ...]
 
     @property
     def name(self) -> str:
         """The set of the layer's weights but its experts."""
-        return self.around.buffers.of(self.point.unit)
+        return self.gathering.buffers.of(self.point.unit)
 
     @property
     def experts(self) -> str:
         """The set of its experts; none where it has none, or runs none in this pass."""
-        name = self.around.inner(self.name)
-        return name if name and self.span.first < len(self.alive) else ""
+        name = self.gathering.inner(self.name)
+        return name if name and self.span.first < len(self.live_tensors) else ""
 
     @property
-    def ahead(self) -> tuple[str, ...]:
+    def gathered_while_it_runs(self) -> tuple[str, ...]:
         """What is gathered while it runs."""
-        after = self.point.beside.after
-        gathers = self.point.phase == FORWARD or self.around.buffers.again(after)
-        return self.around.both(after) if after and gathers else ()
+        after = self.point.surroundings.after
+        gathers = self.point.phase == FORWARD or self.gathering.buffers.again(after)
+        return self.gathering.both(after) if after and gathers else ()
 
     @property
     def arrives(self) -> bool:
         """Whether the layer's experts were gathered ahead with the rest of it: by a layer."""
-        return self.point.beside.before not in ("", INPUT, OUTPUT)
+        return self.point.surroundings.before not in ("", INPUT, OUTPUT)
 
     def forward(self, running: Sequence[Running]) -> Iterator[LiveStep]:
         """Both sets of this layer are copied out in their turn; each buffer is freed with the copy after its own."""
-        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
-        last = self.point.beside.before or (ROOT if self.around.root.there else "")
+        buffers, root = self.gathering.buffers, tuple(self.gathering.root.allocations(self.point))
+        last = self.point.surroundings.before or (ROOT if self.gathering.root.has_weights else "")
         early = (buffers.gathered(self.experts),) if self.experts and self.arrives else ()
-        weights, gathered = buffers.whole(self.name), buffers.gathered(self.name)
-        entering = (*tensors(self.unit, self.alive[0]), *root)
-        earlier = (buffers.gathered(self.around.last_gathered(last), ".before"),) if last else ()
-        if not self.point.beside.before:
+        weights, gathered = buffers.gathered_weights(self.name), buffers.gathered(self.name)
+        entering = (*tensors(self.unit, self.live_tensors[0]), *root)
+        earlier = (buffers.gathered(self.gathering.last_gathered(last), ".before"),) if last else ()
+        if not self.point.surroundings.before:
             allocations = (*entering, *earlier, *buffers.arriving(self.name))
             yield LiveStep(f"weights of {self.name} are gathered", allocations)
-        copied = (*entering, *earlier, gathered, weights, *buffers.apart(self.name), *early)
+        copied = (*entering, *earlier, gathered, weights, *buffers.unaligned_copy(self.name), *early)
         yield LiveStep(f"weights of {self.name} are copied out", copied)
         yield from self.gathers((*entering, gathered, weights, *early), ".next")
-        ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
+        ahead = tuple(buffers.gathered(name, ".next") for name in self.gathered_while_it_runs)
         by_stretch = [(*root, weights, gathered, *early, *ahead)]
         if self.experts:
-            arrived, experts = buffers.gathered(self.experts), buffers.whole(self.experts)
+            arrived, experts = buffers.gathered(self.experts), buffers.gathered_weights(self.experts)
             yield from self.copies((*root, weights, gathered, *ahead), self.arrives)
             staying = () if buffers.again(self.name) else (experts,)
             by_stretch += [(), (*root, weights, arrived, experts, *ahead), (*root, weights, arrived, *staying, *ahead)]
@@ -142,19 +142,22 @@ class ExpertLayer:
 
     def backward(self, running: Sequence[Running]) -> Iterator[LiveStep]:
         """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
-        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
-        again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
-        sums = tuple(allocation for name in self.around.both(self.name) for allocation in buffers.accumulated(name))
-        weights, experts = buffers.whole(self.name), (buffers.whole(self.experts),) if self.experts else ()
+        buffers, root = self.gathering.buffers, tuple(self.gathering.root.allocations(self.point))
+        again, pending = buffers.again(self.name), tuple(self.gathering.pending(self.point))
+        sums = tuple(allocation for name in self.gathering.both(self.name) for allocation in buffers.accumulated(name))
+        weights, experts = (
+            buffers.gathered_weights(self.name),
+            (buffers.gathered_weights(self.experts),) if self.experts else (),
+        )
         early = (buffers.gathered(self.experts),) if self.experts and self.arrives and again else ()
         staying = early if again else experts
         lasting = (*root, *pending, *sums, weights, *staying)
-        entering = tuple(tensors(self.unit, self.alive[0]))
+        entering = tuple(tensors(self.unit, self.live_tensors[0]))
         if again:
-            copied = (*entering, *lasting, buffers.gathered(self.name), *buffers.apart(self.name))
+            copied = (*entering, *lasting, buffers.gathered(self.name), *buffers.unaligned_copy(self.name))
             yield LiveStep(f"weights of {self.name} are copied out", copied)
         yield from self.gathers((*entering, *lasting), ".ahead")
-        ahead = tuple(buffers.gathered(name, ".ahead") for name in self.ahead)
+        ahead = tuple(buffers.gathered(name, ".ahead") for name in self.gathered_while_it_runs)
         by_stretch = [(*lasting, *ahead)]
         if self.experts:
             standing = (*root, *pending, *sums, weights, *ahead)
@@ -166,30 +169,37 @@ class ExpertLayer:
             by_stretch += [(*standing, *experts, *arrived), (*standing, *experts), (*root, weights, *ahead, *after)]
         yield from self.run(running, by_stretch)
         shares = tuple(self.reduced()) if self.experts else ()
-        for step in self.around.reductions(self.point, self.unit, self.left):
-            yield LiveStep(step.name, (*step.held, *shares))
+        for step in self.gathering.reductions(self.point, self.unit, self.left_by_backward):
+            yield LiveStep(step.name, (*step.allocations, *shares))
 
     def gathers(self, live: tuple[AnyAllocation, ...], which: str) -> Iterator[LiveStep]:
         """The sets of the next layer, one after the other."""
-        buffers = self.around.buffers
-        for name in self.ahead:
+        buffers = self.gathering.buffers
+        for name in self.gathered_while_it_runs:
             yield LiveStep(f"weights of {name} are gathered ahead", (*live, *buffers.arriving(name, which)))
             live = (*live, buffers.gathered(name, which))
 
     def copies(self, live: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[LiveStep]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
-        buffers, entering = self.around.buffers, tuple(tensors(self.unit, between(self.alive, self.span.first)))
+        buffers, entering = (
+            self.gathering.buffers,
+            tuple(tensors(self.unit, between(self.live_tensors, self.span.first))),
+        )
         if not arrived:
             yield LiveStep(
                 f"weights of {self.experts} are gathered", (*entering, *live, *buffers.arriving(self.experts))
             )
-        copied_out = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
+        copied_out = (
+            buffers.gathered(self.experts),
+            buffers.gathered_weights(self.experts),
+            *buffers.unaligned_copy(self.experts),
+        )
         yield LiveStep(f"weights of {self.experts} are copied out", (*entering, *live, *copied_out))
 
     def reduction(self, live: tuple[AnyAllocation, ...]) -> Iterator[LiveStep]:
         """The whole gradients of the experts are copied, then reduced."""
-        buffers, name = self.around.buffers, self.experts
-        now = between(self.alive, self.span.last + 1)
+        buffers, name = self.gathering.buffers, self.experts
+        now = between(self.live_tensors, self.span.last + 1)
         unit_tensors = tuple(tensors(self.unit, now, self.written))
         allocations = (*unit_tensors, *live, buffers.to_reduce(name))
         sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
@@ -200,13 +210,13 @@ class ExpertLayer:
 
     def reduced(self) -> Iterator[Allocation]:
         """This device's share of the experts' gradients, which is posted with the layer once that is through."""
-        buffers = self.around.buffers
+        buffers = self.gathering.buffers
         if buffers.batches == 1 or buffers.accumulates:
             yield tuple(buffers.reduced(self.experts))[-1]
 
     def run(self, running: Sequence[Running], by_stretch: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[LiveStep]:
         """The steps of the layer itself, with what stands beside it in each stretch of them."""
-        places = {id(step): place for place, step in enumerate(self.alive)}
+        places = {id(step): place for place, step in enumerate(self.live_tensors)}
         for step in running:
             any_of_them = step.steps[0] if isinstance(step, FullestLive) else step
             stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
@@ -216,18 +226,18 @@ class ExpertLayer:
     @property
     def span(self) -> Span:
         """The steps of its experts."""
-        return self.around.span(self.unit, self.point.phase, self.alive)
+        return self.gathering.span(self.unit, self.point.phase, self.live_tensors)
 
     @property
     def written(self) -> frozenset[str]:
         """The gradients of the experts' weights."""
-        parts = self.around.buffers.sets[self.experts].parts if self.experts else ()
+        parts = self.gathering.buffers.fsdp_units[self.experts].parts if self.experts else ()
         return frozenset(weight.gradient.name for _, weights in parts for weight in weights)
 
     @property
-    def left(self) -> LiveTensors:
+    def left_by_backward(self) -> LiveTensors:
         """What the layer's backward leaves, the experts' gradients aside."""
-        last = self.alive[-1]
+        last = self.live_tensors[-1]
         return LiveTensors(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
 
 

@@ -11,7 +11,7 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.evaluate import Value
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.reduction_buffer import written
+from ledger.books.memory.reduction_buffer import gradients_in_order
 from ledger.books.memory.steps import Allocation, AnyAllocation, LiveStep, Running, tensors, weight_gradients
 from ledger.books.memory.timeline import (
     BACKWARD,
@@ -40,12 +40,12 @@ class Gathering:
     """The moments of one device whose weights are gathered for use and freed after it."""
 
     buffers: Buffers
-    line: Timeline
+    timeline: Timeline
 
     @property
     def root(self) -> Root:
         """The weights of the two ends of the model."""
-        return Root(self.buffers, self.line)
+        return Root(self.buffers, self.timeline)
 
     @property
     def adds(self) -> bool:
@@ -54,7 +54,7 @@ class Gathering:
 
     def lasting(self) -> Iterator[Entry]:
         """What stays from set to set of weights."""
-        return lasting_buffers(self.buffers, self.line)
+        return lasting_buffers(self.buffers, self.timeline)
 
     def steps(
         self, point: Moment, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
@@ -64,7 +64,7 @@ class Gathering:
         arriving = tuple(tensors(unit, alive[0]))
         for name, allocations in gathers(point):
             yield LiveStep(name, (*arriving, *allocations))
-        standing = tuple(self.beside(point))
+        standing = tuple(self.allocations(point))
         for step in running:
             yield LiveStep(step.step, (*tensors(unit, step), *standing))
         if point.phase == BACKWARD:
@@ -78,39 +78,45 @@ class Gathering:
         name = self.buffers.of(point.unit)
         if name == ROOT and point.unit == INPUT:
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *self.buffers.accumulated(ROOT))
-        elif name != ROOT and point.beside.inside == 0:
-            last = point.beside.before or (ROOT if self.root.there else "")
+        elif name != ROOT and point.surroundings.inside == 0:
+            last = point.surroundings.before or (ROOT if self.root.has_weights else "")
             earlier = (self.buffers.gathered(last, ".before"),) if last else ()
-            standing = (*self.root.beside(point), *earlier)
+            standing = (*self.root.allocations(point), *earlier)
             yield f"weights of {name} are gathered", (*standing, *self.buffers.arriving(name))
-            copied_out = (self.buffers.gathered(name), self.buffers.whole(name), *self.buffers.apart(name))
+            copied_out = (
+                self.buffers.gathered(name),
+                self.buffers.gathered_weights(name),
+                *self.buffers.unaligned_copy(name),
+            )
             yield f"weights of {name} are copied out", (*standing, *copied_out)
 
     def backward(self, point: Moment) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
-        name, standing = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
+        name, standing = self.buffers.of(point.unit), (*self.root.allocations(point), *self.pending(point))
         if name == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
             sums = tuple(self.buffers.accumulated(ROOT))
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *sums)
             yield "the root is copied out", (self.buffers.gathered(ROOT), *standing)
-        if name != ROOT and point.beside.inside == 0:
-            standing = (*standing, *self.buffers.accumulated(name), self.buffers.whole(name))
+        if name != ROOT and point.surroundings.inside == 0:
+            standing = (*standing, *self.buffers.accumulated(name), self.buffers.gathered_weights(name))
             if self.buffers.again(name):
-                gathered = (*standing, self.buffers.gathered(name), *self.buffers.apart(name))
+                gathered = (*standing, self.buffers.gathered(name), *self.buffers.unaligned_copy(name))
                 yield f"weights of {name} are copied out", gathered
-        if point.beside.inside == 0 and point.unit != LOSS:
-            for ahead in self.ahead(point):
+        if point.surroundings.inside == 0 and point.unit != LOSS:
+            for ahead in self.sets_ahead(point):
                 yield f"weights of {ahead} are gathered ahead", (*standing, *self.buffers.arriving(ahead, ".ahead"))
 
-    def beside(self, point: Moment) -> Iterator[Allocation]:
+    def allocations(self, point: Moment) -> Iterator[Allocation]:
         """What stands beside the steps of a unit."""
         name = self.buffers.of(point.unit)
-        yield from self.root.beside(point)
+        yield from self.root.allocations(point)
         if name != ROOT:
-            yield self.buffers.whole(name)
+            yield self.buffers.gathered_weights(name)
         if point.phase == FORWARD:
             if point.unit != LOSS:
-                yield self.buffers.gathered(name if name != ROOT else self.last_gathered(point.beside.before or ROOT))
+                yield self.buffers.gathered(
+                    name if name != ROOT else self.last_gathered(point.surroundings.before or ROOT)
+                )
             return
         if point.unit != LOSS:
             yield from self.gathered_ahead(point)
@@ -127,32 +133,32 @@ class Gathering:
         """All steps of a unit as one, since the same stands beside each."""
         return (steps,)
 
-    def ahead(self, point: Moment) -> Iterator[str]:
+    def sets_ahead(self, point: Moment) -> Iterator[str]:
         """The set that backward gathers while this one runs."""
-        if point.beside.after and self.buffers.again(point.beside.after):
-            yield point.beside.after
+        if point.surroundings.after and self.buffers.again(point.surroundings.after):
+            yield point.surroundings.after
 
     def gathered_ahead(self, point: Moment) -> Iterator[Allocation]:
         """The output of the gather of the set that follows."""
-        for name in self.ahead(point):
+        for name in self.sets_ahead(point):
             yield self.buffers.gathered(name, ".ahead")
 
     def pending(self, point: Moment) -> Iterator[Allocation]:
         """The input of the reduction of the set before."""
-        if point.phase == BACKWARD and point.beside.before:
-            yield self.buffers.to_reduce(point.beside.before, ".before")
+        if point.phase == BACKWARD and point.surroundings.before:
+            yield self.buffers.to_reduce(point.surroundings.before, ".before")
 
     def left_inside(self, point: Moment) -> Iterator[Allocation]:
         """Whole gradients of the layers of this set that backward left behind."""
-        if point.beside.inside and not self.buffers.added:
-            yield self.buffers.fresh(self.buffers.of(point.unit), times=sympy.Integer(point.beside.inside))
+        if point.surroundings.inside and not self.buffers.added:
+            yield self.buffers.fresh(self.buffers.of(point.unit), times=sympy.Integer(point.surroundings.inside))
 
     def reductions(self, point: Moment, unit: Unit, after: LiveTensors) -> Iterator[LiveStep]:
         """The reduction after the last layer of a set; at the end of backward, that of the root."""
         name, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
         results = tuple(tensors(unit, after, written))
-        if name != ROOT and point.beside.closes:
-            standing = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(name))
+        if name != ROOT and point.surroundings.closes:
+            standing = (*results, *self.root.allocations(point), *self.gathered_ahead(point), buffers.to_reduce(name))
             gradients: tuple[AnyAllocation, ...]
             gradients = tuple(buffers.accumulated(name)) or (*self.fresh(unit, after), *self.left_inside(point))
             reordered = tuple(buffers.gradients_apart(name))
@@ -162,7 +168,7 @@ class Gathering:
             yield LiveStep(
                 f"gradients of {name} are reduced", (*standing, *buffers.reduced(name), *buffers.last_gradient(name))
             )
-        if self.root.there and point is self.last:
+        if self.root.has_weights and point is self.last:
             standing = (*results, buffers.to_reduce(ROOT))
             gradients = tuple(buffers.accumulated(ROOT)) or (
                 *self.root.gradients(point),
@@ -177,7 +183,7 @@ class Gathering:
         """Layers of a unit whose gradients are reduced: those of sets that are through; of the root, at the end."""
         if self.buffers.of(unit.name) == ROOT:
             return lambda point: unit.count if point.phase == OPTIMIZER else ZERO
-        through, done = self.line.through(unit.name), sets_after_backward(unit.name, ONE)
+        through, done = self.timeline.through(unit.name), sets_after_backward(unit.name, ONE)
         return lambda point: through(point) if point.phase == OPTIMIZER else done(point)
 
     def fresh(self, unit: Unit, after: LiveTensors) -> Iterator[AnyAllocation]:
@@ -191,7 +197,7 @@ class Gathering:
     @property
     def last(self) -> Moment:
         """The moment at which backward ends."""
-        return [point for point in self.line.points if point.phase == BACKWARD][-1]
+        return [point for point in self.timeline.points if point.phase == BACKWARD][-1]
 
 
 # --- weights gathered module by module ---
@@ -231,7 +237,7 @@ class ModuleGathering(Gathering):
     ) -> Iterator[LiveStep]:
         """The copies of what is in the buffer, beside the gradient that finds it full; the last one beside none."""
         profile, last = self._profile(point), alive[-1]
-        for weight, step in written(unit, alive):
+        for weight, step in gradients_in_order(unit, alive):
             for name, amount in profile.reduced:
                 if name == weight.name:
                     allocations = (*tensors(unit, step), *gathered[step.step], _copy_allocation(amount))
@@ -246,11 +252,11 @@ class ModuleGathering(Gathering):
         return iter(())
 
     def _profile(self, point: Moment) -> Profile:
-        return point.beside.gathered or Profile()
+        return point.surroundings.gathered or Profile()
 
     def _places(self, point: Moment, unit: Unit, steps: Sequence[LiveTensors]) -> list[Place]:
         """Of each step, the module that runs or ran last."""
-        profile, again = self._profile(point), {operation.name for operation in unit.kept.again}
+        profile, again = self._profile(point), {operation.name for operation in unit.saving.again}
         rebuilding = point.phase == BACKWARD
         current: Place = (rebuilding and bool(profile.again), 0, False)
         places = []

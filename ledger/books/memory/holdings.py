@@ -78,7 +78,7 @@ def fullest_by_moment(program: Program, plan: Plan, value: Value, line: Timeline
 def stocks_of_fullest_step(fullest_step: FullestStep) -> Iterator[Entry]:
     """The stocks that exist only while a unit runs, at its fullest step."""
     step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
-    for item in step.held:
+    for item in step.allocations:
         if isinstance(item, AllocationChoice):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
         why = f"{item.why}; fullest while {step.name}"
@@ -100,13 +100,13 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
     yield from _stored_weights(program, plan, line)
     if plan.stack.workspace and not plan.model.bare:
         why, amount = "what matmuls keep for themselves", sympy.Integer(plan.stack.workspace)
-        yield Entry(Cause("", "matmul workspace"), stock("workspace"), line.whole, amount, ONE, why)
+        yield Entry(Cause("", "matmul workspace"), stock("workspace"), line.all_moments, amount, ONE, why)
         if plan.stack.streams and any(isinstance(op, Grouped) for unit in program.units for op in unit.forward):
             count = sympy.Integer(plan.stack.streams)
-            yield Entry(Cause("", "workspaces of experts"), stock("workspace"), line.whole, amount, count, why)
+            yield Entry(Cause("", "workspaces of experts"), stock("workspace"), line.all_moments, amount, count, why)
     if by_module(plan):
         yield from small_weights(program, plan, line, value)
-    yield from optimizer.optimizer_states(program, plan, line.whole, value)
+    yield from optimizer.optimizer_states(program, plan, line.all_moments, value)
     yield from optimizer.update(program, plan, line.last, value)
 
 
@@ -139,7 +139,7 @@ def _stored_weights(program: Program, plan: Plan, line: Timeline) -> Iterator[En
         for weight in weights:
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
             amount = stored_bytes(plan.precision, weight, sharding, on_host=hosted)
-            yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
+            yield Entry(Cause(name, weight.name), stock("weights"), line.all_moments, amount, count, why)
 
 
 def _lasting_buffers(program: Program, line: Timeline) -> Iterator[Entry]:
@@ -148,7 +148,7 @@ def _lasting_buffers(program: Program, line: Timeline) -> Iterator[Entry]:
         filled = {op.output.name: op.output for op in unit.forward if isinstance(op, Collective) and op.buffered}
         for tensor in filled.values():
             cause = Cause(unit.name, tensor.name, state="buffer")
-            yield Entry(cause, stock("workspace"), line.whole, tensor.bytes(), unit.count, "a buffer that lasts")
+            yield Entry(cause, stock("workspace"), line.all_moments, tensor.bytes(), unit.count, "a buffer that lasts")
 
 
 def _layer_tables(program: Program, line: Timeline) -> Iterator[Entry]:
@@ -158,7 +158,7 @@ def _layer_tables(program: Program, line: Timeline) -> Iterator[Entry]:
         results = (t for op in unit.forward for t in op.outputs if t.role == REMEMBERED)
         for tensor in {t.name: t for t in (*inputs, *results)}.values():
             cause = Cause(unit.name, tensor.name)
-            yield Entry(cause, stock("activations"), line.whole, tensor.bytes(), unit.count, "kept by each layer")
+            yield Entry(cause, stock("activations"), line.all_moments, tensor.bytes(), unit.count, "kept by each layer")
 
 
 def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
@@ -168,7 +168,7 @@ def _step_inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     """
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
-    again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
+    again = {t.name for unit in program.units for op in (*unit.saving.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if outlives_unit(t) and t.role not in OF_LAYERS}.values():
         waits = _layers_run if tensor.name in again else _in_phases(_layers_run, FORWARD)
         alive = always(ONE) if tensor.name in BATCH else waits
@@ -191,7 +191,7 @@ def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     """
     category, why = categories(unit), "saved for backward: each storage once"
     other_layers, offloaded = _other_micro_batches(unit, plan), leaving(unit)
-    for tensor in unit.kept.saved:
+    for tensor in unit.saving.saved:
         if tensor.name in BATCH:  # an input of the step, of which there is one for each micro-batch
             flying = until_update(other_layers)
             cause = Cause("", tensor.name, state="in_flight")
@@ -215,17 +215,17 @@ def _saved_tensors(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
 
 def on_the_way(unit: Unit) -> AliveCount:
     """The one layer of a unit whose copies go on while its neighbour runs."""
-    return lambda point: ONE if point.beside.moving == unit.name else ZERO
+    return lambda point: ONE if point.surroundings.moving == unit.name else ZERO
 
 
 def _rebuilt_segments(unit: Unit, line: Timeline) -> Iterator[Entry]:
     """The further layers of a segment, which are rebuilt together with the one that runs backward."""
 
     def together(point: Moment) -> sympy.Expr:
-        return unit.kept.beside if (point.phase, point.unit) == (BACKWARD, unit.name) else ZERO
+        return unit.saving.further_layers if (point.phase, point.unit) == (BACKWARD, unit.name) else ZERO
 
     category = categories(unit)
-    for tensor in {t.storage: t for t in (*unit.kept.saved, *unit.kept.rebuilt)}.values():
+    for tensor in {t.storage: t for t in (*unit.saving.saved, *unit.saving.rebuilt)}.values():
         if not outlives_unit(tensor):
             cause = Cause(unit.name, tensor.name, state="beside")
             yield from post_stock(line, cause, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
@@ -258,7 +258,7 @@ def autocast_copies(program: Program, plan: Plan, line: Timeline) -> Iterator[En
     if not compute_precision(plan).autocast or plan.stack.compiled:
         return
     for unit in program.units:
-        saved = {tensor.storage for tensor in unit.kept.saved}
+        saved = {tensor.storage for tensor in unit.saving.saved}
         casts = (tensor for operation in unit.forward for tensor in operation.outputs if tensor.role == "cast")
         for tensor in {tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values():
             cause = Cause(unit.name, tensor.name, state="remembered")
@@ -289,7 +289,7 @@ class _SharedResult:
         """The result, and the sum of the gradients that layers have given so far."""
         cause, amount = Cause(self.maker.name, self.tensor.name), self.tensor.bytes()
         yield from post_stock(
-            line, cause, "activations", amount, self.alive, "read by layers of other units, held once"
+            line, cause, "activations", amount, self.is_live, "read by layers of other units, held once"
         )
         if differentiable(self.tensor):
             gradient = self.tensor.gradient
@@ -307,24 +307,24 @@ class _SharedResult:
     def is_read_backward(self) -> bool:
         """Whether backward reads it, to find gradients or to rebuild what did."""
         readers = [unit for unit in self.program.units if unit.name in self.readers]
-        saved = {tensor.storage for unit in readers for tensor in unit.kept.saved}
-        again = {tensor.storage for unit in readers for op in unit.kept.again for tensor in op.inputs}
+        saved = {tensor.storage for unit in readers for tensor in unit.saving.saved}
+        again = {tensor.storage for unit in readers for op in unit.saving.again for tensor in op.inputs}
         return self.tensor.storage in saved | again
 
-    def alive(self, point: Moment) -> sympy.Expr:
+    def is_live(self, point: Moment) -> sympy.Expr:
         """Forward from its maker on, while callers hold it; where backward reads it, until the first layer is over."""
         if point.phase == OPTIMIZER or point.unit == self.maker.name:
             return ZERO
         if point.phase == FORWARD:
             is_read = self.is_read_backward or BRIDGE in (self.maker.name, point.unit) or point.unit in self.readers
-            return ONE if is_read and point.left[self.maker.name] != ZERO else ZERO
-        return ONE if self.is_read_backward and point.left[self.maker.name] == ZERO else ZERO
+            return ONE if is_read and point.passed_layers[self.maker.name] != ZERO else ZERO
+        return ONE if self.is_read_backward and point.passed_layers[self.maker.name] == ZERO else ZERO
 
     def gradients_summed(self, point: Moment) -> sympy.Expr:
         """Backward, once a layer has given a gradient, until the maker has read their sum."""
-        if point.phase != BACKWARD or point.unit == self.maker.name or point.left[self.maker.name] != ZERO:
+        if point.phase != BACKWARD or point.unit == self.maker.name or point.passed_layers[self.maker.name] != ZERO:
             return ZERO
-        return ONE if any(point.left[reader] != ZERO for reader in self.readers) else ZERO
+        return ONE if any(point.passed_layers[reader] != ZERO for reader in self.readers) else ZERO
 
 
 # --- operands of weight gradients that a schedule puts off ---
@@ -375,13 +375,13 @@ def quantised_copies(program: Program, line: Timeline) -> Iterator[Entry]:
         for tensor in copies.values():
             why = "a quantised copy of a weight, which the next micro-batch finds"
             cause = Cause(unit.name, tensor.name, purpose=Purpose.QUANTISED_WEIGHT)
-            yield Entry(cause, weights, line.whole, tensor.bytes(), unit.count, why)
+            yield Entry(cause, weights, line.all_moments, tensor.bytes(), unit.count, why)
         for operation in unit.forward:
             if isinstance(operation, Quantised) and operation.recipe and operation.recipe.history:
                 slots = sized("fp32", sympy.Integer(SLOTS * (operation.recipe.history + PER_SLOT)))
                 why = "largest magnitudes and scales of delayed scaling (Transformer Engine, pytorch/fp8.py)"
                 cause = Cause(unit.name, operation.name, state="amax")
-                yield Entry(cause, weights, line.whole, slots, unit.count, why)
+                yield Entry(cause, weights, line.all_moments, slots, unit.count, why)
 
 
 # --- gradients that wait for the rest of backward, the next micro-batch, the update ---
@@ -398,7 +398,7 @@ def gradients(moments: Moments) -> Iterator[Entry]:
             yield from _weight_gradients(moments, unit, weight)
     if moments.plan.stack.dummy_gradients:
         yield from _dummy_gradients(moments)
-    yield from ReductionBuffer(moments.program, moments.plan, moments.line).entries()
+    yield from ReductionBuffer(moments.program, moments.plan, moments.timeline).entries()
 
 
 def _dummy_gradients(moments: Moments) -> Iterator[Entry]:
@@ -428,7 +428,7 @@ def _dummy_gradients(moments: Moments) -> Iterator[Entry]:
                 seen.add(shape)
                 amount, cause = sized(trained_dtype(moments.plan), elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
-                yield from post_stock(moments.line, cause, "gradients", amount, always(ONE), why)
+                yield from post_stock(moments.timeline, cause, "gradients", amount, always(ONE), why)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -438,12 +438,12 @@ def _at_sizes(amount: sympy.Expr, sizes: tuple[tuple[sympy.Symbol, Exact], ...])
 
 
 def _weight_gradients(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
-    plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
+    plan, line, cause = moments.plan, moments.timeline, Cause(unit.name, weight.gradient.name)
     alive, why = _gradients_alive(moments, unit)
-    amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
+    amount = sized(plan.precision.gradients, moments.program.sharding.held_elements("gradients", weight))
     leaves = drains(plan) and updates_on_host(plan)  # as soon as it is reduced
     if drains(plan) and plan.parallelism.zero == 1:
-        share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
+        share = sized(plan.precision.gradients, moments.program.sharding.held_elements("optimizer", weight))
         at_update = _in_phases(always(unit.count), OPTIMIZER)
         alive, share_cause = _in_phases(alive, FORWARD, BACKWARD), replace(cause, state="share")
         if not leaves:
@@ -488,7 +488,7 @@ def _gradients_alive(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
         return always(unit.count), "accumulated over micro-batches"
     if stays(moments.plan):
         return always(unit.count), "a buffer of all gradients, which stays"
-    return moments.line.through(unit.name), "waits for the update"
+    return moments.timeline.through(unit.name), "waits for the update"
 
 
 def _alive_while_summed(point: Moment) -> sympy.Expr:

@@ -50,10 +50,12 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     What enters is held by the caller until the unit returns.
     """
     entry = _entering_tensors(unit)
-    saved = {tensor.storage for tensor in unit.kept.saved}
+    saved = {tensor.storage for tensor in unit.saving.saved}
     shared_results = {operation.output.storage for operation in unit.written if isinstance(operation, SharedResult)}
     lasting = saved | shared_results | set(entry) | {unit.forward[-1].output.storage}
-    return _live_by_step(tuple(map(_with_allocated_results, unit.forward)), entry, lasting, {}, dict(unit.held))
+    return _live_by_step(
+        tuple(map(_with_allocated_results, unit.forward)), entry, lasting, {}, dict(unit.frame_lifetimes)
+    )
 
 
 def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
@@ -66,9 +68,9 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     result = unit.written[-1].output
     upstream = (result.gradient,) if differentiable(result) else ()
     entry = _entering_tensors(unit)
-    inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
-    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
-    rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
+    inputs = [t for segment in unit.saving.segments for t in segment.entry if t.storage in entry]
+    start = {tensor.storage: tensor for tensor in (*unit.saving.saved, *inputs, *upstream) if tensor.role != STAYING}
+    rebuilt = {tensor.storage for tensor in unit.saving.rebuilt}
     lasting = set() if added else {weight.gradient.name for weight in unit.weights}
     lasting |= {t.gradient.name for op in unit.written for t in op.inputs if t.role == SHARED and differentiable(t)}
     operations = tuple(map(_with_allocated_results, _backward_with_rebuilding(unit)))
@@ -78,16 +80,16 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}
     waits = {
         tensor.storage: {rebuilt_tensor.storage for rebuilt_tensor in segment.rebuilt} | repeated
-        for segment in unit.kept.segments
+        for segment in unit.saving.segments
         for tensor in segment.entry
     }
     waits |= {
         segment.again[-1].output.storage: {rebuilt_tensor.storage for rebuilt_tensor in segment.rebuilt}
-        for segment in unit.kept.segments
+        for segment in unit.saving.segments
         if segment.reentrant and segment.again  # its frame holds the result until all its gradients are there
     }
-    no_waits: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
-    framed = {storage: awaited | waits.get(storage, set()) for storage, awaited in dict(unit.held).items()}
+    no_waits: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.saving.saved))}
+    framed = {storage: awaited | waits.get(storage, set()) for storage, awaited in dict(unit.frame_lifetimes).items()}
     return _live_by_step(operations, start, lasting, _gradient_aliases(unit), {**no_waits, **waits, **framed})
 
 
@@ -102,7 +104,7 @@ def _backward_with_rebuilding(unit: Unit) -> Iterator[Operation]:
 
     The gradients of one operation are asked for together: autograd unpacks all that it saved before the first of them.
     """
-    pending = list(unit.kept.segments)
+    pending = list(unit.saving.segments)
     together: defaultdict[str, set[str]] = defaultdict(set)
     for operation in unit.backward:
         together[operation.forward or operation.name] |= {tensor.storage for tensor in operation.inputs}

@@ -10,11 +10,11 @@ from ledger.books.memory import transfers
 from ledger.books.memory.expert_sets import ExpertGathering, split_expert_sets
 from ledger.books.memory.gathering import Gathering, ModuleGathering
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, written
-from ledger.books.memory.steps import LiveStep, Running, passes, reduce_scatter_steps, unit_steps
+from ledger.books.memory.reduction_buffer import ReductionBuffer, Written, gradients_in_order
+from ledger.books.memory.steps import LiveStep, Running, passes_with_live_tensors, reduce_scatter_steps, unit_steps
 from ledger.books.memory.timeline import BACKWARD, Moment, Timeline
 from ledger.books.parameter_traffic import by_module
-from ledger.model.exchanges import drains, sets, stays, waits
+from ledger.model.exchanges import drains, stays, waits, weights_moved_together
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.unit import Unit
@@ -27,7 +27,7 @@ class Moments:
 
     program: Program
     plan: Plan
-    line: Timeline
+    timeline: Timeline
 
     @cached_property
     def units(self) -> Mapping[str, Unit]:
@@ -38,19 +38,25 @@ class Moments:
     def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
         """What is alive at each step of each unit and pass."""
         added = self.adds
-        return {(phase, name): steps for name, unit in self.units.items() for phase, steps in passes(unit, added=added)}
+        return {
+            (phase, name): steps
+            for name, unit in self.units.items()
+            for phase, steps in passes_with_live_tensors(unit, added=added)
+        }
 
     @cached_property
     def gathering(self) -> Gathering | None:
         """Weights that are gathered for use, where they are held split."""
         if not self.program.sharding.splits("weights"):
             return None
-        together = {unit.name: unit for unit in sets(self.plan, self.program.units, self.program.sharding)}
+        together = {
+            unit.name: unit for unit in weights_moved_together(self.plan, self.program.units, self.program.sharding)
+        }
         split = split_expert_sets(together, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
         if by_module(self.plan):
-            return ModuleGathering(buffers, self.line)
-        return Gathering(buffers, self.line) if split == together else ExpertGathering(buffers, self.line)
+            return ModuleGathering(buffers, self.timeline)
+        return Gathering(buffers, self.timeline) if split == together else ExpertGathering(buffers, self.timeline)
 
     @property
     def several(self) -> bool:
@@ -69,29 +75,31 @@ class Moments:
     @property
     def points(self) -> Iterator[Moment]:
         """The moments at which something runs but the optimizer."""
-        return (point for point in self.line.points if point.unit in self.units)
+        return (point for point in self.timeline.points if point.unit in self.units)
 
-    def alive(self, point: Moment) -> tuple[LiveTensors, ...]:
+    def live_steps(self, point: Moment) -> tuple[LiveTensors, ...]:
         """The steps of the unit that runs."""
         return self.passes[point.phase, point.unit]
 
     def written(self, point: Moment) -> Sequence[Written]:
         """The weights of the unit that runs backward in the order of their gradients, with what is there then."""
-        return tuple(written(self.units[point.unit], self.alive(point)))
+        return tuple(gradients_in_order(self.units[point.unit], self.live_steps(point)))
 
     def stretches(self, point: Moment) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of the unit that runs, apart where different things stand beside them."""
-        alive, gathering = self.alive(point), self.gathering
+        alive, gathering = self.live_steps(point), self.gathering
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
     def steps(self, point: Moment, chosen: Sequence[Running]) -> Iterator[LiveStep]:
         """The steps of a moment, of which only the chosen ones are steps of its unit."""
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:
-            return gathering.steps(point, unit, self.alive(point), chosen)
+            return gathering.steps(point, unit, self.live_steps(point), chosen)
         if drains(self.plan) and point.phase == BACKWARD:
-            buffer = ReductionBuffer(self.program, self.plan, self.line)
+            buffer = ReductionBuffer(self.program, self.plan, self.timeline)
             return buffer.steps(point, unit, self.written(point), unit_steps(unit, chosen))
         if self.program.sharding.splits("gradients") and point.phase == BACKWARD:
-            return reduce_scatter_steps(self.program, self.plan, unit, self.alive(point)[-1], unit_steps(unit, chosen))
+            return reduce_scatter_steps(
+                self.program, self.plan, unit, self.live_steps(point)[-1], unit_steps(unit, chosen)
+            )
         return unit_steps(unit, chosen)

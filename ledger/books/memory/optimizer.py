@@ -36,7 +36,7 @@ def optimizer_states(program: Program, plan: Plan, when: Lifetime, value: Value)
     precision, sharding = plan.precision, program.sharding
     for row in weights:
         if precision.master:
-            amount = sized(precision.master, sharding.held("optimizer", row.weight))
+            amount = sized(precision.master, sharding.held_elements("optimizer", row.weight))
             yield Entry(Cause(row.unit, row.weight.name), stock("master"), when, amount, row.count, "master copy")
         for state in (state for state in states(row, sharding, precision, value) if not state.paged):
             why = f"{state.name.replace('_', ' ')} of {row.rule.title} ({row.rule.citation})"
@@ -93,7 +93,7 @@ def _gradient_casts(
         return
 
     def gradient_bytes(dtype: str) -> sympy.Expr:
-        return total(row.count * sized(dtype, sharding.held("optimizer", row.weight)) for row in weights)
+        return total(row.count * sized(dtype, sharding.held_elements("optimizer", row.weight)) for row in weights)
 
     why, cause = "the gradients in the dtype of the master weights", Cause("optimizer", "gradients", state="copy")
     yield Entry(cause, stock("workspace"), when, gradient_bytes(plan.precision.master or ""), ONE, why)
@@ -106,7 +106,7 @@ def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
     weights: Sequence[TrainedWeight], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
 ) -> Iterator[Entry]:
     """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
-    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", row.weight)) for row in weights]
+    copies = [sized(plan.stack.norm_dtype, sharding.held_elements("optimizer", row.weight)) for row in weights]
     more = max(copies, key=value) - copied
     if value(more) > 0:
         why = "a gradient in the dtype of its norm, beyond what the update after it holds"
@@ -118,7 +118,7 @@ def _flat_copies(weights: Sequence[TrainedWeight], plan: Plan, sharding: Shardin
     if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
         return sympy.Integer(0)
     dtype, counted = trained_dtype(plan), [(row.count, row.weight) for row in weights]
-    share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in counted)
+    share = total(count * sized(dtype, sharding.held_elements("optimizer", weight)) for count, weight in counted)
     return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in counted)
 
 

@@ -76,7 +76,7 @@ def workspaces_of(book: CompiledRole) -> tuple[Amount, ...]:
         truncate(book.value(attention_workspace(units[point.unit])))
         if point.phase == BACKWARD and point.unit in units
         else 0
-        for point in book.line.points
+        for point in book.timeline.points
     )
 
 

@@ -51,7 +51,7 @@ def by_moment(book: CompiledRole) -> list[dict[str, Amount]]:
         for entry in book.ledger.entries
         if isinstance(entry.when, Lifetime)
     )
-    moments = bytes_of_stocks(stocks, len(book.line.points))
+    moments = bytes_of_stocks(stocks, len(book.timeline.points))
     for step in book.fullest:
         add(moments[step.moment], step.by_category(book.value))
     return [dict.fromkeys(CATEGORIES, 0) | parts for parts in moments]

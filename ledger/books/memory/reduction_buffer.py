@@ -37,7 +37,7 @@ class ReductionBuffer:
 
     program: Program
     plan: Plan
-    line: Timeline
+    timeline: Timeline
 
     @property
     def elements(self) -> sympy.Integer:
@@ -52,7 +52,7 @@ class ReductionBuffer:
         buffer = self._buffer_allocation()
         lasts = zero == 1 and micro_batches(self.plan) > 1  # it is let go when the last micro-batch is reduced
         alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _alive_from_layers
-        yield from post_stock(self.line, buffer.cause, buffer.category, buffer.amount, alive, buffer.why)
+        yield from post_stock(self.timeline, buffer.cause, buffer.category, buffer.amount, alive, buffer.why)
 
     def steps(
         self, point: Moment, unit: Unit, fresh: Sequence[Written], running: Iterable[LiveStep]
@@ -65,7 +65,7 @@ class ReductionBuffer:
                 yield LiveStep("a gradient is copied to be reduced", (*tensors(unit, step), self._buffer_allocation()))
         elif unit.name == INPUT:
             yield from self._embedding_steps(unit, fresh)
-        elif at_once and unit.name in point.left:
+        elif at_once and unit.name in point.passed_layers:
             yield from self._layer_steps(point, unit, fresh)
 
     def _buffer_allocation(self) -> Allocation:
@@ -81,7 +81,7 @@ class ReductionBuffer:
     def _layer_steps(self, point: Moment, unit: Unit, fresh: Sequence[Written]) -> Iterator[LiveStep]:
         """The gradients of a layer, each of which may find the buffer full."""
         layer = total(weight.elements() for weight, _ in fresh)
-        filled = self._head_elements() + point.left[unit.name] * layer
+        filled = self._head_elements() + point.passed_layers[unit.name] * layer
         for weight, step in fresh:
             full = self._times_filled(filled + weight.elements()) - self._times_filled(filled)
             copied = self.copy(self.elements, CeilDiv(full, MANY))
@@ -115,7 +115,7 @@ def _alive_from_layers(point: Moment) -> sympy.Expr:
     return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
 
 
-def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[Written]:
+def gradients_in_order(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[Written]:
     """The trained weights in the order of their gradients, each with what is there when its own has been written."""
     unwritten = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     for step, after in pairwise(alive):

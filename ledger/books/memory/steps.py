@@ -39,11 +39,14 @@ class Allocation:
 
 @dataclass(frozen=True)
 class FullestLive:
-    """One of several steps of a unit, by its `place` among them: a value of a trace. `known`: what was asked of it."""
+    """One of several steps of a unit, by its `place` among them: a value of a trace.
+
+    `choices`: what was asked of it.
+    """
 
     steps: tuple[LiveTensors, ...]
     place: Amount
-    known: dict[frozenset[str], AllocationChoice] = field(default_factory=dict, compare=False, repr=False)
+    choices: dict[frozenset[str], AllocationChoice] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def step(self) -> str:
@@ -53,21 +56,21 @@ class FullestLive:
 
 @dataclass(frozen=True)
 class AllocationChoice:
-    """What is held at one of several steps, by its `place` among them: a value of a trace. `known`: its bytes."""
+    """What is held at one of several steps, by its `place` among them: a value of a trace. `amounts`: its bytes."""
 
     choices: tuple[tuple[Allocation, ...], ...]
     place: Amount
-    known: dict[Value, Mapping[str, Amount]] = field(default_factory=dict, compare=False, repr=False)
+    amounts: dict[Value, Mapping[str, Amount]] = field(default_factory=dict, compare=False, repr=False)
 
     def by_category(self, value: Value) -> Mapping[str, Amount]:
         """Bytes at that step, by what they are."""
-        if value not in self.known:
+        if value not in self.amounts:
             sums = [
                 _sum_by_category((allocation.category, _allocation_bytes(allocation, value)) for allocation in choice)
                 for choice in self.choices
             ]
-            self.known[value] = pick_parts(self.place, sums)
-        return self.known[value]
+            self.amounts[value] = pick_parts(self.place, sums)
+        return self.amounts[value]
 
 
 Running: TypeAlias = LiveTensors | FullestLive
@@ -79,15 +82,15 @@ class LiveStep:
     """What is alive while something runs."""
 
     name: str
-    held: tuple[AnyAllocation, ...]
+    allocations: tuple[AnyAllocation, ...]
 
     def bytes(self, value: Value) -> Amount:
         """All bytes that are alive."""
-        return sum(_allocation_bytes(allocation, value) for allocation in self.held)
+        return sum(_allocation_bytes(allocation, value) for allocation in self.allocations)
 
     def by_category(self, value: Value) -> Iterator[tuple[str, Amount]]:
         """Bytes that are alive, with what they are."""
-        for allocation in self.held:
+        for allocation in self.allocations:
             if isinstance(allocation, Allocation):
                 yield allocation.category, _allocation_bytes(allocation, value)
             else:
@@ -150,7 +153,10 @@ def fullest_in_moment(moment: int, steps: tuple[LiveStep, ...], value: Value) ->
         return FullestStep(moment, steps, largest(filled, lambda amount: amount))
     # a thing is told by what caused it, a choice by itself
     widest = widest_places(
-        [frozenset(item.cause if isinstance(item, Allocation) else id(item) for item in step.held) for step in steps]
+        [
+            frozenset(item.cause if isinstance(item, Allocation) else id(item) for item in step.allocations)
+            for step in steps
+        ]
     )
     return FullestStep(moment, tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
@@ -165,10 +171,10 @@ def widest_places(sets: Sequence[frozenset[object]]) -> tuple[int, ...]:
 def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -> Iterator[AnyAllocation]:
     """The tensors of a unit at one of its steps; those that belong to the whole step are posted elsewhere."""
     if isinstance(alive, FullestLive):
-        if without not in alive.known:
+        if without not in alive.choices:
             choices = tuple(tuple(_live_allocations(unit, live, without)) for live in alive.steps)
-            alive.known[without] = AllocationChoice(choices, alive.place)
-        yield alive.known[without]
+            alive.choices[without] = AllocationChoice(choices, alive.place)
+        yield alive.choices[without]
     else:
         yield from _live_allocations(unit, alive, without)
 
@@ -198,7 +204,7 @@ def reduce_scatter_steps(
     if not trained.parts:
         return
     sharding, precision = program.sharding, plan.precision
-    amount, why = trained.whole(sharding, precision.reduction), "input of the reduce-scatter"
+    amount, why = trained.gathered_bytes(sharding, precision.reduction), "input of the reduce-scatter"
     source = Allocation(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, why)
     amount, why = trained.share(sharding, precision.reduction), "output of the reduce-scatter"
     result = Allocation(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, why)
@@ -218,7 +224,7 @@ def unit_steps(unit: Unit, steps: Sequence[Running]) -> Iterator[LiveStep]:
 BATCH = ("embedding/tokens.index", "source_embedding/tokens.index", FRAMES, PIXELS)  # what a step is given
 
 
-def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
+def passes_with_live_tensors(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
     """The two passes of a unit with what is alive at their steps; `added` as in `liveness.backward`."""
     yield "forward", forward(unit)
     yield "backward", backward(unit, added=added)
@@ -229,7 +235,7 @@ def categories(unit: Unit) -> Callable[[Tensor], str]:
     storage = storages(unit)
     weights = {weight.parameter for weight in unit.weights}
     summed = {storage(weight.gradient) for weight in unit.weights}
-    lasting = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
+    lasting = {tensor.name for tensor in (*unit.saving.saved, *unit.saving.rebuilt)}
 
     def held(tensor: Tensor) -> str:
         if storage(tensor) in summed or (tensor.earlier and tensor.parameter in weights):

@@ -20,7 +20,7 @@ from ledger.model.losses import UNIT
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.recompute import segment
-from ledger.model.schedule import Role, order
+from ledger.model.schedule import Role, group_order
 from ledger.model.tensors import CeilDiv
 from ledger.model.unit import Unit
 from ledger.spec.plan import Plan
@@ -47,14 +47,17 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment: `unit` runs in a `phase` (nothing in the optimizer); `left` are the layers of each unit left behind."""
+    """A moment: `unit` runs in a `phase` (nothing in the optimizer).
+
+    `passed_layers` are the layers of each unit left behind.
+    """
 
     name: str
     title: str
     phase: str
     unit: str = ""
-    left: Mapping[str, sympy.Expr] = field(default_factory=dict)
-    beside: Surroundings = Surroundings()
+    passed_layers: Mapping[str, sympy.Expr] = field(default_factory=dict)
+    surroundings: Surroundings = Surroundings()
 
 
 AliveCount = Callable[[Moment], sympy.Expr]  # how many of a thing are alive at a moment
@@ -82,7 +85,7 @@ class Timeline:
         return {point.name: point.title for point in self.points}
 
     @property
-    def whole(self) -> Lifetime:
+    def all_moments(self) -> Lifetime:
         """All moments of the step."""
         return Lifetime(0, len(self.points) - 1)
 
@@ -97,7 +100,7 @@ class Timeline:
         def waiting(point: Moment) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
-            passed, elsewhere = point.left[unit.name], self._in_other_chunks(unit, point)
+            passed, elsewhere = point.passed_layers[unit.name], self._in_other_chunks(unit, point)
             if point.phase == FORWARD:
                 return passed + elsewhere
             return self.counts[unit.name] - passed - (1 if point.unit == unit.name else 0) + elsewhere
@@ -122,7 +125,7 @@ class Timeline:
 
     def _first_chunk(self, unit: Unit, point: Moment) -> bool:
         """Whether layers near the start of the model run, of which few are left behind forward, or wait in backward."""
-        layers = point.left[unit.name]
+        layers = point.passed_layers[unit.name]
         if point.phase == BACKWARD:
             layers = self.counts[unit.name] - layers - (1 if point.unit == unit.name else 0)
         return bool(layers.is_Integer) and unit.name not in (*ENDS, UNIT)
@@ -143,7 +146,7 @@ class Timeline:
         def done(point: Moment) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return self.counts[unit]
-            return ZERO if point.phase == FORWARD else point.left[unit]
+            return ZERO if point.phase == FORWARD else point.passed_layers[unit]
 
         return done
 
@@ -222,7 +225,7 @@ def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) 
     layers_of = {group: iter(_layers_in_order(names, plan)) for group, names in names_by_group.items()}
     remaining = dict(zip(groups, layers, strict=True))
     bridged = all(unit.name != BRIDGE for unit in program.units)
-    for index in order(plan.model):
+    for index in group_order(plan.model):
         if not bridged and not plan.model.groups[index].encodes_source:
             bridged = True
             yield BRIDGE
@@ -256,7 +259,7 @@ class _Pass:
     counts: Mapping[str, sympy.Expr]
     size: int
     moved: bool
-    alone: tuple[str, ...] = ()  # ends that are sets of their own
+    own_sets: tuple[str, ...] = ()  # ends that are sets of their own
     leave: frozenset[str] = frozenset()  # units whose activations move to the host and back while others run
     profiles: Mapping[tuple[str, str, int], Profile] = field(default_factory=dict)  # where modules gather their own
 
@@ -300,8 +303,8 @@ class _Pass:
         start = place - place % self.size
         stop = start + self.size
         first, last = (INPUT, OUTPUT) if phase == FORWARD else (OUTPUT, INPUT)
-        before = layers[start - 1] if start else first * (first in self.alone)
-        after = layers[stop] if stop < len(layers) else last * (last in self.alone)
+        before = layers[start - 1] if start else first * (first in self.own_sets)
+        after = layers[stop] if stop < len(layers) else last * (last in self.own_sets)
         layer = index if phase == FORWARD else len(visited) - 1 - index
         gathered = self.profiles.get((phase, visited[index], layer))
         return visited[index], Surroundings(before, after, place - start, place + 1 == stop, moving, gathered)

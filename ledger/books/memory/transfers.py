@@ -35,7 +35,7 @@ class Buffers:
 
     program: Program
     plan: Plan
-    sets: dict[str, FsdpUnit]
+    fsdp_units: dict[str, FsdpUnit]
     batches: int
 
     # --- rules ---
@@ -56,23 +56,26 @@ class Buffers:
 
     def of(self, unit: str) -> str:
         """The set that a unit's weights belong to."""
-        return unit if unit in self.sets else ROOT
+        return unit if unit in self.fsdp_units else ROOT
 
     # --- buffers ---
 
-    def whole(self, name: str) -> Allocation:
+    def gathered_weights(self, name: str) -> Allocation:
         """Weights of a set, put together."""
         why = "gathered weights of the set that runs"
         return Allocation(Cause(name, "weights", state="whole"), CATEGORY, self._amounts[name], why)
 
     @cached_property
     def _amounts(self) -> dict[str, sympy.Expr]:
-        return {name: wrap.whole(self.program.sharding, sent_dtype(self.plan)) for name, wrap in self.sets.items()}
+        return {
+            name: wrap.gathered_bytes(self.program.sharding, sent_dtype(self.plan))
+            for name, wrap in self.fsdp_units.items()
+        }
 
     def gathered(self, name: str, which: str = "") -> Allocation:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
-        is_unshared = self.sets[name].experts and self.program.sharding.scattered
-        amount = ZERO if is_unshared else self.whole(name).amount
+        is_unshared = self.fsdp_units[name].experts and self.program.sharding.scattered
+        amount = ZERO if is_unshared else self.gathered_weights(name).amount
         return Allocation(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
 
     def arriving(self, name: str, which: str = "") -> Iterator[Allocation]:
@@ -81,16 +84,16 @@ class Buffers:
         A share that comes from the host is cast weight by weight, so that two copies of all of it are never there.
         """
         yield self.gathered(name, which)
-        moved = self.sets[name].stored_otherwise(self.plan.precision, sent_dtype(self.plan))
+        moved = self.fsdp_units[name].stored_otherwise(self.plan.precision, sent_dtype(self.plan))
         cast, copied = bool(moved.parts), weights_on_host(self.plan)
         if cast or copied:
-            amount = (self.sets[name] if copied else moved).share(self.program.sharding, sent_dtype(self.plan))
+            amount = (self.fsdp_units[name] if copied else moved).share(self.program.sharding, sent_dtype(self.plan))
             why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
             yield Allocation(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
 
-    def apart(self, name: str) -> Iterator[Allocation]:
+    def unaligned_copy(self, name: str) -> Iterator[Allocation]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
-        amount = self._second_dimension_shares(name).whole(self.program.sharding, sent_dtype(self.plan))
+        amount = self._second_dimension_shares(name).gathered_bytes(self.program.sharding, sent_dtype(self.plan))
         if amount != ZERO:
             why = "shares of a second dimension, put side by side"
             yield Allocation(Cause(name, "weights", state="apart"), CATEGORY, amount, why)
@@ -110,26 +113,26 @@ class Buffers:
         """
         if name not in (*ENDS, ROOT) or self.plan.stack.unshard != "copied":
             return
-        weights = [weights[-1:] for _, weights in self.sets[name].trained().parts]
+        weights = [weights[-1:] for _, weights in self.fsdp_units[name].trained().parts]
         last = FsdpUnit(name, ONE, tuple((ONE, group) for group in weights[-1:]))
         dtype = self.plan.precision.reduction if self.accumulates else self.plan.precision.compute
         why = "the last of the gradients that were copied"
         yield Allocation(Cause(name, "gradient", state="last"), CATEGORY, last.unpadded(dtype), why)
 
     def _second_dimension_shares(self, name: str) -> FsdpUnit:
-        cut = self.program.sharding.apart
-        parts = ((times, tuple(w for w in weights if cut(w))) for times, weights in self.sets[name].parts)
-        return replace(self.sets[name], parts=tuple(parts))
+        cut = self.program.sharding.has_unaligned_shares
+        parts = ((times, tuple(w for w in weights if cut(w))) for times, weights in self.fsdp_units[name].parts)
+        return replace(self.fsdp_units[name], parts=tuple(parts))
 
     def to_reduce(self, name: str, which: str = "") -> Allocation:
         """The input of a reduction."""
-        amount = self.sets[name].gradients().whole(self.program.sharding, self.plan.precision.reduction)
+        amount = self.fsdp_units[name].gradients().gathered_bytes(self.program.sharding, self.plan.precision.reduction)
         why = "input of a reduce-scatter, held until the next one"
         return Allocation(Cause(name, "gradient", state=f"to_reduce{which}"), CATEGORY, amount, why)
 
     def reduced(self, name: str) -> Iterator[Allocation]:
         """The output of a reduction, and its cast to the dtype of gradients."""
-        share, precision = self.sets[name].gradients().share, self.plan.precision
+        share, precision = self.fsdp_units[name].gradients().share, self.plan.precision
         amount = share(self.program.sharding, precision.reduction)
         yield Allocation(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
@@ -139,14 +142,14 @@ class Buffers:
 
     def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Allocation:
         """Whole gradients of one layer of a set as autograd leaves them."""
-        layer = FsdpUnit(name, ONE, ((ONE, self.sets[name].parts[part][1]),)).trained()
+        layer = FsdpUnit(name, ONE, ((ONE, self.fsdp_units[name].parts[part][1]),)).trained()
         amount, why = layer.unpadded(self.plan.precision.compute), "whole gradients that wait for the rest of their set"
         return Allocation(Cause(name, "gradient", state="whole"), CATEGORY, amount, why, times)
 
     def accumulated(self, name: str) -> Iterator[Allocation]:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
-            amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
+            amount = self.fsdp_units[name].trained().unpadded(self.plan.precision.reduction)
             why = "whole gradients of earlier micro-batches"
             yield Allocation(Cause(name, "gradient", state="accumulated"), CATEGORY, amount, why)
 
@@ -159,19 +162,19 @@ class Root:
     """
 
     buffers: Buffers
-    line: Timeline
+    timeline: Timeline
 
     @property
-    def there(self) -> bool:
+    def has_weights(self) -> bool:
         """Whether this device has weights of either end."""
-        return ROOT in self.buffers.sets
+        return ROOT in self.buffers.fsdp_units
 
-    def beside(self, point: Moment) -> Iterator[Allocation]:
+    def allocations(self, point: Moment) -> Iterator[Allocation]:
         """What stands beside every step of a moment but its last reduction: weights, and gradients so far."""
-        if not self.there:
+        if not self.has_weights:
             return
         if point.unit != LOSS or not gathers_again(self.buffers.plan, ROOT):
-            yield self.buffers.whole(ROOT)
+            yield self.buffers.gathered_weights(ROOT)
         yield from self.buffers.accumulated(ROOT)
         if point.phase == BACKWARD:
             yield from self.gradients(point)
@@ -181,7 +184,7 @@ class Root:
         if self.buffers.added:
             return
         for unit in self.buffers.program.units:
-            done = self.line.through(unit.name)(point)
+            done = self.timeline.through(unit.name)(point)
             if self.buffers.of(unit.name) == ROOT and done != ZERO and unit.weights:
                 amount = (
                     FsdpUnit(ROOT, ONE, ((ONE, unit.weights),)).trained().unpadded(self.buffers.plan.precision.compute)
@@ -200,12 +203,12 @@ def lasting_buffers(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     `_all_reduce_state`); it becomes the gradient itself where that has its dtype and there is none yet.
     """
     precision, sharding = buffers.plan.precision, buffers.program.sharding
-    for name, fsdp_unit in buffers.sets.items():
+    for name, fsdp_unit in buffers.fsdp_units.items():
         if name == ROOT:
             continue
         size, unit = fsdp_unit.parts[0][0], fsdp_unit.name
         if not buffers.again(name):
-            buffer, why = buffers.whole(name), "not freed after forward"
+            buffer, why = buffers.gathered_weights(name), "not freed after forward"
             yield from post_stock(
                 line,
                 Cause(name, "weights", state="kept"),
@@ -249,4 +252,4 @@ def sets_after_backward(name: str, size: sympy.Expr) -> AliveCount:
 
 def _passed_layers(point: Moment, name: str) -> sympy.Expr:
     """Layers of the sets that a pass left behind, whole sets only."""
-    return point.left[name] - (point.beside.inside if point.unit == name else 0)
+    return point.passed_layers[name] - (point.surroundings.inside if point.unit == name else 0)

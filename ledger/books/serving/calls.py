@@ -59,7 +59,7 @@ def priced_rows(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime
     """Every kernel and transfer of a pass with its price."""
     calls = list(kernel_calls(ledger, value))
     for group in JOINED.get(plan.stack.projections, ()):
-        calls = joined(calls, group)
+        calls = join_calls(calls, group)
     for call in calls:
         for widened in widening(repeated(as_decoded(call, plan), plan), plan):
             for part in unfused(widened, plan, value):
@@ -67,7 +67,7 @@ def priced_rows(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime
                     yield limited(price_call(kernel, plan), kernel, plan)
 
 
-def joined(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
+def join_calls(calls: Sequence[KernelCall], names: Sequence[str]) -> list[KernelCall]:
     """The calls with those of these names in one unit as one product, as wide as all of them together."""
     products: list[KernelCall] = []
     first: dict[str, int] = {}

@@ -84,7 +84,7 @@ def _accounts(device: Held, service: Service, shape: Shape) -> Iterator[Account]
     """Every entry of both passes with its value, and what the device holds."""
     served = device.served
     for phase, sizes in ((served.prefill, mean_prompt_shape(service.serve)), (served.decode, shape)):
-        values = ((phase.joint, served.value(sizes)), (phase.apart, served.value(sizes)))
+        values = ((phase.joint, served.value(sizes)), (phase.separate, served.value(sizes)))
         for ledger, value in (*values, (phase.head, served.value(served.scored(sizes)))):
             for entry in ledger.entries:
                 yield account_of(entry, served.role.name, str(entry.when), value)

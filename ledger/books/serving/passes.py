@@ -85,13 +85,13 @@ class Phase:
     name: str
     units: tuple[Unit, ...]
     joint: Ledger
-    apart: Ledger
+    separate: Ledger
     head: Ledger
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The entries of all three ledgers."""
-        return self.joint.entries + self.apart.entries + self.head.entries
+        return self.joint.entries + self.separate.entries + self.head.entries
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class ServedRole:
     def rows(self, phase: Phase, shape: Shape) -> tuple[KernelTime, ...]:
         """Every kernel and transfer of a pass of one kind, with its price."""
         value, scored = self.value(shape), self.value(self.scored(shape))
-        parts = ((phase.joint, value), (phase.apart, value), (phase.head, scored))
+        parts = ((phase.joint, value), (phase.separate, value), (phase.head, scored))
         return tuple(row for ledger, at_sizes in parts for row in priced_rows(ledger, self.plan, at_sizes))
 
     def mixed_rows(self, prompt: Shape, decoding: Shape) -> tuple[KernelTime, ...]:
@@ -148,8 +148,8 @@ class ServedRole:
         both = Shape(Fraction(1), tokens, prompt.sampled + decoding.sampled, prompt.attended, prompt.read)
         parts = (
             (self.prefill.joint, self.value(both)),
-            (self.prefill.apart, self.value(prompt)),
-            (self.decode.apart, self.value(decoding)),
+            (self.prefill.separate, self.value(prompt)),
+            (self.decode.separate, self.value(decoding)),
             (self.prefill.head, self.value(self.scored(both))),
         )
         return tuple(row for ledger, at_sizes in parts for row in priced_rows(ledger, self.plan, at_sizes))

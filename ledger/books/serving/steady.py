@@ -33,20 +33,20 @@ NEAR = 1e-6  # how near the sequences in flight are found that an arrival rate k
 class Steady:
     """With `concurrency` sequences in flight: seconds between tokens of one, and tokens a second of all of them.
 
-    `beside` are sequences that decode beside one that does; `mixed` is the share of its steps with a chunk of a prompt.
-    `residence`: seconds from a prompt's first pass to the last token. `engines` are those at work, `taken` and `alone`
-    the seconds of their steps with a chunk of a prompt and without.
+    `decoding_peers` are sequences that decode beside one that does; `mixed` is the share of its steps with a chunk of a
+    prompt. `residence`: seconds from a prompt's first pass to the last token. `engines` are those at work,
+    `chunk_step_seconds` and `decode_step_seconds` the seconds of their steps with a chunk of a prompt and without.
     """
 
     concurrency: float
     time_per_token: float
     tokens_per_second: float
     residence: float
-    beside: float
+    decoding_peers: float
     mixed: float
     engines: float
-    taken: float
-    alone: float
+    chunk_step_seconds: float
+    decode_step_seconds: float
 
     @property
     def requests_per_second(self) -> float:
@@ -136,8 +136,8 @@ class Service:
             return 0.0
         rate = self.serve.arrival_rate / (self.replicas * self.plan.parallelism.pipeline)
         first, second = lengths.moments_of_chunks(self.serve)
-        busy = rate * float(first) * self.stated.taken
-        return rate * float(second) * self.stated.taken**2 / (2 * (1 - busy)) if busy < 1 else None
+        busy = rate * float(first) * self.stated.chunk_step_seconds
+        return rate * float(second) * self.stated.chunk_step_seconds**2 / (2 * (1 - busy)) if busy < 1 else None
 
     def kept_by(self, rate: float) -> float:
         """Sequences in flight where so many requests arrive in a second: concurrency = rate x residence (Little 1961).
@@ -157,4 +157,4 @@ class Service:
 
 def steady_shape(service: Service) -> Shape:
     """The decoding pass of an engine in the stated steady state: a sequence and those beside it."""
-    return decode_shape(service.serve, Fraction(1 + service.stated.beside))
+    return decode_shape(service.serve, Fraction(1 + service.stated.decoding_peers))

@@ -11,9 +11,9 @@ from ledger.books.serving import lengths
 from ledger.books.serving.memory import Held
 from ledger.books.serving.passes import ServedRole, decode_shape, host_seconds, mean_prompt_shape, stage_seconds, sums
 from ledger.books.serving.steady import Service, steady_shape
-from ledger.books.verdict import MOSTLY, expectations, reserved_check, standing
+from ledger.books.verdict import MOSTLY, expectations, measured_share, reserved_check
 from ledger.model import dtypes
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.spec.plan import Plan
 
 HOST = "host"  # what limits a device that waits for its host
@@ -40,12 +40,19 @@ def request_time(service: Service, served: ServedRole) -> RequestTime:
     """
     state, prompt = service.stated, mean_prompt_shape(service.serve)
     chunks = float(lengths.mean_chunks(service.serve).count)
-    decoding = decode_shape(service.serve, Fraction(state.beside))
-    chunk_rows = served.mixed_rows(prompt, decoding) if state.beside else served.rows(served.prefill, prompt)
-    meanwhile = _seconds_by_limit(served, served.rows(served.decode, decoding), state.beside) if state.beside else {}
-    steps = max(0.0, state.engines / state.requests_per_second - chunks * state.taken) / state.alone
-    with_chunk = _seconds_by_limit(served, chunk_rows, state.beside + 1)
-    without = _seconds_by_limit(served, served.rows(served.decode, steady_shape(service)), state.beside + 1)
+    decoding = decode_shape(service.serve, Fraction(state.decoding_peers))
+    chunk_rows = served.mixed_rows(prompt, decoding) if state.decoding_peers else served.rows(served.prefill, prompt)
+    meanwhile = (
+        _seconds_by_limit(served, served.rows(served.decode, decoding), state.decoding_peers)
+        if state.decoding_peers
+        else {}
+    )
+    steps = (
+        max(0.0, state.engines / state.requests_per_second - chunks * state.chunk_step_seconds)
+        / state.decode_step_seconds
+    )
+    with_chunk = _seconds_by_limit(served, chunk_rows, state.decoding_peers + 1)
+    without = _seconds_by_limit(served, served.rows(served.decode, steady_shape(service)), state.decoding_peers + 1)
     limits = dict.fromkeys((*with_chunk, *without))
     by_limit = {name: chunks * with_chunk.get(name, 0.0) + steps * without.get(name, 0.0) for name in limits}
     prompt_seconds = chunks * max(0.0, sum(with_chunk.values()) - sum(meanwhile.values()))
@@ -86,7 +93,7 @@ def verdict(
         *_work_checks(plan, totals, decoding, sheets),
         *expectations(plan, totals),
     )
-    judged = Verdict(fits, bottleneck(spent), standing(sheets), "", checks, sheets)
+    judged = Verdict(fits, bottleneck(spent), measured_share(sheets), "", checks, sheets)
     return replace(judged, headline=_headline(totals, judged))
 
 
@@ -98,21 +105,21 @@ def by_data_sheet(rows: Sequence[KernelTime]) -> float:
 
 def bottleneck(spent: RequestTime) -> str:
     """What limits most of the seconds, and how many of them prompts take where that is over half."""
-    prompts = f"; prompts take {said(spent.prompts, '%')} of the time" if spent.prompts > HALF else ""
+    prompts = f"; prompts take {with_unit(spent.prompts, '%')} of the time" if spent.prompts > HALF else ""
     return f"{WORDS[spent.limit]}{prompts}"
 
 
 def _headline(totals: Mapping[str, Number], judged: Verdict) -> str:
-    sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    sizes = f"{with_unit(totals['memory.reserved'], 'B')} of {with_unit(totals['memory.capacity'], 'B')}"
     parts = [f"{'fits' if judged.fits else 'does not fit'}: {sizes}"]
     if not keeps_up(totals):
         parts.append("does not keep up with its requests")
     elif beyond_engine(totals):
-        parts.append(f"takes {said(totals['serve.concurrency.max'], '1')} of its sequences at once")
+        parts.append(f"takes {with_unit(totals['serve.concurrency.max'], '1')} of its sequences at once")
     elif judged.fits:
-        gap = said(totals["serve.time_per_token"], "s")
+        gap = with_unit(totals["serve.time_per_token"], "s")
         parts.append(f"first token after {first_token(totals)}, then one every {gap}")
-        parts.append(f"{said(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
+        parts.append(f"{with_unit(totals['serve.tokens_per_second'], 'token/s')}{cost(totals)}")
     parts.append(f"limited by {judged.bottleneck}")
     return "; ".join(parts) + ("" if judged.evidence == "calibrated" else f"; {judged.evidence}")
 
@@ -121,15 +128,15 @@ def first_token(totals: Mapping[str, Number]) -> str:
     """Seconds to the first token under the plan's load, and those of a prompt alone where these are others."""
     unloaded = totals["serve.ttft"]
     if UNDER_LOAD not in totals:  # at the edge of what is answered
-        return f"an ever longer wait under this load ({said(unloaded, 's')} alone)"
+        return f"an ever longer wait under this load ({with_unit(unloaded, 's')} alone)"
     if totals[UNDER_LOAD] <= NEARLY * unloaded:
-        return said(unloaded, "s")
-    return f"{said(totals[UNDER_LOAD], 's')} under this load ({said(unloaded, 's')} alone)"
+        return with_unit(unloaded, "s")
+    return f"{with_unit(totals[UNDER_LOAD], 's')} under this load ({with_unit(unloaded, 's')} alone)"
 
 
 def cost(totals: Mapping[str, Number]) -> str:
     """What a million output tokens cost, after a comma; empty where no price is known."""
-    return f", {said(totals[PAID], 'USD')} a million output tokens" if PAID in totals else ""
+    return f", {with_unit(totals[PAID], 'USD')} a million output tokens" if PAID in totals else ""
 
 
 def beyond_engine(totals: Mapping[str, Number]) -> bool:
@@ -146,31 +153,31 @@ def _memory_checks(plan: Plan, totals: Mapping[str, Number], devices: Sequence[H
     yield reserved_check(plan, totals, max(devices, key=lambda device: device.reserved).peak.title)
     weights, capacity = float(totals["memory.weights"]), float(totals["memory.capacity"])
     status = "pass" if weights <= capacity else "fail"
-    yield Check("state", "Weights per device", status, said(weights, "B"))
+    yield Check("state", "Weights per device", status, with_unit(weights, "B"))
     most, asked = int(totals["serve.concurrency.max"]), float(totals["serve.concurrency"])
     status = "pass" if asked <= most else "fail"
-    detail = f"{said(most, '1')} at once at most, with whole outputs"
-    yield Check("concurrency", "Sequences in flight", status, said(asked, "1"), detail)
+    detail = f"{with_unit(most, '1')} at once at most, with whole outputs"
+    yield Check("concurrency", "Sequences in flight", status, with_unit(asked, "1"), detail)
 
 
 def _arrival_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """Whether requests are answered as fast as they arrive, where a plan says how fast that is."""
     if plan.serve is not None and plan.serve.arrival_rate is not None:
         status = "pass" if keeps_up(totals) else "fail"
-        figure = said(plan.serve.arrival_rate, "requests/s")
-        detail = f"answered {said(totals['serve.requests_per_second'], 'requests/s')}"
+        figure = with_unit(plan.serve.arrival_rate, "requests/s")
+        detail = f"answered {with_unit(totals['serve.requests_per_second'], 'requests/s')}"
         yield Check("arrivals", "Requests that arrive", status, figure, detail)
 
 
 def _work_checks(
     plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime], sheets: float
 ) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
+    yield Check("parameters", "Parameters", "pass", with_unit(totals["parameters"], "1"))
     moved = sum(row.bytes * row.times for row in rows)
     intensity = sum(row.flops * row.times for row in rows) / moved if moved else 0.0
     ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
-    detail = f"the device needs {said(ridge, 'FLOP/B')} to compute at its peak"
-    yield Check("intensity", "Arithmetic intensity of decoding", "pass", said(intensity, "FLOP/B"), detail)
-    evidence = f"measurements and published figures price {said(1 - sheets, '%')} of the seconds of a token"
+    detail = f"the device needs {with_unit(ridge, 'FLOP/B')} to compute at its peak"
+    yield Check("intensity", "Arithmetic intensity of decoding", "pass", with_unit(intensity, "FLOP/B"), detail)
+    evidence = f"measurements and published figures price {with_unit(1 - sheets, '%')} of the seconds of a token"
     status = "pass" if sheets <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), evidence)
+    yield Check("evidence", "Evidence behind the estimate", status, measured_share(sheets), evidence)

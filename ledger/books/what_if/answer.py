@@ -11,7 +11,7 @@ from ledger.books.verdict import headroom
 from ledger.books.what_if.conditions import Condition
 from ledger.books.what_if.ordered import SMALLEST, Answer, Objective
 from ledger.books.what_if.sought import NEXT_REAL, Settings, Trial, Value
-from ledger.numbers import said
+from ledger.numbers import with_unit
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
@@ -23,15 +23,15 @@ Totals = Mapping[str, Number]
 class Question:
     """What is asked of a plan with these totals as it is given, and what is to be said of any answer.
 
-    `shown` are totals that are told of all that is tried, beside those that are asked for.
+    `listed_totals` are totals that are told of all that is tried, beside those that are asked for.
     """
 
     plan: Plan
-    given: Totals
+    plan_totals: Totals
     conditions: tuple[Condition, ...]
     objective: Objective | None
     notes: tuple[str, ...]
-    shown: tuple[str, ...] = ()
+    listed_totals: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -46,8 +46,8 @@ class Question:
             Bound(
                 condition.text,
                 condition.key,
-                condition.bound(here or self.given),
-                self.given.get(condition.key),
+                condition.bound(here or self.plan_totals),
+                self.plan_totals.get(condition.key),
                 None if here is None else here.get(condition.key),
                 None if beyond is None else beyond.get(condition.key),
                 binds=not met if decides is None or condition.key not in decides else not condition.holds(decides),
@@ -58,12 +58,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Bound:
-    """A condition with its total as the plan is `given`, `at` the solution and one step `beyond` it."""
+    """A condition, with its total in the plan (`plan_value`), at the solution and one step `beyond` it."""
 
     text: str
     key: str
     limit: Number
-    given: Number | None
+    plan_value: Number | None
     at: Number | None
     beyond: Number | None
     binds: bool
@@ -88,15 +88,15 @@ class Tried:
 class Solution:
     """`values` of the inputs that were asked for; None where no legal ones meet the conditions: see `nearest`.
 
-    Of one input `value` is its value alone, of several all of them by path; so with `given`, `nearest` (the answer or a
-    near miss) and `beyond`: the next legal value, or of choices the runner-up, None where there is none. `goal` says
-    which of several solutions it is, `legal` which values there are. `changes` are what `--set` takes to get there.
-    `tried` are all choices, and `counts` how many there were.
+    Of one input `value` is its value alone, of several all of them by path; so with `plan_value`, `nearest` (the answer
+    or a near miss) and `beyond`: the next legal value, or of choices the runner-up, None where there is none. `goal`
+    says which of several solutions it is, `legal` which values there are. `changes` are what `--set` takes to get
+    there. `tried` are all choices, and `counts` how many there were.
     """
 
     path: str
     unit: str
-    given: Value
+    plan_value: Value
     goal: str
     legal: str
     closed_form: str
@@ -116,10 +116,10 @@ class Solution:
 
 def solution_in_order(question: Question, trial: Trial, place: Answer, form: str) -> Solution:
     """The solution for an input whose values are in order, or the nearest miss."""
-    sought, rank = trial.sought, place.rank
+    sought, rank = trial.unknown, place.rank
     here = sought.value(rank)
     notes = (*question.notes, *_side_notes(trial, place))
-    answer = Solution(sought.path, sought.unit, sought.given, place.goal, sought.why, form, notes, nearest=here)
+    answer = Solution(sought.path, sought.unit, sought.plan_value, place.goal, sought.why, form, notes, nearest=here)
     plan = trial.draft(rank).plan
     warned = tuple(warning.message for warning in cluster_warnings(plan.warnings if plan else ()))
     answer = replace(answer, paths=(sought.path,), warnings=warned)
@@ -144,7 +144,7 @@ def _bounds(question: Question, trial: Trial, rank: int, after: int | None) -> t
 
 def _side_notes(trial: Trial, place: Answer) -> Iterator[str]:
     """What else the value changes in the plan, and why no larger one is tried."""
-    sought = trial.sought
+    sought = trial.unknown
     before = trial.plan.run.micro_batch
     after = trial.settings(place.rank).get("run.micro_batch", before) if sought.path == "cluster.devices" else before
     if after != before:
@@ -165,11 +165,14 @@ def unasked(plan: Plan, here: Totals, paths: tuple[str, ...]) -> Iterator[str]:
     asked = headroom(plan)
     free = float(plan.accelerator.memory) - float(Fraction(here.get("memory.reserved", 0)))
     if free < 0 and "memory.reserved" in here:
-        needed, capacity = said(here["memory.reserved"], "B"), said(plan.accelerator.memory, "B")
+        needed, capacity = (
+            with_unit(here["memory.reserved"], "B"),
+            with_unit(plan.accelerator.memory, "B"),
+        )
         yield f"it does not fit: {needed} of {capacity} are needed; `--subject-to fits` asks that it does"
     elif free < asked and "memory.reserved" in here:
         words = headroom_words(plan.assumptions.headroom)
-        yield f"{said(free, 'B')} stay free of the {said(asked, 'B')} of {words} headroom"
+        yield f"{with_unit(free, 'B')} stay free of the {with_unit(asked, 'B')} of {words} headroom"
     longest = plan.run.seq_len if plan.serve is None else plan.serve.prompt.longest + plan.serve.output.longest
     if OF_LENGTH & {*paths} and 0 < plan.model.max_seq_len < longest:
         yield f"the model was made for {plan.model.max_seq_len} tokens"

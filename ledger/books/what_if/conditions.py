@@ -10,7 +10,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.names import no_total
 from ledger.books.results import EXCESS, UNANSWERED, UNANSWERED_AT_MOST, Number
-from ledger.numbers import DAY, said
+from ledger.numbers import DAY, with_unit
 from ledger.spec.expectations import value
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
@@ -82,7 +82,7 @@ def condition(text: str, known: Collection[str], plan: Plan | None = None, *, ch
     except QuantityError as error:
         raise fault(text, match.start(3) + 1, error.message, error.help) from error
     if unit_of(key) == "%" and not limit.endswith("%") and abs(amount) > 1:
-        message = f"`{limit}` is {said(amount, '%')}, and `{key}` is a share"
+        message = f"`{limit}` is {with_unit(amount, '%')}, and `{key}` is a share"
         raise fault(text, match.start(3) + 1, message, f"`{limit} %`, or a number from 0 to 1")
     return Condition(text.strip(), key, relation, amount, relative)
 
@@ -91,7 +91,7 @@ def host_conditions(plan: Plan) -> tuple[Condition, ...]:
     """What `fits` asks beside a device's memory: room on the host, of a plan that keeps anything there."""
     if plan.host is None or not (plan.parallelism.offload or plan.optimizer.pages):
         return ()
-    text = f"memory.host <= {said(plan.host.memory, 'B')}"
+    text = f"memory.host <= {with_unit(plan.host.memory, 'B')}"
     return (Condition(text, "memory.host", "<=", Fraction(plan.host.memory), if_any=True),)
 
 
@@ -103,7 +103,7 @@ def served_conditions(plan: Plan) -> tuple[Condition, ...]:
     if plan.serve.arrival_rate is None:
         return (at_once,)
     return at_once, Condition(
-        f"{UNANSWERED} <= {said(UNANSWERED_AT_MOST, '%')}", UNANSWERED, "<=", Fraction(UNANSWERED_AT_MOST)
+        f"{UNANSWERED} <= {with_unit(UNANSWERED_AT_MOST, '%')}", UNANSWERED, "<=", Fraction(UNANSWERED_AT_MOST)
     )
 
 

@@ -71,7 +71,7 @@ def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedF
 
 
 def _forms_of_role(book: CompiledRole, sign: sympy.Symbol) -> Iterator[ClosedForm]:
-    line = book.line
+    line = book.timeline
     stocks = [entry for entry in book.entries if entry.resource.stock]
     amounts = [(entry.when, _with_other_sizes(entry.amount * entry.times, sign, book)) for entry in stocks]
     for index, name in enumerate(line.names):
@@ -108,7 +108,7 @@ def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence
     if sought.sign is None or limit is None or plan.serve:
         return ""
     if plan.model.bare:
-        rate = _bare_rate(plan, replace(sought, given=value))
+        rate = _bare_rate(plan, replace(sought, plan_value=value))
         return f"memory.static = {rate}*{sought.sign}" if sought.path == "model.parameters" else ""
     forms = closed_forms(plan, sought.sign)
     form = max(forms, key=lambda candidate: Fraction(str(candidate.at(value))), default=None)
@@ -122,7 +122,7 @@ def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence
 
 def _bare_rate(plan: Plan, sought: Unknown) -> Fraction:
     """Bytes for each parameter of a bare count."""
-    return Fraction(totals(plan)["memory.static"]) / Fraction(sought.given)
+    return Fraction(totals(plan)["memory.static"]) / Fraction(sought.plan_value)
 
 
 def _least_limit(plan: Plan, conditions: Sequence[Condition]) -> Fraction | None:

@@ -43,11 +43,11 @@ class Answer:
 
 def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | None, guess: int | None) -> Answer:
     """The largest or smallest value that meets the conditions, or the best of those that do."""
-    sought = trial.sought
+    sought = trial.unknown
     ranges = [span(trial, condition, guess) for condition in conditions]
     low, high = max(interval.low for interval in ranges), min(interval.high for interval in ranges)
     goal = LARGEST if any(interval.upper for interval in ranges) else SMALLEST
-    if low > high and sought.some:
+    if low > high and sought.legal_values:
         holding = [rank for rank in range(sought.last + 1) if _all_hold(trial, conditions, rank)]
         low, high = (holding[0], holding[-1]) if holding else _no_value(trial, conditions, max(high, 0))
     elif low > high:
@@ -57,7 +57,7 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
     if objective is not None:
         return Answer(_best_rank(trial, conditions, (low, high), objective), met=True, goal=str(objective))
     rank = low if goal == SMALLEST else high
-    if rank == sought.last and not sought.some and sought.greatest == inf:
+    if rank == sought.last and not sought.legal_values and sought.greatest == inf:
         help_text = "add a condition that grows with it, for example `fits`"
         raise fault(sought.path, 1, f"nothing limits `{sought.path}`", help_text)
     return Answer(rank, met=True, goal=goal)
@@ -65,13 +65,15 @@ def place(trial: Trial, conditions: Sequence[Condition], objective: Objective | 
 
 def check_matters(trial: Trial, keys: Sequence[str]) -> None:
     """Raises SpecError where other values of the input leave all that is asked for as it is."""
-    for pair in compared(trial.sought):
-        amounts = [totals for totals in map(trial, {*pair, *(() if trial.sought.real else (0,))}) if totals is not None]
+    for pair in compared(trial.unknown):
+        amounts = [
+            totals for totals in map(trial, {*pair, *(() if trial.unknown.real else (0,))}) if totals is not None
+        ]
         if len(amounts) > 1:
             break
     if len(amounts) > 1 and all(totals.get(key) == amounts[0].get(key) for totals in amounts for key in keys):
         moved = {key for key in amounts[0] if any(totals.get(key) != amounts[0][key] for totals in amounts)}
-        raise without_effect(trial.sought.path, keys, moved)
+        raise without_effect(trial.unknown.path, keys, moved)
 
 
 def without_effect(path: str, keys: Sequence[str], moved: Collection[str] = ()) -> SpecError:
@@ -87,12 +89,12 @@ def _range_by_samples(trial: Trial, conditions: Sequence[Condition], nearest: in
 
     What is asked for may rise on both sides of a value, or a rule may refuse those beyond it.
     """
-    sought = trial.sought
-    powers = sorted(range(-SAMPLED, SAMPLED + 1), key=abs) if sought.given else ()
+    sought = trial.unknown
+    powers = sorted(range(-SAMPLED, SAMPLED + 1), key=abs) if sought.plan_value else ()
     for power in powers:
-        rank = min(sought.rank(float(sought.given) * 2.0**power), sought.last)
+        rank = min(sought.rank(float(sought.plan_value) * 2.0**power), sought.last)
         if _all_hold(trial, conditions, rank):
-            return around(lambda candidate: _all_hold(trial, conditions, candidate), rank, sought.last)
+            return legal_range(lambda candidate: _all_hold(trial, conditions, candidate), rank, sought.last)
     return _no_value(trial, conditions, nearest)
 
 
@@ -145,9 +147,9 @@ class RankRange:
 
 def span(trial: Trial, bound: Condition, guess: int | None) -> RankRange:
     """Where the condition holds, taken to be monotone in the value; which way is seen from two values."""
-    sought = trial.sought
+    sought = trial.unknown
     if not _breaks_upwards(trial, bound):
-        if not trial.holds(bound, sought.last) and sought.some:
+        if not trial.holds(bound, sought.last) and sought.legal_values:
             return RankRange(sought.last + 1, sought.last, upper=False)
 
         def excess(rank: int) -> float | None:
@@ -162,7 +164,7 @@ def span(trial: Trial, bound: Condition, guess: int | None) -> RankRange:
 
 def _breaks_upwards(trial: Trial, condition: Condition) -> bool:
     """Whether larger values bring the condition closer to breaking: by the first pair of which both are legal."""
-    for pair in compared(trial.sought):
+    for pair in compared(trial.unknown):
         before, after = (trial.slack(condition, rank) for rank in pair)
         if before is not None and after is not None:
             return after <= before
@@ -174,9 +176,9 @@ def compared(sought: Unknown) -> Iterator[tuple[int, int]]:
 
     Of zero, the smallest and another small one.
     """
-    current = 0.0 if sought.some else float(sought.given)
+    current = 0.0 if sought.legal_values else float(sought.plan_value)
     if not current:
-        yield 0, sought.last if sought.some else min(GROWTH, sought.last)
+        yield 0, sought.last if sought.legal_values else min(GROWTH, sought.last)
         return
     for smaller, larger in ((1, 2), (0.5, 1), (0.99, 1), (1, 1.01)):
         below, above = (min(sought.rank(times * current), sought.last) for times in (smaller, larger))
@@ -184,7 +186,7 @@ def compared(sought: Unknown) -> Iterator[tuple[int, int]]:
             yield below, above
 
 
-def around(holds: Callable[[int], bool], rank: int, last: int) -> tuple[int, int]:
+def legal_range(holds: Callable[[int], bool], rank: int, last: int) -> tuple[int, int]:
     """The ranks on both sides of one that holds up to which all those that were tried hold as well."""
     low = rank - _reach(lambda steps: holds(rank - steps), rank)
     return low, rank + _reach(lambda steps: holds(rank + steps), last - rank)
@@ -212,7 +214,7 @@ def _last_rank(
     low, high = 0, sought.last
     if guess is not None and low < guess <= high and holds(guess):
         low = guess
-    reach = min(low + 1 if guess is not None else max(sought.rank(float(sought.given)), 1), high)
+    reach = min(low + 1 if guess is not None else max(sought.rank(float(sought.plan_value)), 1), high)
     while reach < high and holds(reach):
         low, reach = reach, min((reach + 1) * GROWTH if not sought.real else reach + NEXT_REAL * GROWTH**2, high)
     if holds(reach):

@@ -58,12 +58,12 @@ class Refused(Combination):
 class Space:
     """All combinations of values of inputs, of which the last may have values without an end.
 
-    `kept`: what stays in proportion to an input, by its path.
+    `fixed_values`: what stays in proportion to an input, by its path.
     """
 
     question: Question
     paths: Sequence[str]
-    kept: Mapping[str, str]
+    fixed_values: Mapping[str, str]
 
     def tried(self) -> Iterator[Candidate | Refused]:
         """Every combination, the values without an end bisected; raises SpecError beyond `MOST`.
@@ -85,10 +85,10 @@ class Space:
     ) -> Iterator[tuple[Combination, Draft, Unknown | None]]:
         """Combinations with the plans that they make, and the input that is left, where its values have no end."""
         sought = self._unknown(draft.plan, paths[0]) if paths and draft.plan is not None else None
-        if sought is None or not sought.some:
+        if sought is None or not sought.legal_values:
             yield outer, draft, sought
             return
-        for value in sought.some:
+        for value in sought.legal_values:
             settings = {**outer.settings, **sought.settings(value)}
             inner = with_settings(self.question.plan, settings) if settings else draft
             further = Combination({**outer.values, sought.path: value}, settings)
@@ -97,7 +97,7 @@ class Space:
     def _unknown(self, plan: Plan, path: str) -> Unknown | None:
         """The input in a plan with values of others; None where it has no values there."""
         try:
-            return unknown(plan, path, self.kept.get(path, ""))
+            return unknown(plan, path, self.fixed_values.get(path, ""))
         except SpecError:
             return None
 
@@ -133,7 +133,7 @@ class Space:
         return rank if 0 <= rank <= sought.last else None
 
     def _judged_at(self, trial: Trial, outer: Combination, reached: Answer) -> Candidate | Refused:
-        values = {**outer.values, trial.sought.path: trial.sought.value(reached.rank)}
+        values = {**outer.values, trial.unknown.path: trial.unknown.value(reached.rank)}
         here, settings = trial(reached.rank), trial.settings(reached.rank)
         if here is None or any(key not in here for key in self.question.keys):
             return Refused(values, settings, reasons(trial.draft(reached.rank).problems))
@@ -165,15 +165,15 @@ REFUSED, SKIPPED = "refused", "skipped"
 def best_of(question: Question, paths: Sequence[str], proportions: Mapping[str, str], note: Note) -> Solution:
     """The best of all combinations of values of inputs, each after those that its values depend on."""
     unknowns = {path: unknown(question.plan, path, proportions.get(path, "")) for path in paths}
-    endless = [path for path, sought in unknowns.items() if not sought.some]
+    endless = [path for path, sought in unknowns.items() if not sought.legal_values]
     if len(endless) > 1:
         message = f"{' and '.join(f'`{path}`' for path in endless)} have values without an end"
-        help_text = f"state all but one of them, as in `--set {endless[0]}={unknowns[endless[0]].given}`"
+        help_text = f"state all but one of them, as in `--set {endless[0]}={unknowns[endless[0]].plan_value}`"
         raise key_fault(endless[1], message, help_text)
     by_default = question.objective is None
     question = with_time(question) if by_default and not endless else question
     in_order = [*(path for path in paths if path not in endless), *endless]
-    count = prod(len(sought.some) or 1 for sought in unknowns.values())
+    count = prod(len(sought.legal_values) or 1 for sought in unknowns.values())
     tried: list[Candidate | Refused] = []
     note(0, count)
     for judged in Space(question, in_order, proportions).tried():
@@ -186,7 +186,7 @@ def best_of(question: Question, paths: Sequence[str], proportions: Mapping[str, 
 
 def with_time(question: Question) -> Question:
     """The question with the time of a run, or of a step, as its objective."""
-    key = next((key for key in DEFAULT_OBJECTIVES if key in question.given), "")
+    key = next((key for key in DEFAULT_OBJECTIVES if key in question.plan_totals), "")
     if not key:
         raise key_fault("KEY", "nothing says which value is best: this plan has no time", "add `--minimize TOTAL`")
     return replace(question, objective=Objective(key, -1))
@@ -224,7 +224,7 @@ class Ranking:
     @property
     def preference(self) -> Callable[[Candidate], tuple[Fraction, Fraction, bool]]:
         """Sorts the best first: by the objective or the endless value, then by memory, then as the plan has it."""
-        stated = {path: sought.given for path, sought in self.unknowns.items()}
+        stated = {path: sought.plan_value for path, sought in self.unknowns.items()}
         objective = self.question.objective
 
         def place(candidate: Candidate) -> tuple[Fraction, Fraction, bool]:
@@ -277,9 +277,11 @@ class Ranking:
         return Solution(
             ", ".join(unknowns),
             next(iter(unknowns.values())).unit if len(unknowns) == 1 else "1",
-            _one_or_all({path: sought.given for path, sought in unknowns.items()}),
+            _one_or_all({path: sought.plan_value for path, sought in unknowns.items()}),
             goal,
-            "; ".join(dict.fromkeys(row.why for row in unknowns.values() if row.why and (row.choice or not row.some))),
+            "; ".join(
+                dict.fromkeys(row.why for row in unknowns.values() if row.why and (row.choice or not row.legal_values))
+            ),
             "",
             asides,
             value=_one_or_all(first.values) if met else None,
@@ -323,7 +325,7 @@ class Ranking:
             yield Tried(refused.values, refused.settings, None, verdict, refused.why, refused.details)
 
     def _tried_row(self, tried: Candidate, verdict: str, why: str) -> Tried:
-        keys = (*self.question.keys, *(key for key in self.question.shown if key in tried.totals))
+        keys = (*self.question.keys, *(key for key in self.question.listed_totals if key in tried.totals))
         totals = {key: tried.totals[key] for key in keys}
         return Tried(tried.values, tried.settings, totals, verdict, why, tried.details)
 

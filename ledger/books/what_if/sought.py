@@ -28,18 +28,19 @@ SPAN = 40  # powers of two below and above the given real number that are search
 
 @dataclass(frozen=True)
 class Unknown:
-    """An input that is looked for: `given` in the plan, legal in `some` values, else from `least` in steps of `step`.
+    """An input that is looked for, which is `plan_value` in the plan.
 
-    Without a `step` it is a real number from `smallest` on. None is above `greatest`, for the reason `cap`. `settings`
-    puts a value into a plan, with what follows from it. `sign` stands for it in formulas; `why` says what is legal. Of
-    a `choice` all values are tried, in no order.
+    Legal are `legal_values`, or what lies from `least` on in steps of `step`. Without a `step` it is a real number from
+    `smallest` on. None is above `greatest`, for the reason `cap`. `settings` puts a value into a plan, with what
+    follows from it. `sign` stands for it in formulas; `why` says what is legal. Of a `choice` all values are tried, in
+    no order.
     """
 
     path: str
-    given: Value
+    plan_value: Value
     settings: Callable[[Any], Settings]
     why: str = ""
-    some: tuple[Value, ...] = ()
+    legal_values: tuple[Value, ...] = ()
     step: int = 0
     least: int | None = None  # one step where not given
     smallest: float = 0.0
@@ -56,7 +57,7 @@ class Unknown:
     @property
     def real(self) -> bool:
         """Whether every positive number is legal; then ranks are steps of one part in 10**9."""
-        return not self.some and not self.step
+        return not self.legal_values and not self.step
 
     @property
     def first(self) -> int:
@@ -67,27 +68,31 @@ class Unknown:
         """The legal value of this rank, from 0."""
         if self.real:
             return min(self._lowest * exp(rank * FINE), self.greatest)
-        return self.some[rank] if self.some else self.first + rank * self.step
+        return self.legal_values[rank] if self.legal_values else self.first + rank * self.step
 
     @property
     def _lowest(self) -> float:
         """The smallest real number that is ever tried."""
-        return max(float(self.given) * 2.0**-SPAN, self.smallest)
+        return max(float(self.plan_value) * 2.0**-SPAN, self.smallest)
 
     @property
     def last(self) -> int:
         """The rank of the largest value that is ever tried."""
         if self.real:
-            widest = self.rank(float(self.given) * 2.0**SPAN)
+            widest = self.rank(float(self.plan_value) * 2.0**SPAN)
             return widest if self.greatest == inf else min(widest, self.rank(self.greatest))
-        return len(self.some) - 1 if self.some else (int(min(REACH, self.greatest)) - self.first) // self.step
+        return (
+            len(self.legal_values) - 1
+            if self.legal_values
+            else (int(min(REACH, self.greatest)) - self.first) // self.step
+        )
 
     def rank(self, value: float) -> int:
         """The rank of the largest legal value up to `value`, or that of the smallest."""
         if self.real:
             return max(int(log(value / self._lowest) / FINE), 0)
-        if self.some:
-            return max(len([choice for choice in self.some if choice <= value]) - 1, 0)
+        if self.legal_values:
+            return max(len([choice for choice in self.legal_values if choice <= value]) - 1, 0)
         below: int = (int(min(value, REACH)) - self.first) // self.step
         return max(below, 0)
 
@@ -116,7 +121,7 @@ class Trial:
     """
 
     plan: Plan
-    sought: Unknown
+    unknown: Unknown
     fixed: Settings = field(default_factory=dict)
     tried: dict[int, Mapping[str, Number] | None] = field(default_factory=dict)
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -130,7 +135,7 @@ class Trial:
 
     def settings(self, rank: int) -> Settings:
         """What `--set` is to be given for the value of this rank, with what follows from it."""
-        return {**self.fixed, **self.sought.settings(self.sought.value(rank))}
+        return {**self.fixed, **self.unknown.settings(self.unknown.value(rank))}
 
     def draft(self, rank: int) -> Draft:
         """The plan with the value of this rank, legal or not."""

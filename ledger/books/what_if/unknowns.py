@@ -18,7 +18,7 @@ from ledger.spec.load import load_optimizer, load_precision, load_stack
 from ledger.spec.near import nearest, target
 from ledger.spec.options import listed_values, options_of
 from ledger.spec.parallelism import MULTIPLIED
-from ledger.spec.paths import key_of, parent_of, part_of, row, size_type, spec_path, type_of
+from ledger.spec.paths import key_of, parent_of, part_of, row_at, size_type, spec_path, type_of
 from ledger.spec.plan import Group, Lengths, Plan
 from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.stages import depth
@@ -36,7 +36,7 @@ LOADED: Mapping[str, Callable[[str, Library], Any]] = {  # parts that a plan may
 def option(plan: Plan, path: str) -> Unknown:
     """A choice of the field table; what a plan may leave out may be left out, where no option says the same."""
     options, now = options_of(type_of(path), depth(plan.model)), value_at(plan, path)
-    default = getattr(row(path), "default", None)
+    default = getattr(row_at(path), "default", None)
     if default is not None and all(default != meant for _, meant in options):
         options.append((None, default))
     if all(now != meant for _, meant in options):

@@ -147,7 +147,7 @@ def library_accelerator(name: str, multiprocessors: int, memory: int, power: str
     """The accelerator of the library that this is: by alias, else by name, multiprocessors, memory and power limit."""
     library = default_library()
     for spelling in (name, name.removeprefix("NVIDIA ")):
-        exact = library.spelt("accelerator", spelling)
+        exact = library.matching_names("accelerator", spelling)
         if len(exact) == 1:
             return exact[0]
     words = set(re.findall(r"[a-z]+\d+\w*", name.lower()))

@@ -153,7 +153,7 @@ def _time_build(build: Build, case: BenchCase, rig: Rig, *, power: bool) -> Resu
     with PowerMonitor(rig.driver_readings) as monitor:
         timing = rig.time_work(work, rig.hold)
     regime = BURST if rig.hold < SETTLED else SUSTAINED
-    return {**timing_record(timing, regime), **monitor.medians(timing.begin, timing.end)}
+    return {**timing_record(timing, regime), **monitor.medians(timing.started, timing.end)}
 
 
 @dataclass(frozen=True)

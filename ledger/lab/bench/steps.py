@@ -102,7 +102,7 @@ def time_step(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Tim
             step()
         rig.synchronize()
         samples.append((clock() - begun) / row)
-    return replace(quartiles(samples, f"{name} around synchronised steps"), begin=begin, end=time.perf_counter())
+    return replace(quartiles(samples, f"{name} around synchronised steps"), started=begin, end=time.perf_counter())
 
 
 def measure_step(case: BenchCase, rig: Rig) -> Result:
@@ -132,7 +132,7 @@ def _run_step(plan: Plan, rig: Rig) -> Result:
         "memory.peak": f"{torch.cuda.max_memory_allocated() - before} B",
         "memory.reserved": f"{torch.cuda.max_memory_reserved()} B",
     }
-    return {**_step_record(timing, peaks), **monitor.medians(timing.begin, timing.end)}
+    return {**_step_record(timing, peaks), **monitor.medians(timing.started, timing.end)}
 
 
 def _step_record(timing: Timing, peaks: Mapping[str, str]) -> Result:

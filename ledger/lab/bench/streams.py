@@ -51,7 +51,7 @@ class StreamKernel:
         """Bytes that the books post for it, with elements of `size` bytes."""
         return self.moves * rows * width * size if isinstance(self.moves, int) else self.moves(rows, width, size)
 
-    def given(self, rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
+    def operands(self, rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
         """One set of its buffers."""
         if isinstance(self.buffers, int):
             return tuple(rig.random_tensor(rows, width, dtype=dtype) for _ in range(self.buffers))
@@ -177,7 +177,7 @@ def build(case: BenchCase, rig: Rig) -> TimedWork:
     """The kernel of a case over rotated buffers; results are allocated anew each time, as in training."""
     kernel = BY_NAME[case.what, str(case.keys["operation"])]
     rows, width, size = case.sizes("rows", "width", "bytes")
-    sets = rig.rotated_buffers(lambda: kernel.given(rig, rows, width, str(case.keys["dtype"])), size)
+    sets = rig.rotated_buffers(lambda: kernel.operands(rig, rows, width, str(case.keys["dtype"])), size)
     return TimedWork(lambda index: kernel.run(*sets[index]), len(sets), capturable=not kernel.waits)
 
 

@@ -35,7 +35,7 @@ class TimedWork:
 class Timing:
     """Seconds of one piece of work: the median, the quartiles, how many samples, and which clock told them.
 
-    `begin` and `end`: when the samples that count were taken, by `time.perf_counter`.
+    `started` and `end`: when the samples that count were taken, by `time.perf_counter`.
     """
 
     value: float
@@ -43,7 +43,7 @@ class Timing:
     high: float
     count: int
     timer: str
-    begin: float = 0.0
+    started: float = 0.0
     end: float = 0.0
 
     def divided(self, count: int) -> Timing:
@@ -110,7 +110,7 @@ def time_on_cuda(work: TimedWork, seconds: float, fewest: int = FEWEST) -> Timin
         samples += [(begun, seconds_of_piece / inner) for seconds_of_piece in _event_seconds([piece] * QUEUED)]
     counted = samples[len(samples) // 2 :] if len(samples) >= 2 * fewest else samples
     timing = quartiles([value for _, value in counted], timer)
-    return replace(timing, begin=counted[0][0], end=time.perf_counter()).divided(work.operations)
+    return replace(timing, started=counted[0][0], end=time.perf_counter()).divided(work.operations)
 
 
 def _run_repeatedly(work: TimedWork, times: int) -> None:

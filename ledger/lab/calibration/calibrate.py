@@ -72,7 +72,7 @@ def library_evidence() -> tuple[Evidence, ...]:
     """The evidence of the library's accelerators; a file of one's own device that lies beside it is left out."""
     library = default_library()
     files = read_all(library.files("evidence"))
-    return tuple(evidence for evidence in files if library.spelt("accelerator", evidence.device))
+    return tuple(evidence for evidence in files if library.matching_names("accelerator", evidence.device))
 
 
 def fit_all(

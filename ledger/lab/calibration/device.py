@@ -15,7 +15,7 @@ from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator, read_accelerator
 from ledger.spec.near import nearest
 from ledger.spec.plan import Accelerator, Curve
-from ledger.spec.price_lists import written
+from ledger.spec.price_lists import parameter_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import write
 
@@ -153,7 +153,7 @@ def spec_text(head: str, curves: Iterable[Curve]) -> str:
 def _price_lines(curve: Curve) -> Iterator[str]:
     """The lines of a price in a spec, one for each thing that it states."""
     units = {parameter.name: parameter.unit for parameter in PRICE_FORMS[curve.form].parameters}
-    parameters = ", ".join(f"{name}: {written(curve.parameters[name], unit)}" for name, unit in units.items())
+    parameters = ", ".join(f"{name}: {parameter_text(curve.parameters[name], unit)}" for name, unit in units.items())
     stated = {
         "what": curve.what,
         "form": curve.form,

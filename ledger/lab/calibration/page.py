@@ -16,7 +16,7 @@ from ledger.report.charts.measured import MeasuredPoint, agreement_chart
 from ledger.report.escape import MadeSection, bold, table
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.spec.kernel_classes import KERNEL_FAMILIES, classes_of
-from ledger.spec.price_lists import priced_forms, range_of, written
+from ledger.spec.price_lists import parameter_text, priced_forms, range_of
 
 WIDTH = 640.0
 
@@ -138,7 +138,7 @@ def _set_json(set_fit: SetFit) -> dict[str, Any]:
     }
 
 
-def cells(set_fit: SetFit) -> tuple[str, ...]:
+def set_cells(set_fit: SetFit) -> tuple[str, ...]:
     """A set's row of the table, in the order of HEAD."""
     row = _set_json(set_fit)
     name = " ".join(part for part in (row["what"], row["case"], "burst" if row["regime"] == "burst" else "") if part)
@@ -165,7 +165,7 @@ def section(sets: Sequence[SetFit]) -> Iterator[str]:
     )
     for device in dict.fromkeys(set_fit.measured.device for set_fit in sets):
         yield f"{bold(device)}\n"
-        yield from table(HEAD, (cells(set_fit) for set_fit in sets if set_fit.measured.device == device))
+        yield from table(HEAD, (set_cells(set_fit) for set_fit in sets if set_fit.measured.device == device))
 
 
 # --- the price forms as a section of a document ---
@@ -192,7 +192,7 @@ def _formula_row(form: str) -> tuple[str, ...]:
 def _parameter_rows(form: str) -> Iterator[tuple[str, ...]]:
     for row in PRICE_FORMS[form].parameters:
         unit = "–" if row.unit == "1" else row.unit
-        yield f"`{form}`", f"`{row.name}`", row.meaning, unit, range_of(row), written(row.typical, row.unit)
+        yield f"`{form}`", f"`{row.name}`", row.meaning, unit, range_of(row), parameter_text(row.typical, row.unit)
 
 
 def _classes_row(form: str) -> tuple[str, ...]:

@@ -116,21 +116,21 @@ Rank = TypeVar("Rank", bound=JudgedRank)
 class MeteredRank(ABC, Generic[Rank]):
     """A rank that takes steps under a meter; `axes` are those of its groups by name.
 
-    `after`: what was held when the last forward pass was over.
+    `after_forward`: what was held when the last forward pass was over.
     """
 
     rank: Rank
     meter: RankMeter
     fake: FakeTensorMode
     axes: Mapping[str, str]
-    after: AllocatedBytes = field(default=AllocatedBytes())
+    after_forward: AllocatedBytes = field(default=AllocatedBytes())
 
     @abstractmethod
     def saved(self) -> list[LayerStorage]:
         """What autograd keeps of one micro-batch."""
 
     @abstractmethod
-    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+    def lasting_tensors(self) -> Mapping[str, Iterable[Tensor]]:
         """The tensors on the device that the rank holds from step to step, by what they are."""
 
     @abstractmethod
@@ -163,7 +163,7 @@ class MeteredRank(ABC, Generic[Rank]):
         with self.metered(log), moments.followed():
             self.run(micro_batches, moments, log)
         self.meter.enter("")
-        bytes_by_moment = {"static": static, "after forward": self.after, **self.meter.moments}
+        bytes_by_moment = {"static": static, "after forward": self.after_forward, **self.meter.moments}
         return DeviceStep(bytes_by_moment, tuple(self.calls(log))), log.agreements
 
     def figures(
@@ -177,7 +177,7 @@ class MeteredRank(ABC, Generic[Rank]):
         device_step, agreements = step
         return RankFigures(
             parameters=sum(weight.numel() for weight in weights),
-            standing={name: sum(sizes(tensors).values()) for name, tensors in self.standing().items()},
+            lasting_tensors={name: sum(sizes(tensors).values()) for name, tensors in self.lasting_tensors().items()},
             padding=padding or {},
             saved={} if saved is None else by_group(list(self.rank.groups), by_layer(list(saved))),
             step=device_step,
@@ -195,14 +195,14 @@ STANDING = ("weights", "master", "gradients", "optimizer")
 class RankFigures:
     """One rank's parameters, what it holds between steps, what autograd saves, and its step.
 
-    `standing`: bytes of each of STANDING, as they were asked for. `padding`: those of them that no parameter fills.
-    `saved`: bytes that autograd keeps of one layer of each group in one micro-batch, under the plan's recomputation,
-    without what outlives the pass. `agreements`: collectives of single numbers that ranks agree on (norms of
-    gradients, overflows), which are no part of the step's.
+    `lasting_tensors`: bytes of each of STANDING, as they were asked for. `padding`: those of them that no parameter
+    fills. `saved`: bytes that autograd keeps of one layer of each group in one micro-batch, under the plan's
+    recomputation, without what outlives the pass. `agreements`: collectives of single numbers that ranks agree on
+    (norms of gradients, overflows), which are no part of the step's.
     """
 
     parameters: int
-    standing: Mapping[str, int]
+    lasting_tensors: Mapping[str, int]
     padding: Mapping[str, int]
     saved: Mapping[str, int]
     step: DeviceStep
@@ -304,11 +304,11 @@ class PackedTensor:
 
 @dataclass(frozen=True)
 class LayerStorage:
-    """One storage with the layer that packed it first; `alive` gives it until it is freed."""
+    """One storage with the layer that packed it first; `reference` gives it until it is freed."""
 
     layer: int
     bytes: int
-    alive: weakref.ref[Any]
+    reference: weakref.ref[Any]
 
 
 @dataclass
@@ -361,7 +361,7 @@ def by_layer(storages: Iterable[LayerStorage]) -> Counter[int]:
     """Bytes of each layer, once a step has run since: what is still there outlives a pass, and is no part of them."""
     layer_bytes: Counter[int] = Counter()
     for storage in storages:
-        layer_bytes[storage.layer] += storage.bytes * (storage.alive() is None)
+        layer_bytes[storage.layer] += storage.bytes * (storage.reference() is None)
     return layer_bytes
 
 

@@ -27,7 +27,8 @@ class FrameworkJudge:
 
     `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
     what it holds at a moment of a role's step and no plan states. `calls`: by figure, how many collectives it makes of
-    those of the ledger. `held`: by figure, what it holds between steps, or saves, beyond the ledger's bytes.
+    those of the ledger. `byte_differences`: by figure, what it holds between steps, or saves, beyond the ledger's
+    bytes.
     """
 
     title: str
@@ -37,7 +38,7 @@ class FrameworkJudge:
     notes: Callable[[Plan], tuple[str, ...]]
     causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
     calls: Callable[[Plan, CompiledRole, Mapping[str, int]], Mapping[str, KnownDifference]]
-    held: Callable[[Plan, CompiledRole], Mapping[str, KnownDifference]] = _nothing
+    byte_differences: Callable[[Plan, CompiledRole], Mapping[str, KnownDifference]] = _nothing
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -206,7 +206,7 @@ class _Recorder:
     """Collects packed tensors; keeps each alive, so that no storage's identity is used twice."""
 
     tensors: list[torch.Tensor] = field(default_factory=list)
-    held: list[weakref.ref[_Packed]] = field(default_factory=list)
+    packed: list[weakref.ref[_Packed]] = field(default_factory=list)
     layers: list[int] = field(default_factory=list)
     layer: int = BEFORE
     unpacked: int = -1
@@ -215,7 +215,7 @@ class _Recorder:
         packed = _Packed(len(self.tensors))
         self.tensors.append(tensor)
         self.layers.append(self.layer)
-        self.held.append(weakref.ref(packed))
+        self.packed.append(weakref.ref(packed))
         return packed
 
     def unpack(self, packed: _Packed) -> torch.Tensor:
@@ -293,7 +293,7 @@ def _storages(recorder: _Recorder, root: Any, parameters: set[int]) -> tuple[Sav
                 users[recorder.unpacked].append((order, f"{node.name()}.{slot.removeprefix('_saved_')}"))
     packs: dict[int, list[int]] = defaultdict(list)
     for index, tensor in enumerate(recorder.tensors):
-        if storage_of(tensor) not in parameters and recorder.held[index]() is not None:  # a choice has no gradient
+        if storage_of(tensor) not in parameters and recorder.packed[index]() is not None:  # a choice has no gradient
             packs[storage_of(tensor)].append(index)
     return tuple(_storage(recorder, indices, users) for indices in packs.values())
 

@@ -102,7 +102,7 @@ def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -
             raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
         if mlp_of(work.model).experts:
             raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
-        _split_tensors(built, layers, mesh.whole["tensor"], rank)
+        _split_tensors(built, layers, mesh.all_ranks["tensor"], rank)
     if not rank.shards:
         return
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
@@ -180,12 +180,12 @@ AXES = ("replicate", "data", "tensor")
 
 @dataclass(frozen=True)
 class RankMesh:
-    """`whole` is the mesh of all ranks, `experts` that of the ranks among which experts are dealt.
+    """`all_ranks` is the mesh of all ranks, `experts` that of the ranks among which experts are dealt.
 
     `within` are the groups of ranks that share `data` in another way, by axis.
     """
 
-    whole: DeviceMesh
+    all_ranks: DeviceMesh
     experts: DeviceMesh | None
     within: Mapping[str, Any]
     replicated: bool
@@ -193,17 +193,17 @@ class RankMesh:
     @property
     def shards(self) -> DeviceMesh:
         """The ranks over which FSDP2 shards."""
-        return self.whole["replicate", "data"] if self.replicated else self.whole["data"]
+        return self.all_ranks["replicate", "data"] if self.replicated else self.all_ranks["data"]
 
     @property
     def copies(self) -> DeviceMesh:
         """The ranks over which FSDP2 shards the experts that this rank has."""
-        mesh = self.experts if self.experts is not None else self.whole
+        mesh = self.experts if self.experts is not None else self.all_ranks
         return mesh["replicate", "expert_data"] if self.replicated else mesh["expert_data"]
 
     def axes(self) -> dict[str, str]:
         """The axis of each process group, by the group's name."""
-        groups = [(axis, self.whole[axis].get_group()) for axis in AXES]
+        groups = [(axis, self.all_ranks[axis].get_group()) for axis in AXES]
         if self.experts is not None:
             groups += [(axis, self.experts[axis].get_group()) for axis in ("replicate", "expert_data")]
         return {group.group_name: axis for axis, group in (*groups, *self.within.items())}

@@ -260,7 +260,7 @@ class Promise:
     edge: Any = None
     leaves: tuple[Tensor, ...] = ()
 
-    def kept(self) -> Tensor:
+    def take_result(self) -> Tensor:
         """The result for one more of those who packed it; let go with the last."""
         self.rebuild()
         self.packed -= 1

@@ -31,7 +31,7 @@ OUTPUT, GRADIENT = "output", "gradient"  # what neighbours have one name for
 class UnitPasses:
     """One unit: its requests in both passes; `entry` is what it reads from the unit before, `output` what it gives.
 
-    `kept` waits for backward; `upstream` is the gradient it receives, `downstream` the one it gives; `weights` are the
+    `saved` waits for backward; `upstream` is the gradient it receives, `downstream` the one it gives; `weights` are the
     gradients of its weights, in the order they appear. `sent` are operands and results of collectives; `buffers` are
     those results that are gathered along the sequence, each with the lasting buffer that a stack may gather it into.
     """
@@ -42,7 +42,7 @@ class UnitPasses:
     backward: tuple[Request, ...]
     entry: str
     output: str
-    kept: frozenset[str]
+    saved: frozenset[str]
     upstream: str
     downstream: str
     weights: tuple[str, ...]
@@ -66,7 +66,7 @@ def unit_passes(unit: Unit, value: Value, extra: tuple[int, int] = (0, 0)) -> Un
     entries = [t for t in _entering_tensors(unit) if not outlives_unit(t)]
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
-    saved = frozenset(tensor.storage for tensor in unit.kept.saved if not outlives_unit(tensor))
+    saved = frozenset(tensor.storage for tensor in unit.saving.saved if not outlives_unit(tensor))
     upstream, downstream = unit.forward[-1].output.gradient.storage, ""
     if entries:
         downstream = entries[0].gradient.storage
@@ -190,7 +190,7 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay
         tuple(requests(unit.backward)),
         number(unit.upstream),
         tuple(map(number, unit.weights)),
-        number(unit.entry) if unit.entry and unit.entry not in unit.kept else None,
+        number(unit.entry) if unit.entry and unit.entry not in unit.saved else None,
     )
 
 

@@ -49,7 +49,7 @@ class ReplayedMemory:
 def replay_step(plan: Plan, book: CompiledRole) -> ReplayedMemory:
     """The first steps of one device of a role."""
     run = _ReplayedStep(plan, book)
-    run.begin()
+    run.allocate_lasting()
     for step in range(REPLAYED_STEPS):
         run.step(first=step == 0)
     return ReplayedMemory(run.memory.peak, run.memory.reserved, run.memory.asked)
@@ -81,7 +81,7 @@ class _ReplayedStep:
 
     # --- what lasts ---
 
-    def begin(self) -> None:
+    def allocate_lasting(self) -> None:
         """Weights, buckets, main gradients and master copies, in the order frameworks make them."""
         for name, size in self.weights:
             self.memory.allocate(f"w {name}", size.weight)
@@ -326,8 +326,8 @@ def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[s
         sizes = [
             WeightBytes(
                 int(value(stored_bytes(precision, weight, sharding, on_host=hosted))),
-                0 if hosted else int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
-                int(value(sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))))
+                0 if hosted else int(value(sized(precision.gradients, sharding.held_elements("gradients", weight)))),
+                int(value(sized(stored_dtype(precision, weight), sharding.held_elements("optimizer", weight))))
                 if is_trained(weight)
                 else 0,
             )

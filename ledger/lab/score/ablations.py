@@ -58,11 +58,11 @@ def _unlimited_power_plan(run: LibraryRun) -> Plan:
 
 
 def _usual_network_plan(run: LibraryRun) -> Plan:
-    cluster = run.made.plan["cluster"]
+    cluster = run.row_plan.plan["cluster"]
     if "scaleout" not in cluster:
         return run.plan
     usual = {key: value for key, value in cluster.items() if key != "scaleout"}
-    plan, _ = PlanCache(default_library()).plan(replace(run.made, plan={**run.made.plan, "cluster": usual}))
+    plan, _ = PlanCache(default_library()).plan(replace(run.row_plan, plan={**run.row_plan.plan, "cluster": usual}))
     return plan
 
 

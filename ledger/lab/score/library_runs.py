@@ -33,24 +33,28 @@ class LibraryRun:
     """A row with the plan that was made of it, and its books."""
 
     row: Facts
-    made: RowPlan
+    row_plan: RowPlan
     plan: Plan
     books: tuple[CompiledRole, ...]
 
     @property
     def step(self) -> float:
         """Seconds a step; 0 where they cannot be predicted."""
-        return 0.0 if self.made.unpriced else step_time(self.plan, self.books)
+        return 0.0 if self.row_plan.unpriced else step_time(self.plan, self.books)
 
     @property
     def memory(self) -> float:
         """Bytes of the quantity that the publication prints; 0 where it prints none."""
-        return float(published_memory(self.made, self.plan, self.books)[0]) if self.row.measured_peak_mem_gib else 0.0
+        return (
+            float(published_memory(self.row_plan, self.plan, self.books)[0]) if self.row.measured_peak_mem_gib else 0.0
+        )
 
     @property
     def is_scored(self) -> bool:
         """Whether summaries of step time are made of it."""
-        return not self.made.unpriced and self.row.score_time == COUNTED_GRADE and measured_step(self.row) is not None
+        return (
+            not self.row_plan.unpriced and self.row.score_time == COUNTED_GRADE and measured_step(self.row) is not None
+        )
 
     def time_error(self, plan: Plan, books: tuple[CompiledRole, ...]) -> float:
         """Seconds of another plan of the same run over those that were measured, minus one."""
@@ -109,7 +113,7 @@ def runs_of_files(library: Library, left_out: Collection[str] = ()) -> Iterator[
     """The runs that files of evidence describe, each by a plan, of devices of the library; those named are left out."""
     for path in library.files("evidence"):
         evidence = read_evidence(path)
-        if library.spelt("accelerator", evidence.device):
+        if library.matching_names("accelerator", evidence.device):
             for run in (run for run in evidence.runs if run.id not in left_out):
                 plan = load_plan(run.plan, run.settings, library=library)
                 described = run_of_plan(plan, run.id, evidence.citation, plan.model.title)

@@ -127,7 +127,7 @@ def _row(row: ScoreRow) -> tuple[Cell, ...]:
 
 
 def _cells(predicted: float | None, measured: float | None, error: float | None, unit: str) -> tuple[Cell, ...]:
-    sides = [Cell(numbers.written(n, unit), numbers.machine(n)) if n else Cell("–") for n in (predicted, measured)]
+    sides = [Cell(numbers.amount_text(n, unit), numbers.machine(n)) if n else Cell("–") for n in (predicted, measured)]
     return (*sides, Cell(numbers.change(error), numbers.machine(error)) if error is not None else Cell("–"))
 
 

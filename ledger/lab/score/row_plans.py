@@ -202,7 +202,7 @@ class RowParts:
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
         name = self.row.paths.get("accelerator") or self.row.hardware
-        spelt = self.library.spelt("accelerator", name)
+        spelt = self.library.matching_names("accelerator", name)
         stand_in = self.software.devices.get(name) or (NEAREST_DEVICE.get(name) if len(spelt) != 1 else None)
         if stand_in:
             self.assumed.append(f"hardware `{name}` is taken for {stand_in}")

@@ -141,7 +141,7 @@ class ServingRow:
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
         name = self.row.paths.get("accelerator") or self.row.hardware
-        spelt = self.library.spelt("accelerator", name)
+        spelt = self.library.matching_names("accelerator", name)
         stand_in = NEAREST_DEVICE.get(name) if len(spelt) != 1 else None
         if stand_in:
             self.assumed.append(f"hardware `{name}` is taken for {stand_in}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.lab.observed.device_step import AllocatedBytes
-from ledger.model.schedule import order
+from ledger.model.schedule import group_order
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Model, Plan
 from ledger.spec.problems import Problem, SpecError
@@ -38,7 +38,7 @@ def samples(model: Model, few: int = LAYERS_SAMPLED) -> tuple[Sample, ...]:
 
 def _shallow(model: Model, few: int) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...], int]]]:
     """Layers of each group in the shallowest run, and what can be added to it, with how often it is missing."""
-    sequence, groups = order(model), range(len(model.groups))
+    sequence, groups = group_order(model), range(len(model.groups))
     period = _period(sequence)
     if period == len(sequence):
         return tuple(group.repeat for group in model.groups), []
@@ -68,11 +68,11 @@ def with_counts(model: Model, layers: Sequence[int]) -> Model:
     """`model` with so many layers of each group, those that take turns in the order of the first of them."""
     groups = tuple(replace(group, repeat=count) for group, count in zip(model.groups, layers, strict=True))
     shallow = replace(model, groups=groups)
-    turns = order(shallow)
+    turns = group_order(shallow)
     if all(turns.count(index) == group.repeat for index, group in enumerate(groups)):
         return shallow
     sequence: list[int] = []
-    for index in (*order(model), *turns * max(layers)):
+    for index in (*group_order(model), *turns * max(layers)):
         if sequence.count(index) < layers[index]:
             sequence.append(index)
     return replace(shallow, order=tuple(groups[index].name for index in sequence))

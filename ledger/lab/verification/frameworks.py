@@ -72,21 +72,21 @@ def _standing_figures(
     plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    expected = {name: predicted.standing(book, name) for name in STANDING}
+    expected = {name: predicted.stock_bytes(book, name) for name in STANDING}
     expected["gradients"] = _lasting_gradients(plan, book)
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
-    differences = judge.held(plan, book)
+    differences = judge.byte_differences(plan, book)
     for name in STANDING:
         figure = f"standing.{name}"
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
         named = tuple(cause for cause in (padding, *filter(None, (differences.get(figure),))) if cause.amount)
-        yield ComparedFigure(figure, "B", expected[name], figures.standing[name], EXACT, causes=named)
+        yield ComparedFigure(figure, "B", expected[name], figures.lasting_tensors[name], EXACT, causes=named)
 
 
 def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
     """Bytes of buffers that are never freed; gradients that wait for the next micro-batch are, by the update."""
-    return predicted.standing(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
+    return predicted.stock_bytes(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
 
 
 def _saved_bytes(
@@ -99,7 +99,7 @@ def _saved_bytes(
     if plan.recompute.policy == "keep":
         yield unchecked("saved", "recompute = keep: what is kept of operators is no tensor that autograd saves")
         return
-    expected, differences = predicted.saved_layers(book), judge.held(plan, book)
+    expected, differences = predicted.saved_layers(book), judge.byte_differences(plan, book)
     for group, observed in figures.saved.items():
         figure = f"saved.{group}"
         named = (differences[figure],) if figure in differences else ()

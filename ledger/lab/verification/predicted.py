@@ -37,7 +37,7 @@ def flops(compiled: Compiled) -> Figures:
     figures = dict.fromkeys((f"flops.{phase}.{kind}" for phase in PASSES for kind in ("matmul", "attention")), 0)
     for unit in unsharded.units:
         for phase in PASSES:
-            rebuilt = unit.kept.again if phase == "backward" else ()  # parts of a loss, whatever the policy
+            rebuilt = unit.saving.again if phase == "backward" else ()  # parts of a loss, whatever the policy
             for operation in (*rebuilt, *getattr(unit, phase)):
                 counted = operation.in_all(lambda run: run.counted())
                 figures[f"flops.{phase}.{_kind(operation)}"] += int(unsharded.value(unit.count * counted))
@@ -52,7 +52,7 @@ def _recomputed_flops(plan: Plan, unsharded: Whole) -> int:
     """FLOPs that checkpointing adds to the backward pass of the unsharded model."""
     build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute, plan.train)
     layers = [unit for unit in units(build, all_layers_role(plan)) if unit.name not in ENDS]
-    again = ((unit.count, operation) for unit in layers for operation in unit.kept.again)
+    again = ((unit.count, operation) for unit in layers for operation in unit.saving.again)
     return int(sum(unsharded.value(count * operation.counted()) for count, operation in again))
 
 
@@ -75,15 +75,15 @@ def memory(compiled: Compiled) -> Figures:
     return {"after forward": after_forward(book), **moments(book, role.moments)}
 
 
-def standing(book: CompiledRole, kind: str) -> int:
+def stock_bytes(book: CompiledRole, kind: str) -> int:
     """Bytes of one kind of stock that a device of a role holds all the time: `weights`, `gradients`, `master`."""
-    alive = (entry for entry, _ in _live_stocks(book, book.line.names) if entry.resource == stock(kind))
+    alive = (entry for entry, _ in _live_stocks(book, book.timeline.names) if entry.resource == stock(kind))
     return sum(int(book.value(entry.amount * entry.times)) for entry in alive)
 
 
 def parameters_held(book: CompiledRole, size: int) -> int:
     """Parameters of a device of a role, which keeps them in `size` bytes each; copies in other formats are none."""
-    alive = (entry for entry, _ in _live_stocks(book, book.line.names) if entry.resource == stock("weights"))
+    alive = (entry for entry, _ in _live_stocks(book, book.timeline.names) if entry.resource == stock("weights"))
     parameters = (entry for entry in alive if str(entry.account).endswith((".weight", ".bias")))
     return sum(int(book.value(entry.amount * entry.times)) for entry in parameters) // size
 
@@ -91,7 +91,7 @@ def parameters_held(book: CompiledRole, size: int) -> int:
 def saved_layers(book: CompiledRole) -> Figures:
     """Bytes that a layer of each group of a role saves in one micro-batch, under the plan's recomputation."""
     return {
-        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if _is_saved(tensor)))
+        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.saving.saved if _is_saved(tensor)))
         for unit in book.program.units
         if unit.name not in ENDS
     }
@@ -104,7 +104,7 @@ def _is_saved(tensor: Tensor) -> bool:
 
 def moments(book: CompiledRole, role_moments: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
-    static = _lasting_bytes(book, *book.line.names) - standing(book, "gradients")
+    static = _lasting_bytes(book, *book.timeline.names) - stock_bytes(book, "gradients")
     return {"static": static, **_judge_moments(book, role_moments)}
 
 
@@ -150,7 +150,7 @@ def _lasting_bytes(book: CompiledRole, *moments: str) -> int:
 
 def _live_stocks(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
     """The stocks that are alive at all of these moments, with when they are."""
-    indices = [book.line.names.index(name) for name in moments]
+    indices = [book.timeline.names.index(name) for name in moments]
     for entry in book.entries:
         when = entry.when
         if isinstance(when, Lifetime) and when.first <= min(indices) and max(indices) <= when.last:
@@ -160,7 +160,7 @@ def _live_stocks(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[E
 def after_forward(book: CompiledRole) -> int:
     """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
     loss = [unit for unit in book.program.units if unit.name in (OUTPUT, LOSS)][-1]
-    saved = (tensor for tensor in loss.kept.saved if not is_standing(tensor))
+    saved = (tensor for tensor in loss.saving.saved if not is_standing(tensor))
     loss_bytes = sum(book.value(tensor.bytes()) for tensor in saved)
     forward, backward = f"forward/{loss.name}", f"backward/{loss.name}"
     return _lasting_bytes(book, forward, backward) + int(loss_bytes) + _regathered_bytes(book, forward, backward)

@@ -112,7 +112,7 @@ class _StageInstant:
     """A moment of one role's step."""
 
     plan: Plan
-    book: CompiledRole
+    compiled_role: CompiledRole
     moment: str
 
     def stream(self) -> int:
@@ -137,15 +137,17 @@ def _step_counts(at: _StageInstant) -> int:
     """One fp32 count for each weight of the role."""
     if not counts_steps(at.plan):
         return 0
-    units = at.book.program.units
-    return SCALAR * int(sum(at.book.value(count) * len(weights) for _, count, weights in weights_by_unit(units)))
+    units = at.compiled_role.program.units
+    return SCALAR * int(
+        sum(at.compiled_role.value(count) * len(weights) for _, count, weights in weights_by_unit(units))
+    )
 
 
 def _tables(at: _StageInstant) -> int:
     """Other micro-batches hold cosines and sines while the embedding runs; the ledger has them with layers alone."""
     if not at.moment.endswith("/input"):
         return 0
-    if not at.book.role.first:
+    if not at.compiled_role.role.first:
         return 0
     rotated = {width for group in at.plan.model.groups if (width := group.attention.rotary_dim)}
     size = dtypes.size(compute_precision(at.plan).activations)
@@ -155,7 +157,7 @@ def _tables(at: _StageInstant) -> int:
 def _incoming_gradient(at: _StageInstant) -> int:
     """torch.autograd.backward holds what came in until it returns; the ledger, until the last layer has read it."""
     inside = at.moment.endswith(("/inner", "/end")) or at.moment == "backward/input"
-    return at.stream() if inside and not at.book.role.last else 0
+    return at.stream() if inside and not at.compiled_role.role.last else 0
 
 
 def _read_by_the_mlp(at: _StageInstant) -> int:

@@ -9,7 +9,7 @@ from math import dist
 from ledger import numbers
 from ledger.report.charts.rows import SMALL, Mark, place_labels
 from ledger.report.charts.scatter import boxes_along
-from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
+from ledger.report.svg import Box, Scale, Text, element, fill, path, picture, svg_line
 
 RADIUS = 4.5
 Middle = tuple[float, float]
@@ -66,11 +66,11 @@ def _merged_names(middles: Sequence[Middle], labels: Sequence[str]) -> list[tupl
 def _grid(x: Scale, y: Scale, across: Axis, up: Axis) -> list[str]:
     parts = []
     for value in x.ticks(6):
-        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        parts.append(svg_line((x(value), y.start), (x(value), y.end), "rule"))
         name = numbers.plain(value)
         parts.append(Text(x(value), y.start + 17.0, name, SMALL, "middle", fill="muted").draw())
     for value in y.ticks(5):
-        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        parts.append(svg_line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = numbers.tick(value, up.unit)
         parts.append(Text(x.start - 8.0, y(value) + 0.35 * SMALL, name, SMALL, "end", fill="muted").draw())
     parts.append(Text((x.start + x.end) / 2, y.start + 38.0, across.title, SMALL, "middle").draw())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger import numbers
 from ledger.report.charts.rows import SMALL, Mark, place_labels
 from ledger.report.charts.scatter import layout_grid
-from ledger.report.svg import Box, Scale, Text, circle, element, light, line, path, picture
+from ledger.report.svg import Box, Scale, Text, circle, element, light, path, picture, svg_line
 
 LEVELS = 8
 RADIUS = 4.0
@@ -58,14 +58,14 @@ def chart(
         *_legend(grid, x),
         _density(grid, x, y),
     ]
-    parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
+    parts += [svg_line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
     parts += [
         element("g", circle(place, RADIUS, "network", f"{point.label}: {point.tip}"), data_front=str(number))
         for number, (point, place) in enumerate(zip(drawn, places, strict=True))
     ]
     parts.append(_diamond(plan_at, plan.tip))
-    discs = [Box.around(*place, RADIUS, RADIUS) for place in [plan_at, *places]]
+    discs = [Box.centred_at(*place, RADIUS, RADIUS) for place in [plan_at, *places]]
     marks = [
         Mark(label, disc) for label, disc in zip([plan.label, *(point.label for point in drawn)], discs, strict=True)
     ]

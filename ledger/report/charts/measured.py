@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import SMALL
-from ledger.report.svg import Position, Scale, Text, circle, line, path, picture
+from ledger.report.svg import Position, Scale, Text, circle, path, picture, svg_line
 
 LEFT, BELOW, EDGE = 62.0, 42.0, 8.0  # around the plot
 
@@ -37,12 +37,12 @@ def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], tit
     parts, reach = [], 0.0
     for value in x.ticks(6):
         name = Text(x(value), y.start + 16.0, numbers.tick(value, unit), SMALL, "middle", fill="muted")
-        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        parts.append(svg_line((x(value), y.start), (x(value), y.end), "rule"))
         if name.box.left > reach and name.box.right < x.end + EDGE:
             parts.append(name.draw())
             reach = name.box.right + 6.0
     for value, label in levels:
-        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        parts.append(svg_line((x.start, y(value)), (x.end, y(value)), "rule"))
         parts.append(Text(x.start - 6.0, y(value) + 0.35 * SMALL, label, SMALL, "end", fill="muted").draw())
     parts.append(Text((x.start + x.end) / 2, y.start + 34.0, title, SMALL, "middle").draw())
     return parts
@@ -64,7 +64,7 @@ def agreement_chart(points: Sequence[MeasuredPoint], unit: str, title: str, widt
     x = Scale(min(measured) / AGREEMENT_ROOM, max(measured) * AGREEMENT_ROOM, LEFT, width - EDGE, logarithmic=True)
     y = Scale(-reach, reach, EDGE + TALL, EDGE)
     signs = ((value, numbers.signed(numbers.tick_percent(value)) if value else "equal") for value in y.ticks(4))
-    parts = [*grid(x, y, unit, signs, "measured"), line((x.start, y(0.0)), (x.end, y(0.0)), "axis", 1.25)]
+    parts = [*grid(x, y, unit, signs, "measured"), svg_line((x.start, y(0.0)), (x.end, y(0.0)), "axis", 1.25)]
     parts += [draw_point(point, unit, (x(point.measured), y(point.error)), AGREEMENT_RADIUS) for point in points]
     return picture(width, EDGE + TALL + BELOW, title, parts)
 

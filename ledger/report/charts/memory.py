@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ledger import numbers
 from ledger.report.charts.rows import NARROW, SMALL, Rows, axis, legend
-from ledger.report.svg import COLOURS, SIZE, Box, Scale, Text, line, picture, rectangle, text_width
+from ledger.report.svg import COLOURS, SIZE, Box, Scale, Text, picture, rectangle, svg_line, text_width
 
 HEADROOM = 1.04  # of the largest value, so that the end of the longest bar is seen
 FAR = 0.4  # of the capacity; where all moments stay below, the capacity is named and not drawn
@@ -66,7 +66,7 @@ def timeline(stacks: Sequence[StackedBar], capacity: float, title: str, width: f
 
 def total_texts(stacks: Sequence[StackedBar], unit: str = "B") -> tuple[str, ...]:
     """What each comes to, in words."""
-    return tuple(numbers.written(stack.total, unit) for stack in stacks)
+    return tuple(numbers.amount_text(stack.total, unit) for stack in stacks)
 
 
 def stacked_chart(  # noqa: PLR0913 - a chart's data, its frame and how much of it is said in words
@@ -101,8 +101,8 @@ def brackets(rows: Rows, groups: Sequence[str]) -> list[str]:
         if not name:
             continue
         top, bottom = rows.bar(first)[0], rows.bar(row - 1)[1]
-        parts.append(line((x, top), (x, bottom), "axis"))
-        parts += [line((x, y), (x + 0.4 * BRACKET, y), "axis") for y in (top, bottom)]
+        parts.append(svg_line((x, top), (x, bottom), "axis"))
+        parts += [svg_line((x, y), (x + 0.4 * BRACKET, y), "axis") for y in (top, bottom)]
         middle = (top + bottom) / 2 + 0.35 * SIZE
         parts.append(Text(x - 0.6 * BRACKET, middle, name, anchor="end", fill="muted").draw())
     return parts
@@ -121,7 +121,7 @@ def bar(  # noqa: PLR0913 - a bar's place, its parts and the wall it may cross
             continue
         cuts = [box.left, *([wall] if box.left < wall < box.right else []), box.right]
         left, right = max(itertools.pairwise(cuts), key=lambda piece: piece[1] - piece[0])
-        text = numbers.written(part.amount, unit)
+        text = numbers.amount_text(part.amount, unit)
         if text_width(text, SMALL) + 8.0 <= right - left:
             middle = (left + right) / 2, (box.top + box.bottom) / 2 + 0.35 * SMALL
             parts.append(Text(*middle, text, SMALL, "middle", fill=f"on-{part.colour}").draw())
@@ -132,7 +132,7 @@ def segment(box: Box, part: StackPart, unit: str) -> str:
     """One part of a stack, with a hairline of paper around it."""
     hairline = 0.6
     inner = Box(box.left + hairline, box.top, max(box.right - hairline, box.left + hairline), box.bottom)
-    return rectangle(inner, part.colour, f"{part.name}: {numbers.written(part.amount, unit)}")
+    return rectangle(inner, part.colour, f"{part.name}: {numbers.amount_text(part.amount, unit)}")
 
 
 def capacity_mark(scale: Scale, capacity: float, rows: Rows) -> list[str]:
@@ -173,5 +173,5 @@ def plan_bars(stacks: Sequence[StackedBar], walls: Sequence[float], unit: str, t
         parts += [rows.label(row).draw(), rows.value(row, "bad" if stack.total > end else "ink").draw()]
         if walls:
             (top, bottom), reach = rows.bar(row), CLOSE if rows.stacked else WALL
-            parts.append(line((scale(end), top - reach), (scale(end), bottom + reach), "ink", 2.0))
+            parts.append(svg_line((scale(end), top - reach), (scale(end), bottom + reach), "ink", 2.0))
     return picture(rows.width, rows.bottom + 22.0, title, parts)

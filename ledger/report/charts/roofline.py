@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import SMALL, Mark, legend, place_labels
-from ledger.report.svg import Box, Scale, Text, circle, line, path, picture
+from ledger.report.svg import Box, Scale, Text, circle, path, picture, svg_line
 
 LARGEST = 26.0  # px; the radius of a kernel that took the whole step
 LEAST = 2.5
@@ -58,7 +58,7 @@ def chart(points: Sequence[KernelPoint], roofs: Sequence[Roof], title: str, widt
     keys, height = legend(seen, width)
     for roof in roofs:
         text = f"{roof.name}: {numbers.si(roof.compute, 'FLOP/s')}, {numbers.si(roof.bandwidth, 'B/s')}"
-        keys.append(line((0.0, height + 8.0), (24.0, height + 8.0), roof.colour, 1.75, roof.dashes))
+        keys.append(svg_line((0.0, height + 8.0), (24.0, height + 8.0), roof.colour, 1.75, roof.dashes))
         keys.append(Text(31.0, height + 12.5, text).draw())
         height += 20.0
     tall = min(0.72 * width, 310.0)
@@ -69,7 +69,7 @@ def chart(points: Sequence[KernelPoint], roofs: Sequence[Roof], title: str, widt
         parts.append(path([(x(i), y(roof.at(i))) for i in corners], roof.colour, 1.75, roof.dashes))
     ordered = sorted(points, key=lambda point: -point.share)
     parts += [_draw_point(point, x, y) for point in ordered]
-    discs = [Box.around(x(point.intensity), y(point.rate), point.radius, point.radius) for point in ordered]
+    discs = [Box.centred_at(x(point.intensity), y(point.rate), point.radius, point.radius) for point in ordered]
     marks = [Mark(point.label, disc) for point, disc in zip(ordered, discs, strict=True)]
     plot = Box(x.start, y.end, x.end, y.start)
     parts += [text.draw() for text in place_labels(marks, roof_boxes(roofs, x, y), plot, LABELLED)]
@@ -91,12 +91,15 @@ def scales(
 
 def grid(x: Scale, y: Scale) -> list[str]:
     """Decades, named at the left and below."""
-    parts = [line((x.start, y.start), (x.end, y.start), "axis"), line((x.start, y.start), (x.start, y.end), "axis")]
+    parts = [
+        svg_line((x.start, y.start), (x.end, y.start), "axis"),
+        svg_line((x.start, y.start), (x.start, y.end), "axis"),
+    ]
     for value, name in tick_names(x.ticks()):
-        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        parts.append(svg_line((x(value), y.start), (x(value), y.end), "rule"))
         parts.append(Text(x(value), y.start + 16.0, name, SMALL, "middle", fill="muted").draw())
     for value in y.ticks():
-        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        parts.append(svg_line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = numbers.tick(value, "")
         parts.append(Text(x.start - 7.0, y(value) + 0.35 * SMALL, name, SMALL, "end", fill="muted").draw())
     middle = (x.start + x.end) / 2
@@ -127,4 +130,4 @@ def _draw_point(point: KernelPoint, x: Scale, y: Scale) -> str:
 def roof_boxes(roofs: Sequence[Roof], x: Scale, y: Scale) -> list[Box]:
     """Small boxes along every roof, so that names keep off the lines."""
     steps = [10.0 ** (math.log10(x.low) + at * math.log10(x.high / x.low) / 80) for at in range(81)]
-    return [Box.around(x(i), y(roof.at(i)), 4, 2) for roof in roofs for i in steps]
+    return [Box.centred_at(x(i), y(roof.at(i)), 4, 2) for roof in roofs for i in steps]

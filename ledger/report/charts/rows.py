@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ledger.report.svg import SIZE, Box, Scale, Text, element, fill, line, shortened, text_width
+from ledger.report.svg import SIZE, Box, Scale, Text, element, fill, shortened, svg_line, text_width
 
 NARROW = 480.0  # px; below this, labels stand above their bars instead of beside them
 LABELS_AT_MOST = 0.42  # of the width
@@ -68,7 +68,7 @@ class Rows:
 
     def upright(self, x: float, colour: str, width: float = 1.0) -> list[str]:
         """A vertical line that crosses no label."""
-        return [line((x, top), (x, bottom), colour, width) for top, bottom in self.bands]
+        return [svg_line((x, top), (x, bottom), colour, width) for top, bottom in self.bands]
 
     def baseline(self, row: int) -> float:
         """Where a row's label and value stand."""

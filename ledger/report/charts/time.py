@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.rows import Rows, axis
-from ledger.report.svg import Scale, line, picture, rectangle
+from ledger.report.svg import Scale, picture, rectangle, svg_line
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def waterfall(spans: Sequence[TimeBar], title: str, width: float) -> str:
         parts.append(rectangle(box, span.colour, tip))
         reached = start + span.seconds
         if row < len(spans) and not rows.stacked:
-            parts.append(line((scale(reached), box.top), (scale(reached), rows.bar(row + 1)[1]), "axis", 0.75))
+            parts.append(svg_line((scale(reached), box.top), (scale(reached), rows.bar(row + 1)[1]), "axis", 0.75))
     return picture(width, rows.bottom + 20.0, title, parts)
 
 
@@ -53,8 +53,8 @@ def bounds(bars: Sequence[TimeBar], title: str, width: float) -> str:
 
 def whisker(start: float, end: float, middle: float) -> list[str]:
     """A band: a line with a stroke at each end."""
-    ends = [line((x, middle - 6.0), (x, middle + 6.0), "ink", 1.5) for x in (start, end)]
-    return [line((start, middle), (end, middle), "ink", 1.5), *ends]
+    ends = [svg_line((x, middle - 6.0), (x, middle + 6.0), "ink", 1.5) for x in (start, end)]
+    return [svg_line((start, middle), (end, middle), "ink", 1.5), *ends]
 
 
 @dataclass(frozen=True)

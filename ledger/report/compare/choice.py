@@ -120,7 +120,7 @@ def choose(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference],
     faults = {plan.label: next(why_not(plan, rule), "") for plan in plans}
     free = [plan for plan in plans if not faults[plan.label]]
     total = rule.total or next((key for key in USUAL if all(key in plan.compiled.totals for plan in free)), USUAL[-1])
-    without = {plan.label: lacking(plan, total) for plan in free if total not in plan.compiled.totals}
+    without = {plan.label: reason_of_lacking(plan, total) for plan in free if total not in plan.compiled.totals}
     sign = -1 if is_more_better(total) else 1
     candidates = sorted(
         (ranked_plan(plan, total) for plan in free if plan.label not in without),
@@ -162,12 +162,12 @@ def why_not(plan: ComparedPlan, rule: ChoiceRule) -> Iterator[str]:
             yield shortfall(plan.compiled.plan, totals)
         elif requirement.condition.key in totals:
             key = requirement.condition.key
-            yield f"not `{requirement.text}`: {numbers.written(totals[key], unit_of(key))}"
+            yield f"not `{requirement.text}`: {numbers.amount_text(totals[key], unit_of(key))}"
         else:
-            yield lacking(plan, requirement.condition.key)
+            yield reason_of_lacking(plan, requirement.condition.key)
 
 
-def lacking(plan: ComparedPlan, key: str) -> str:
+def reason_of_lacking(plan: ComparedPlan, key: str) -> str:
     """That a plan lacks a total, and why where that is known."""
     problem = absent(plan.compiled.plan, key)
     return problem.message if problem else f"it has no `{key}`"
@@ -250,7 +250,7 @@ def _sentences(choice: PlanChoice, mark: Mark) -> Iterator[str]:
 def recommended(choice: PlanChoice, best: RankedPlan, mark: Mark) -> str:
     """Which plan, why by the rule, and by how much it is ahead of the next."""
     unit, next_plans = unit_of(choice.total), choice.candidates[1:]
-    amount = numbers.written(best.amount, unit)
+    amount = numbers.amount_text(best.amount, unit)
     if not next_plans:
         reason = f"the only one of {choice.count} that {requirement_text(choice, mark, one=True)}"
         return f"{mark(best.label)} is recommended: {reason}; {mark(choice.total)} {amount}"
@@ -296,12 +296,12 @@ def evidence(choice: PlanChoice, best: RankedPlan, mark: Mark) -> Iterator[str]:
 
 def range_text(plan: RankedPlan, unit: str) -> str:
     """The ends of a range."""
-    return " to ".join(numbers.written(end, unit) for end in plan.ends or ())
+    return " to ".join(numbers.amount_text(end, unit) for end in plan.ends or ())
 
 
 def amount_text(value: Number, unit: str) -> str:
     """An amount that is compared: dollars to three figures."""
-    return numbers.brief_money(value) if unit == "USD" else numbers.written(value, unit)
+    return numbers.brief_money(value) if unit == "USD" else numbers.amount_text(value, unit)
 
 
 def work_text(inputs: Sequence[str], mark: Mark) -> str:

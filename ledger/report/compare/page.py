@@ -91,8 +91,8 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
         labels=labels,
         sentences=choice_sentences(comparison.choice),
         is_chosen=comparison.choice.chosen is not None,
-        differing=tuple(row for row in rows if not row.alike),
-        alike=tuple((row.name, said_once(row)) for row in rows if row.alike),
+        differing=tuple(row for row in rows if not row.is_alike),
+        alike=tuple((row.name, said_once(row)) for row in rows if row.is_alike),
         figures=tuple((title, figure) for title, figure in figures if figure),
         differences=tuple(difference_views(comparison)),
         inputs=input_rows(plans, comparison.differences),
@@ -103,7 +103,7 @@ def comparison_view(comparison: PlanComparison) -> ComparisonView:
 
 def said_once(row: AlignedRow) -> str:
     """What all plans say, with its small print."""
-    text, note = row.cells[0].said
+    text, note = row.cells[0].text_and_note
     return f"{text} ({note})" if note else text
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.books.results import ENDS, OF_A_RUN, OPERATIONS
-from ledger.books.verdict import shortfall, standing
+from ledger.books.verdict import measured_share, shortfall
 from ledger.numbers import THIN
 from ledger.report.compare.choice import PlanChoice, PlanComparison, RankedPlan, choice_sentences, rule_text
 from ledger.report.compare.plans import ComparedPlan, PlanDifference
@@ -113,17 +113,17 @@ TITLES = {**dict(HEADLINES), **dict(of_verdict.HEADLINES), "energy.run": "energy
 class AlignedCell:
     """What a row says of one plan: `text`, small print below it, and how it compares with the first plan.
 
-    `status` (pass, warn or fail) is that of a verdict. `same`: it says what the first plan's says.
+    `status` (pass, warn or fail) is that of a verdict. `is_as_first`: it says what the first plan's says.
     """
 
     text: str
     note: str = ""
     change: str = ""
     status: str = ""
-    same: bool = False
+    is_as_first: bool = False
 
     @property
-    def said(self) -> tuple[str, str]:
+    def text_and_note(self) -> tuple[str, str]:
         """Text and note, by which two cells are equal."""
         return self.text, self.note
 
@@ -137,16 +137,17 @@ class AlignedRow:
     is_key: bool = False
 
     @property
-    def alike(self) -> bool:
+    def is_alike(self) -> bool:
         """Whether the cells of all plans are equal."""
-        return len({cell.said for cell in self.cells}) == 1
+        return len({cell.text_and_note for cell in self.cells}) == 1
 
 
 def aligned_row(name: str, cells: Sequence[AlignedCell], *, is_key: bool = False) -> AlignedRow:
     """A row in which cells that say what the first one says are marked."""
     first, *other_cells = cells
     marked = [
-        AlignedCell(cell.text, cell.note, cell.change, cell.status, cell.said == first.said) for cell in other_cells
+        AlignedCell(cell.text, cell.note, cell.change, cell.status, cell.text_and_note == first.text_and_note)
+        for cell in other_cells
     ]
     return AlignedRow(name, (first, *marked), is_key)
 
@@ -186,7 +187,7 @@ def choices(plans: Sequence[ComparedPlan]) -> Iterator[tuple[str, list[str]]]:
 
 def evidence_text(verdict: Verdict) -> str:
     """What stands behind a plan's step, and how much of it data sheets alone price where that is not little."""
-    if verdict.evidence == standing(0.0):
+    if verdict.evidence == measured_share(0.0):
         return verdict.evidence
     return f"{verdict.evidence}: data sheets price {numbers.percent(verdict.by_data_sheet)} of the step"
 
@@ -219,10 +220,10 @@ def figure_cell(plan: ComparedPlan, first: ComparedPlan, key: str) -> AlignedCel
     totals = plan.compiled.totals
     if not has_figure(plan, key):
         return AlignedCell(NONE)
-    text, unit = numbers.written(totals[key], unit_of(key)), unit_of(key)
+    text, unit = numbers.amount_text(totals[key], unit_of(key)), unit_of(key)
     if key == "memory.reserved":
         text += f" of {numbers.size(totals['memory.capacity'])}"
-    ends = [numbers.written(totals[f"{key}.{end}"], unit) for end in ENDS if f"{key}.{end}" in totals]
+    ends = [numbers.amount_text(totals[f"{key}.{end}"], unit) for end in ENDS if f"{key}.{end}" in totals]
     change = change_text(first.compiled.totals[key], totals[key], unit) if has_figure(first, key) else ""
     return AlignedCell(text, " to ".join(ends), change if plan is not first else "")
 

@@ -93,8 +93,12 @@ def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -
     for word, holds in VERDICT_WORDS.items():
         turned = holds(new)
         if holds(old) != turned:
-            sufficient = [effect for effect in effects if holds(plan_outcome(effect.with_it, effect.added)) == turned]
-            needed = [effect for effect in effects if holds(plan_outcome(effect.without, effect.removed)) != turned]
+            sufficient = [
+                effect for effect in effects if holds(plan_outcome(effect.changed_plan, effect.added)) == turned
+            ]
+            needed = [
+                effect for effect in effects if holds(plan_outcome(effect.unchanged_plan, effect.removed)) != turned
+            ]
             yield Flip(word, turned, tuple(name for effect in sufficient or needed for name in effect.inputs))
             return  # what does not fit keeps no headroom either
 

@@ -85,7 +85,7 @@ def plan_pairs(
     asked = tuple(typed)
     moved = moved_files(old, new)
     gone_to = {before: after for after, before in moved.items()}
-    was, now = old.chosen(asked), new.chosen(asked)
+    was, now = old.path_filter(asked), new.path_filter(asked)
     before = plan_paths(old, lambda path: was(path) or (path in gone_to and now(gone_to[path])))
     after = plan_paths(new, lambda path: now(path) or (path in moved and was(moved[path])))
     _require_plans(asked, (old, new), (before, after))
@@ -130,7 +130,7 @@ def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], plans: tuple[
     """Raises SpecError for what was typed and is, before and after, no plan and no folder with one."""
     problems = []
     for typed in asked:
-        tests = [tree.chosen([typed]) for tree in trees]
+        tests = [tree.path_filter([typed]) for tree in trees]
         if not any(test(path) for test, paths in zip(tests, plans, strict=True) for path in paths):
             help_text = "a plan is a YAML file that begins with `spec: ledger/1` and has `plan:`, and is committed"
             message = f"no plan there, neither at {trees[0].title} nor at {trees[1].title}"

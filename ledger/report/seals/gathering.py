@@ -51,7 +51,7 @@ class Folders:
     def name(self, path: Path) -> str:
         """The name of a file in a report, equal on every machine."""
         place = path.resolve()
-        own = ((root, OWN_FOLDER) for root in self.library.own)
+        own = ((root, OWN_FOLDER) for root in self.library.searched_before)
         for folder, prefix in ((self.library.root, OWN_FOLDER), (self.base, ""), *own):
             if place.is_relative_to(folder.resolve()):
                 return _safe_name(os.path.join(prefix, place.relative_to(folder.resolve()).as_posix()))  # noqa: PTH118
@@ -59,7 +59,7 @@ class Folders:
 
     def libraries(self) -> tuple[str, ...]:
         """The library's folders by such names, in the order in which they are searched."""
-        return tuple(dict.fromkeys((*(self._folder_name(root) for root in self.library.own), OWN_FOLDER)))
+        return tuple(dict.fromkeys((*(self._folder_name(root) for root in self.library.searched_before), OWN_FOLDER)))
 
     def _folder_name(self, root: Path) -> str:
         place, base = root.resolve(), self.base.resolve()
@@ -110,7 +110,7 @@ def seal_of(plan: Plan) -> Seal:
     folders = Folders(library, base_of(source))
     names = Names(folders)
     name = names.of_source(source)
-    noting = NotingLibrary(library.root, library.own)
+    noting = NotingLibrary(library.root, library.searched_before)
     with using(noting):
         again = plan_of(source, plan.reading.overrides, noting)
         if not again.model.bare:

@@ -49,7 +49,7 @@ def opened(seal: Seal) -> Iterator[Plan]:
             home=home,
             references=seal.references,
         )
-        source = replace(library.sealed(seal.plan), name=seal.name)
+        source = replace(library.read_in_home(seal.plan), name=seal.name)
         with using(library):
             yield plan_of(source, seal.overrides, library)
 

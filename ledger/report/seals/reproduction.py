@@ -165,7 +165,7 @@ def _page_status(path: Path, content: bytes, compiled: Compiled, seal: Seal, sea
 
 def _other_layouts(plan: Plan, search: Recommendations) -> Iterator[str]:
     """Recommended layouts that have other totals, or are refused, when they are compiled by themselves."""
-    named = {**search.named(), **({"nearest": search.nearest} if search.nearest else {})}
+    named = {**search.by_reason(), **({"nearest": search.nearest} if search.nearest else {})}
     for name, layout in named.items():
         if not _is_reproduced(plan, layout):
             yield name

@@ -46,7 +46,7 @@ def advice(report: Report) -> Advice | None:
     if not search:
         return None
     here = report.compiled.totals
-    rows = tuple(advised_layout(name, layout, here) for name, layout in search.named().items() if layout.changes)
+    rows = tuple(advised_layout(name, layout, here) for name, layout in search.by_reason().items() if layout.changes)
     return Advice(rows, f"{search.scope}.") if rows else None
 
 

@@ -83,7 +83,7 @@ def alternatives(report: Report) -> AlternativesView | None:
     )
     keeps_headroom = reserved <= float(here["memory.capacity"]) - search.headroom
     tips = {_point_key(layout.totals): layout.label for layout in search.front if layout.changes}
-    titles = {_point_key(layout.totals): name for name, layout in search.named().items() if layout.changes}
+    titles = {_point_key(layout.totals): name for name, layout in search.by_reason().items() if layout.changes}
     points_by_place = {
         _point_key({"memory.reserved": memory, "time.step": time}): (memory, time) for memory, time in search.points
     }

@@ -107,7 +107,7 @@ def _figure_row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     if verdict.predicted is None or verdict.found is None:
         return Cell(verdict.account), *(DASH,) * 4, status, Cell(verdict.skipped)
     equal = verdict.difference == 0
-    causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
+    causes = "; ".join(f"{cause.name}: {numbers.amount_text(cause.amount, verdict.unit)}" for cause in verdict.causes)
     return (
         Cell(verdict.account),
         _figure_cell(verdict.predicted, verdict.unit),
@@ -305,9 +305,13 @@ def operation_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> Iterator
     )
     yield "measured power of a device", numbers.si(operations.power, "W") if operations.power else "", "energy"
     intensity = operations.grid_intensity
-    yield "carbon intensity of the grid", numbers.written(intensity, "kg/J") if intensity is not None else "", "carbon"
+    yield (
+        "carbon intensity of the grid",
+        numbers.amount_text(intensity, "kg/J") if intensity is not None else "",
+        "carbon",
+    )
 
 
 def said_or_nothing(value: numbers.Number | None, unit: str = "s") -> str:
     """What a plan may leave open."""
-    return numbers.written(value, unit) if value else ""
+    return numbers.amount_text(value, unit) if value else ""

@@ -93,7 +93,7 @@ class FormulaRow:
         return self.account.times if is_stock(self.account) else sum(posted.account.times for posted in self.posted)
 
     @property
-    def whole(self) -> Number:
+    def step_amount(self) -> Number:
         """All of its occurrences in a step; of a stock those of one moment."""
         return self.account.amount * self.times
 
@@ -133,7 +133,7 @@ def total_formulas(compiled: Compiled) -> tuple[TotalFormula, ...]:
 
 def total_formula(form: ClosedForm, title: str) -> TotalFormula:
     """A total's line, and a row for each thing that it names: the fullest moments with their bytes first."""
-    bytes_of = {candidate.name: numbers.written(candidate.value, "B") for candidate in form.candidates}
+    bytes_of = {candidate.name: numbers.amount_text(candidate.value, "B") for candidate in form.candidates}
     ranks = {candidate.name: place for place, candidate in enumerate(form.candidates)}
     named = sorted(form_rows(form), key=lambda row: ranks.get(row.name, len(ranks)))
     rows = tuple(
@@ -192,8 +192,8 @@ def group_by_formula(posted: Sequence[PostedAccount]) -> list[FormulaRow]:
 
 def formula_table(title: str, group: Sequence[FormulaRow]) -> Table:
     """The formulas of one kind of resource."""
-    table_total = 0 if title in STOCKS else sum(row.whole for row in group)
-    ordered = sorted(group, key=lambda row: (-row.whole, row.account.account, row.account.when))
+    table_total = 0 if title in STOCKS else sum(row.step_amount for row in group)
+    ordered = sorted(group, key=lambda row: (-row.step_amount, row.account.account, row.account.when))
     several = len({row.account.resource for row in group}) > 1
     headings = tuple(column for column in COLUMNS if several or column is not WHAT)
     rows = tuple(formula_row(row, table_total, several=several) for row in ordered)
@@ -203,7 +203,7 @@ def formula_table(title: str, group: Sequence[FormulaRow]) -> Table:
 def formula_row(row: FormulaRow, table_total: Number, *, several: bool) -> tuple[Cell, ...]:
     """One row; `whole` is that of its table, `several` holds where the table has several resources."""
     account = row.account
-    part = share(row.whole, table_total)
+    part = share(row.step_amount, table_total)
     roles = max(posted.roles for posted in row.posted)
     return (
         names_cell(row),
@@ -211,7 +211,7 @@ def formula_row(row: FormulaRow, table_total: Number, *, several: bool) -> tuple
         when_cell(row),
         formula_cell(account.formula),
         Cell(
-            numbers.written(account.amount, account.unit),
+            numbers.amount_text(account.amount, account.unit),
             numbers.machine(account.amount),
             note=f"largest of {roles}" if roles > 1 else "",
         ),

@@ -77,13 +77,13 @@ def panel(plan: Plan) -> LiveView | LoadView:
     if page is None:
         return LiveView("", COUNT_ALONE)
     left_out = "; ".join(setting_text(page, change) for change in page.left_out[:MOST_SAID])
-    controls = tuple(control(page, name) for name in TITLES if name in page.own and may_change(page, name))
+    controls = tuple(control(page, name) for name in TITLES if name in page.plan_setting and may_change(page, name))
     return LiveView(page_script(page), controls=controls, devices=plan.cluster.devices, left_out=left_out)
 
 
 def control(page: LivePage, name: str) -> Control:
     """The control of one input."""
-    value = page.own[name]
+    value = page.plan_setting[name]
     if name in UNITS:
         unit, factor = UNITS[name]
         return Control(name, TITLES[name], f"{value / factor:.12g}", unit=unit)

@@ -40,7 +40,7 @@ class NearbyView:
 class MeasurementClass:
     """Several measurements of one class: what the plan's kernels like them take of the step, and weighed errors."""
 
-    what: str
+    kernel_class: str
     share: float
     absolute: float
     signed: float
@@ -177,16 +177,18 @@ def _largest_class_sentence(classes: Sequence[MeasurementClass]) -> Iterator[str
     if first.share:
         ends = "" if low == high else f" on average, {low} to {high}"
         share, error = numbers.percent(first.share), numbers.change(first.signed)
-        yield f"`{first.what}` takes most of the step, {share}: predicted with {error} error{ends}."
+        yield f"`{first.kernel_class}` takes most of the step, {share}: predicted with {error} error{ends}."
 
 
 def _in_sample_sentence(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {row.what: row.unseen for row in measured if row.unseen is not None}
     if unseen:
-        errors = [f"{numbers.percent(unseen[row.what])} (`{row.what}`)" for row in classes if row.what in unseen][
-            :CLASSES_NAMED
-        ]
+        errors = [
+            f"{numbers.percent(unseen[row.kernel_class])} (`{row.kernel_class}`)"
+            for row in classes
+            if row.kernel_class in unseen
+        ][:CLASSES_NAMED]
         count = sum(row.unseen is not None for row in measured)
         which = "These errors are" if count == len(measured) else f"{count} of these errors are"
         erred = f"on measurements left out of the fit they erred by {', '.join(errors)}"

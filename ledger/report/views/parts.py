@@ -148,7 +148,7 @@ def whole_number(value: Number) -> Cell:
 def total(compiled: Compiled, key: str) -> Total:
     """A total by its key; KeyError where the plan has none."""
     value = compiled.totals[key]
-    return Total(key, numbers.written(value, unit_of(key)), numbers.machine(value))
+    return Total(key, numbers.amount_text(value, unit_of(key)), numbers.machine(value))
 
 
 def total_cell(compiled: Compiled, key: str) -> Cell:
@@ -161,7 +161,7 @@ def total_cell(compiled: Compiled, key: str) -> Cell:
 
 def amount(value: Number, unit: str) -> Cell:
     """A cell that shows a quantity."""
-    return number_cell(numbers.written(value, unit), value)
+    return number_cell(numbers.amount_text(value, unit), value)
 
 
 def draw_chart(title: str, caption: str, draw: Callable[[float], str]) -> Chart:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table, columns, text_cells
-from ledger.spec.paths import greatest, key_of, part_of, plan_path, row
+from ledger.spec.paths import greatest, key_of, part_of, plan_path, row_at
 from ledger.spec.paths import unit as base_unit
 from ledger.spec.rules.table import OF_TRAINING
 from ledger.spec.structures import KEEP_EACH_ENTRY
@@ -214,7 +214,7 @@ def value_at(root: object, path: str) -> object:
 
 def typed_value(path: str, chosen: Plan) -> str:
     """A value of the plan as a person would type it; empty for what is no single value."""
-    stated = row(path)
+    stated = row_at(path)
     if stated is not None and stated.attribute in UNSHOWN:
         return ""
     value = value_at(chosen, plan_path(path))
@@ -252,7 +252,7 @@ def typed_amount(value: float | Fraction, unit: str) -> str:
     """A quantity without the zeros that nobody typed; money keeps its cents."""
     if unit == "token":
         return f"{numbers.trimmed(numbers.count(value))} tokens"
-    text = numbers.written(value, unit)
+    text = numbers.amount_text(value, unit)
     return text if unit == "USD" else numbers.trimmed(text)
 
 

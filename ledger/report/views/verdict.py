@@ -8,7 +8,7 @@ from shlex import join
 
 from ledger import numbers
 from ledger.books.results import ENDS, OF_A_RUN
-from ledger.books.verdict import napkin_words, standing
+from ledger.books.verdict import measured_share, napkin_words
 from ledger.numbers import Number
 from ledger.report.files import LAYOUTS_BY_PREFERENCE
 from ledger.report.views.advice import Advice, advice, advice_sentence
@@ -48,15 +48,15 @@ class Headline:
 class VerdictView:
     """The first page: what is `asked` of which `run`, and the verdict.
 
-    `known` is False where the plan says too little to judge the fit. `change` is what to change first, in a sentence;
-    empty where nothing is known to help. `advice` are layouts to choose from, `with_better` the command that reports
-    the plan with one. `measured` is the error on runs like the plan, of a page that shows them. `warnings` are those
-    of rules on specs, the checklist has the others.
+    `is_known` is False where the plan says too little to judge the fit. `change` is what to change first, in a
+    sentence; empty where nothing is known to help. `advice` are layouts to choose from, `with_better` the command that
+    reports the plan with one. `measured` is the error on runs like the plan, of a page that shows them. `warnings` are
+    those of rules on specs, the checklist has the others.
     """
 
     asked: str
     run: tuple[tuple[str, str], ...]
-    known: bool
+    is_known: bool
     fits: bool
     answer: str
     headline: str
@@ -124,7 +124,7 @@ def fit_sentence(report: Report) -> str:
         parts.append("the run never ends: failures, checkpoints and evaluation take more time than there is")
     elif compiled.verdict.runs and "time.calendar" in values:
         parts.append(run_clause(values))
-        if compiled.verdict.evidence == standing(1.0):
+        if compiled.verdict.evidence == measured_share(1.0):
             sheets = numbers.percent(compiled.verdict.by_data_sheet)
             parts.append(f"data sheets, not measurements, price {sheets} of the step")
     return f"{'; '.join(parts)}."

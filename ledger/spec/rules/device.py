@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ledger.numbers import percent, said
+from ledger.numbers import percent, with_unit
 from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.near import nearest
@@ -35,7 +35,7 @@ def headroom_leaves_memory(accelerator: Accelerator, assumptions: Assumptions, a
     """What stays free is less than there is."""
     free = headroom_bytes(assumptions.headroom, accelerator.memory)
     if free >= accelerator.memory:
-        words, memory = headroom_words(assumptions.headroom), said(accelerator.memory, "B")
+        words, memory = headroom_words(assumptions.headroom), with_unit(accelerator.memory, "B")
         message = f"headroom = {words} leaves nothing of the {memory} of {accelerator.title}"
         yield Problem(at("assumptions.headroom"), message, "a share suits any device: `headroom: 10 %`")
 
@@ -95,7 +95,7 @@ def memory_agrees(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
 def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
     """A peak is the dense figure: twice that of a known device of the same bandwidth or name is its sparse one."""
     for dtype, peak in accelerator.peak.items():
-        for device in at.known:
+        for device in at.devices_of_known_peaks:
             dense = device.peak.get(dtype, math.inf)
             if _are_alike(accelerator, device) and abs(peak - 2 * dense) <= SAME_FIGURE * peak:
                 message = f"{dtype} = {write(peak, 'FLOP/s', 'T')} is the sparse figure of {device.title}"
@@ -177,7 +177,7 @@ def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Prob
         (takes, f"`{every}` is not stated", bool(operations.evaluation_interval)),
     )  # fmt: skip
     for path, why, is_paired in lacking:
-        if at.states(path) and not is_paired:
+        if at.is_stated_by_plan(path) and not is_paired:
             yield idle(path, why, "state it too, or leave this out", at)
 
 
@@ -200,7 +200,7 @@ def what_runs_heeds_it(serve: Serve | None, at: Places) -> Iterator[Problem]:
     """A loss and an update are of training, and a cache of serving."""
     why = "this plan serves" if serve else "this plan trains"
     for path in OF_TRAINING if serve else OF_SERVING:
-        if at.states(path):
+        if at.is_stated_by_plan(path):
             yield idle(path, why, "leave it out", at)
 
 
@@ -220,28 +220,28 @@ def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iter
         else "",
     }
     for path, reason in why.items():
-        if at.states(path) and reason:
+        if at.is_stated_by_plan(path) and reason:
             yield idle(path, reason, "leave it out", at)
 
 
 def counts_run_no_kernels(model: Model, at: Places) -> Iterator[Problem]:
     """Of a bare parameter count, only its states are known."""
     for path in ("kernels", "recompute"):
-        if model.bare and at.states(path):
+        if model.bare and at.is_stated_by_plan(path):
             yield idle(path, "of the model only a parameter count is known", "a model with layers, or leave it out", at)
 
 
 def reductions_have_partners(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """One replica has nobody to sum its gradients with."""
     for path in ("parallelism.reduce", "parallelism.bucket"):
-        if at.states(path) and parallelism.data * parallelism.context == 1:
+        if at.is_stated_by_plan(path) and parallelism.data * parallelism.context == 1:
             yield idle(path, "data x context = 1: no gradients are reduced", "leave it out", at)
 
 
 def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
     """One group of layers takes turns with nobody."""
     for path in ("model.alternating", "model.order"):
-        if at.states(path) and model.order and len(model.groups) == 1:
+        if at.is_stated_by_plan(path) and model.order and len(model.groups) == 1:
             yield idle(path, "the model has one group of layers", "leave it out", at)
 
 
@@ -250,7 +250,7 @@ def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
     rule, path, kinds_left = optimizer, "optimizer", set(WEIGHT_KINDS)
     while rule.otherwise is not None:
         kinds_left, path = kinds_left - set(rule.weights), f"{path}.otherwise"
-        if not kinds_left and at.states(f"{path}.name"):
+        if not kinds_left and at.is_stated_by_plan(f"{path}.name"):
             name = optimizer.title or optimizer.name
             message = f"`{path}` has no effect: {name} updates every kind of weight"
             yield Problem(at(f"{path}.name"), message, f"`weights:` some of {', '.join(WEIGHT_KINDS)}")
@@ -267,7 +267,7 @@ def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator
     names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
     for field, names_of_field in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
         path = f"precision.matmul.{field}"
-        for name in names_of_field if at.states(path) else ():
+        for name in names_of_field if at.is_stated_by_plan(path) else ():
             if any(part not in names for part in name.split("/")):
                 message = f"`{name}` in `{field}` has no effect: no matmul of the model has this name"
                 yield Problem(at(path), message, nearest(name, names))

@@ -27,7 +27,7 @@ def plans_train_or_serve(at: Places) -> Iterator[Problem]:
 def serving_has_parts_of_its_own(serve: Serve | None, at: Places) -> Iterator[Problem]:
     """What only training has is no part of a plan that serves."""
     for part in TRAINING if serve else ():
-        if at.states(part):
+        if at.is_stated_by_plan(part):
             yield Problem(at(part), f"`{part}` is of training, and this plan serves", f"leave `{part}` out")
 
 
@@ -36,7 +36,7 @@ def serving_has_axes_of_its_own(serve: Serve | None, parallelism: Parallelism, a
     for row in field_rows(Parallelism) if serve else ():
         stated = getattr(parallelism, row.attribute)
         default = getattr(Parallelism(), row.attribute)
-        if row.key not in SERVED_AXES and at.states(f"parallelism.{row.key}") and stated != default:
+        if row.key not in SERVED_AXES and at.is_stated_by_plan(f"parallelism.{row.key}") and stated != default:
             message = f"`parallelism.{row.key}` is not modelled of a plan that serves"
             yield Problem(at(f"parallelism.{row.key}"), message, "lay it out over data, tensor, pipeline and expert")
 
@@ -59,7 +59,7 @@ def served_tokens_see_each_other_by_known_kinds(serve: Serve | None, model: Mode
 
 def attention_over_a_cache_is_one_kernel(serve: Serve | None, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """Plain operators would write the scores of all that waits, and read them again."""
-    if serve and kernels.attention in ("eager", "math") and at.states("kernels.attention"):
+    if serve and kernels.attention in ("eager", "math") and at.is_stated_by_plan("kernels.attention"):
         message = f"{kernels.attention} attention writes scores, which is not modelled of a plan that serves"
         yield Problem(at("kernels.attention"), message, "`kernels: {attention: flash}`, or leave it out")
 

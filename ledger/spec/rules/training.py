@@ -374,17 +374,17 @@ def experts_of_another_format_serve(precision: Precision, serve: Serve | None, a
 
 def adapters_have_a_format(train: Train, at: Places) -> Iterator[Problem]:
     """A format of adapters is of a plan that trains some."""
-    if at.states("precision.weights.adapters") and train.lora is None:
+    if at.is_stated_by_plan("precision.weights.adapters") and train.lora is None:
         message = "`precision.weights.adapters` has no effect: the plan trains no adapters"
         yield Problem(at("precision.weights.adapters"), message, "`train: {lora: ...}`, or leave it out")
 
 
 def formats_have_their_parts(model: Model, at: Places) -> Iterator[Problem]:
     """A format that a plan states itself is of weights that the model has."""
-    if at.states("precision.weights.head") and model.tied:
+    if at.is_stated_by_plan("precision.weights.head") and model.tied:
         message = "`precision.weights.head` has no effect: the head's weight is the embedding's"
         yield Problem(at("precision.weights.head"), message, "`embedding:` says what both are kept in")
-    if at.states("precision.weights.experts") and not any(group.mlp.experts for group in model.groups):
+    if at.is_stated_by_plan("precision.weights.experts") and not any(group.mlp.experts for group in model.groups):
         message = "`precision.weights.experts` has no effect: the model has no experts"
         yield Problem(at("precision.weights.experts"), message, "leave it out")
 

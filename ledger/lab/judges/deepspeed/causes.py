@@ -11,7 +11,7 @@ import sympy
 from ledger.books import compile_plan
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.reduction_buffer import ReductionBuffer, written
+from ledger.books.memory.reduction_buffer import ReductionBuffer, gradients_in_order
 from ledger.books.memory.steps import LiveStep, tensors, unit_steps
 from ledger.books.memory.timeline import BACKWARD, Moment
 from ledger.evidence.verdicts import KnownDifference
@@ -162,7 +162,7 @@ def _whole_gradients(at: FlatInstant) -> int:
     ZeRO 2 has them from the first micro-batch on where more follow.
     """
     in_memory = at.moment == OPTIMIZER or (at.several and at.zero == 2 and at.passes)
-    return at.gradient * (at.flat.kept - at.flat.even_shares()) if at.shares and in_memory else 0
+    return at.gradient * (at.flat.rank_elements - at.flat.even_shares()) if at.shares and in_memory else 0
 
 
 def _norm(at: FlatInstant) -> int:
@@ -187,7 +187,7 @@ def _share_comes_last(at: FlatInstant) -> int:
     """
     if not (at.in_backward_layers or at.moment == END) or at.zero != 2 or at.hosted:
         return 0
-    judge_elements = at.flat.kept if at.flat.last_touched > at.layer else 0
+    judge_elements = at.flat.rank_elements if at.flat.last_touched > at.layer else 0
     ledger_elements = at.flat.even_shares(at.layer + 1) + -(-at.flat.tied // at.flat.ranks)
     return at.gradient * (judge_elements - (0 if at.several else ledger_elements))
 
@@ -230,7 +230,7 @@ def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
         size = flat.elements(bucket)
         gone += size if size <= most else 0
         fullest = max(fullest, rank_elements + size - gone)
-        rank_elements = flat.kept
+        rank_elements = flat.rank_elements
         gone += 0 if size <= most else size
         fullest = max(fullest, rank_elements - gone + (size if size > most else 0))
     return flat.parameters + fullest
@@ -242,7 +242,7 @@ def _zero_2_at_the_end(flat: FlatWeights, most: int) -> int:
     size = flat.elements(last)
     single = len(last) == 1
     fresh = size if size > most else 0
-    rank_elements = flat.kept if flat.last_touched == BEFORE else 0
+    rank_elements = flat.rank_elements if flat.last_touched == BEFORE else 0
     return max(flat.sizes[0] + (flat.elements(before) if single else 0), fresh + size, fresh + rank_elements)
 
 
@@ -271,7 +271,7 @@ def beyond_even_filling(plan: Plan, flat: FlatWeights) -> Mapping[str, int]:
     (book,) = compile_roles(plan, roles(plan))
     (role,) = compile_plan(plan).roles
     peaks = BucketPeaks(plan, book, flat)
-    more = {point.name: peaks.more(point) for point in book.line.points if peaks.in_layers(point)}
+    more = {point.name: peaks.more(point) for point in book.timeline.points if peaks.in_layers(point)}
     exact = [replace(moment, parts={**moment.parts, "more": more.get(moment.name, 0)}) for moment in role.moments]
     before, after = predicted.moments(book, role.moments), predicted.moments(book, exact)
     return {name: after[name] - before[name] for name in before}
@@ -282,7 +282,7 @@ class BucketPeaks:
     """The steps of backward at which buckets are reduced."""
 
     plan: Plan
-    book: CompiledRole
+    compiled_role: CompiledRole
     flat: FlatWeights
 
     def in_layers(self, point: Moment) -> bool:
@@ -291,7 +291,7 @@ class BucketPeaks:
 
     def more(self, point: Moment) -> int:
         """Bytes of a moment's fullest step beyond those of even filling."""
-        unit, alive = self.moments.units[point.unit], self.moments.alive(point)
+        unit, alive = self.moments.units[point.unit], self.moments.live_steps(point)
         plain = list(unit_steps(unit, alive))
         even = self.buffer.steps(point, unit, self.moments.written(point), plain)
         return self._fullest((*plain, *self._weight_by_weight(point))) - self._fullest(even)
@@ -299,12 +299,12 @@ class BucketPeaks:
     @cached_property
     def moments(self) -> Moments:
         """The moments of the role."""
-        return Moments(self.book.program, self.plan, self.book.line)
+        return Moments(self.compiled_role.program, self.plan, self.compiled_role.timeline)
 
     @cached_property
     def buffer(self) -> ReductionBuffer:
         """The buffer, as the ledger fills it."""
-        return ReductionBuffer(self.book.program, self.plan, self.book.line)
+        return ReductionBuffer(self.compiled_role.program, self.plan, self.compiled_role.timeline)
 
     @cached_property
     def emptied(self) -> Mapping[tuple[str, int], int]:
@@ -315,16 +315,18 @@ class BucketPeaks:
         return {(weight.name, weight.layer): self.flat.elements(before) for weight, before in pairs}
 
     def _fullest(self, steps: Iterable[LiveStep]) -> int:
-        return max(int(step.bytes(self.book.value)) for step in steps)
+        return max(int(step.bytes(self.compiled_role.value)) for step in steps)
 
     def _weight_by_weight(self, point: Moment) -> Iterator[LiveStep]:
         """The steps at which a gradient finds no room, with the copy of what is there."""
-        unit, value = self.moments.units[point.unit], self.book.value
-        counts = {program_unit.name: int(value(program_unit.count)) for program_unit in self.book.program.units}
+        unit, value = self.moments.units[point.unit], self.compiled_role.value
+        counts = {
+            program_unit.name: int(value(program_unit.count)) for program_unit in self.compiled_role.program.units
+        }
         layers = [name for name in counts if name not in ENDS]
         earlier = sum(counts[name] for name in layers[: layers.index(unit.name)])
-        layer = earlier + counts[unit.name] - int(value(point.left[unit.name])) - 1
-        for weight, step in written(unit, self.moments.alive(point)):
+        layer = earlier + counts[unit.name] - int(value(point.passed_layers[unit.name])) - 1
+        for weight, step in gradients_in_order(unit, self.moments.live_steps(point)):
             if elements := self.emptied.get((f"{unit.name}/{weight.name}", layer)):
                 copied = self.buffer.copy(sympy.Integer(elements))
                 yield LiveStep("a full buffer is reduced", (*tensors(unit, step), copied))

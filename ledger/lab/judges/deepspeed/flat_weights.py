@@ -70,7 +70,7 @@ class FlatWeights:
         return tuple(weight for begin, weight in pairs if begin < self.share)
 
     @property
-    def kept(self) -> int:
+    def rank_elements(self) -> int:
         """Elements of the touched weights, whose whole gradients a rank keeps (copy_grads_in_partition)."""
         return sum(weight.size for weight in self.touched)
 

@@ -153,7 +153,7 @@ class EngineRank(MeteredRank[BuiltRank]):
         if moments:
             moments.begin_forward()
         loss = self.rank.loss()
-        self.after = self.meter.allocated
+        self.after_forward = self.meter.allocated
         if moments:
             moments.begin_backward()
         self.rank.engine.backward(loss)
@@ -162,7 +162,7 @@ class EngineRank(MeteredRank[BuiltRank]):
             moments.begin_optimizer()
         self.rank.engine.step()
 
-    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+    def lasting_tensors(self) -> Mapping[str, Iterable[Tensor]]:
         """Weights or their shares, and what the optimizer has on the device."""
         optimizer = self.rank.engine.optimizer
         grouped = {

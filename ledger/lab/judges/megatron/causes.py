@@ -295,7 +295,7 @@ class ChunkPass:
     phase: str
     chunk: int
     flying: int
-    beside: int
+    further_passes: int
 
 
 @dataclass
@@ -459,4 +459,4 @@ def other_tensors(stage_visits: Iterable[ChunkPass], phase: str, among: Iterable
     """Tensors held beside what layers save in the fullest pass of some chunks: most in flight, then most of these."""
     chunks = set(among)
     candidates = [visit for visit in stage_visits if visit.phase == phase and visit.chunk in chunks]
-    return max(candidates, key=lambda visit: (visit.flying, visit.beside)).beside if candidates else 0
+    return max(candidates, key=lambda visit: (visit.flying, visit.further_passes)).further_passes if candidates else 0

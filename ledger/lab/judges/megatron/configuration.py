@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ledger.lab.verification.layouts import missing_kernels
-from ledger.model.schedule import micro_batches, order
+from ledger.model.schedule import group_order, micro_batches
 from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan, Recompute
 from ledger.spec.precision import WHOLE_TENSOR, Recipe
@@ -167,7 +167,7 @@ def _experts(plan: Plan) -> Fields:
     mlp = next((group.mlp for group in plan.model.groups if group.mlp.experts), None)
     if mlp is None:
         return {}
-    sparse = [int(bool(plan.model.groups[index].mlp.experts)) for index in order(plan.model)]
+    sparse = [int(bool(plan.model.groups[index].mlp.experts)) for index in group_order(plan.model)]
     scores = mlp.router.scores
     return {
         "num_moe_experts": mlp.experts,

@@ -215,5 +215,5 @@ MEGATRON = FrameworkJudge(
     notes=notes,
     causes=causes,
     calls=calls,
-    held=lambda plan, book: {**lasting_scale_bytes(plan, book), **saved(plan)},
+    byte_differences=lambda plan, book: {**lasting_scale_bytes(plan, book), **saved(plan)},
 )

@@ -366,7 +366,7 @@ class StageRank(MeteredRank[BuiltRank]):
         def forward_step(step: Any, iterator: Any, replica: Any, *args: Any, **kwargs: Any) -> Any:
             moments.begin_forward(embeds=replica.module.module.pre_process)
             result = forward(step, iterator, replica, *args, **kwargs)
-            self.after = self.meter.allocated
+            self.after_forward = self.meter.allocated
             return result
 
         def backward_step(*args: Any, **kwargs: Any) -> Any:
@@ -376,7 +376,7 @@ class StageRank(MeteredRank[BuiltRank]):
         with mock.patch.multiple(schedules, forward_step=forward_step, backward_step=backward_step):
             yield
 
-    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+    def lasting_tensors(self) -> Mapping[str, Iterable[Tensor]]:
         """Weights with quantised copies, buffers of gradients with what autograd is given, the optimizer's own."""
         return {
             "weights": (*(parameter.data for parameter in self.rank.parameters), *_quantised(self.rank)),

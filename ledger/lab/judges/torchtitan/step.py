@@ -238,7 +238,7 @@ class TrainerRank(MeteredRank[BuiltRank]):
         """Every micro-batch, the norm of all gradients, and the update."""
 
         def begin_backward() -> None:
-            self.after = self.meter.allocated
+            self.after_forward = self.meter.allocated
             moments.begin_backward()
 
         with self._notice_end_of_layers():
@@ -287,7 +287,7 @@ class TrainerRank(MeteredRank[BuiltRank]):
         with mock.patch.object(Tensor, "backward", backward):
             yield
 
-    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+    def lasting_tensors(self) -> Mapping[str, Iterable[Tensor]]:
         """Shares of weights, and states of the optimizer."""
         states = rank_states(self.rank.optimizers)
         return {"weights": self.rank.parameters, "gradients": (), "master": (), "optimizer": states}

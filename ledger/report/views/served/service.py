@@ -124,7 +124,7 @@ def curve_figure(points: Sequence[CurvePoint]) -> Chart:
     most = max(points, key=lambda point: point.state.tokens_per_second)
     alt = (
         "Time of a token against the output of all sequences, by the number of sequences in flight. The most is "
-        f"{numbers.written(most.state.tokens_per_second, 'token/s')} with {in_flight(most.state.concurrency)}."
+        f"{numbers.amount_text(most.state.tokens_per_second, 'token/s')} with {in_flight(most.state.concurrency)}."
     )
     across, up = charts.Axis("tokens a second, all sequences", "tokens/s"), charts.Axis("time of one token", "s")
     return draw_chart(

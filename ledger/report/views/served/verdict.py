@@ -100,7 +100,7 @@ def _comparison_note(report: Report, key: str) -> str:
     if key == "serve.time_per_token":
         return f"{numbers.duration(values['serve.time_per_token.floor'])} by memory bandwidth alone"
     if key == "serve.tokens_per_second":
-        per_device = numbers.written(values["serve.tokens_per_second_per_device"], "token/s")
+        per_device = numbers.amount_text(values["serve.tokens_per_second_per_device"], "token/s")
         return f"{per_device} a device"
     if key == "serve.concurrency.max":
         return f"{numbers.size(values['serve.cache.bytes_per_sequence'])} of cache for each"
@@ -123,7 +123,7 @@ def served_advice(report: Report) -> Advice | None:
     fits = float(here["memory.reserved"]) <= float(here["memory.capacity"]) - search.headroom
     rows = [
         (name, layout)
-        for name, layout in search.named().items()
+        for name, layout in search.by_reason().items()
         if layout.changes and not (fits and _is_alike(layout, here))
     ]
     if not rows:
@@ -161,10 +161,10 @@ def advised_service(name: str, layout: Recommendation, here: Mapping[str, Number
     """A layout against the plan: its output, what that costs, and how long a user waits."""
     totals = layout.totals
     figures = [f"{numbers.money(totals[COST])} a million tokens"] if COST in totals else []
-    figures.append(f"first token after {numbers.written(totals[FIRST], unit_of(FIRST))}")
-    figures.append(f"then one every {numbers.written(totals[LATENCY], unit_of(LATENCY))}")
+    figures.append(f"first token after {numbers.amount_text(totals[FIRST], unit_of(FIRST))}")
+    figures.append(f"then one every {numbers.amount_text(totals[LATENCY], unit_of(LATENCY))}")
     figures.append(f"{numbers.size(totals['memory.reserved'])} a device")
     figures.append(f"{numbers.change(totals[RATE] / float(here[RATE]) - 1)} output")
     return AdvisedLayout(
-        name.capitalize(), numbers.written(totals[RATE], unit_of(RATE)), ", ".join(figures), layout.yaml
+        name.capitalize(), numbers.amount_text(totals[RATE], unit_of(RATE)), ", ".join(figures), layout.yaml
     )

@@ -115,8 +115,8 @@ def _decoder_node(config: Node, wrapping: Wrapping) -> Node:
     if isinstance(inner.value, Mapping):
         names = [name for name in wrapping.outside if name in config.fields and name not in inner.fields]
         return inner.within({name: config.fields[name] for name in names}, {name: config.keys[name] for name in names})
-    if wrapping.others:
-        decoder_fields = {name: node for name, node in config.fields.items() if name not in wrapping.others}
+    if wrapping.foreign_fields:
+        decoder_fields = {name: node for name, node in config.fields.items() if name not in wrapping.foreign_fields}
         return Node(decoder_fields, config.where, config.keys)
     message = f"`{config.fields['model_type'].plain()}` without `{wrapping.part}`"
     raise SpecError([Problem(config.keys["model_type"], message, "the decoder is described there")])

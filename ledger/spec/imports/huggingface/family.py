@@ -108,14 +108,14 @@ class Family:
 class Wrapping:
     """A model of text and more: the part of its file that is the decoder's, and that decoder's family.
 
-    `outside`: fields of the decoder that stand around the part. `others`: what is not the decoder's in files of before
-    there was such a part; a class that never had such files names none.
+    `outside`: fields of the decoder that stand around the part. `foreign_fields`: what is not the decoder's in files of
+    before there was such a part; a class that never had such files names none.
     """
 
     part: str
     family: str
     outside: tuple[str, ...] = ()
-    others: frozenset[str] = frozenset()
+    foreign_fields: frozenset[str] = frozenset()
 
 
 def _model_value(model: Model, group: Group, path: str) -> Any:

@@ -48,7 +48,7 @@ class JobMesh:
         return self.replicate * self.shard
 
     @property
-    def used(self) -> int:
+    def devices(self) -> int:
         """Devices of the job."""
         return self.data * self.tensor * self.pipeline * self.context
 
@@ -65,7 +65,7 @@ def import_job(text: str, file: str, devices: int = 0) -> tuple[str, ImportedSpe
     """
     job = read_job(text, file)
     name, mesh = _library_model(job), _mesh(job, devices)
-    assumed = assumed_devices(mesh.used, microscaled=eight_bit_format(job) == "mx")
+    assumed = assumed_devices(mesh.devices, microscaled=eight_bit_format(job) == "mx")
     plan = plan_text(_plan(job, name, mesh), assumed)
     notes = (*settings_left_out(job), *formats_left_out(job, mesh.tensor), *_reinterpreted_settings(job, mesh, devices))
     return name, ImportedSpec(plan, notes)
@@ -84,21 +84,21 @@ def _library_model(job: TorchtitanJob) -> str:
 def _mesh(job: TorchtitanJob, devices: int) -> JobMesh:
     """The degrees of the job; shards that the launcher counts are as many as there are devices for."""
     tensor, pipeline, context, expert = (
-        job.whole(job.mesh(f"{axis}_parallel_degree"), 1) for axis in ("tensor", "pipeline", "context", "expert")
+        job.whole_number(job.mesh(f"{axis}_parallel_degree"), 1) for axis in ("tensor", "pipeline", "context", "expert")
     )
-    replicate = job.whole(job.mesh("data_parallel_replicate_degree"), 1)
+    replicate = job.whole_number(job.mesh("data_parallel_replicate_degree"), 1)
     old = job.mesh("data_parallel_degree")
     key = old if old in job.settings else job.mesh("data_parallel_shard_degree")
-    shard = job.whole(key, -1, least=-1)
+    shard = job.whole_number(key, -1, least=-1)
     if shard < 1:
         shard = max((devices or NODE * replicate) // (tensor * pipeline * context * replicate), 1)
     return JobMesh(tensor, pipeline, context, expert, replicate, shard)
 
 
 def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
-    local = job.whole("training.local_batch_size", job.whole("training.batch_size", 8))
-    batch = job.whole("training.global_batch_size", -1, least=-1)
-    batch, length = batch if batch > 0 else local * mesh.data, job.whole("training.seq_len", 2048)
+    local = job.whole_number("training.local_batch_size", job.whole_number("training.batch_size", 8))
+    batch = job.whole_number("training.global_batch_size", -1, least=-1)
+    batch, length = batch if batch > 0 else local * mesh.data, job.whole_number("training.seq_len", 2048)
     return {
         "spec": "ledger/1",
         "plan": "".join(filter(str.isprintable, job.word("job.description"))) or Path(job.file).stem,
@@ -110,7 +110,7 @@ def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
         "stack": _stack(job, mesh),
         **stated(kernels=_kernels(job)),
         "run": {
-            "tokens": f"{job.whole('training.steps', 10000) * batch * length} tokens",
+            "tokens": f"{job.whole_number('training.steps', 10000) * batch * length} tokens",
             "seq_len": length,
             "micro_batch": micro_batch(job, local) if mesh.pipeline > 1 else local,
             "global_batch": batch,
@@ -179,10 +179,10 @@ def _recompute(job: TorchtitanJob) -> Any:
 
 def _reinterpreted_settings(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterator[Problem]:
     """Settings for which the plan has other values than the job, or that the job leaves open."""
-    if devices and devices != mesh.used:
+    if devices and devices != mesh.devices:
         keys = (job.mesh(f"data_parallel_{name}_degree") for name in ("shard", "replicate"))
         key = next((key for key in keys if key in job.settings), job.mesh("tensor_parallel_degree"))
-        message = f"the job's degrees multiply to {mesh.used} devices, not {devices}"
+        message = f"the job's degrees multiply to {mesh.devices} devices, not {devices}"
         yield Problem(job.place(key), message, "`--devices` counts where the number of shards is -1")
     if job.word("activation_checkpoint.mode") == "memory_budget":
         message = "`activation_checkpoint.mode = memory_budget` is not carried over: the plan recomputes nothing"
@@ -225,7 +225,7 @@ class TorchtitanJob:
                 return Location(self.file, number, line.index(last) + 1 if last in line else 1)
         return Location(self.file)
 
-    def whole(self, key: str, default: int, least: int = 1) -> int:
+    def whole_number(self, key: str, default: int, least: int = 1) -> int:
         """A whole number; raises SpecError for anything else."""
         value = self.settings.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
@@ -434,8 +434,8 @@ def schedule(job: TorchtitanJob) -> tuple[str, int]:
 
 def micro_batch(job: TorchtitanJob, local: int) -> int:
     """Sequences of the micro-batches that a pipeline cuts a local batch into."""
-    parts = job.whole(job.mesh("pipeline_parallel_microbatches"), 0, least=0)
-    return max(local // parts, 1) if parts else job.whole(job.mesh("pipeline_parallel_microbatch_size"), 1)
+    parts = job.whole_number(job.mesh("pipeline_parallel_microbatches"), 0, least=0)
+    return max(local // parts, 1) if parts else job.whole_number(job.mesh("pipeline_parallel_microbatch_size"), 1)
 
 
 def pipeline_notes(job: TorchtitanJob) -> Iterator[Problem]:

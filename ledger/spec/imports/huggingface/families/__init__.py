@@ -32,7 +32,7 @@ WRAPPED: Mapping[str, Wrapping] = {
         "text_config",
         "qwen2_vl_text",
         outside=("tie_word_embeddings",),
-        others=frozenset(
+        foreign_fields=frozenset(
             """
             architectures image_token_id video_token_id vision_config vision_end_token_id vision_start_token_id
             vision_token_id
