@@ -134,9 +134,12 @@ def with_layout(plan: Plan, search: Recommendations | None, name: str) -> Plan:
     return changed or plan
 
 
+JSON_NAMES = {"fixed_keys": "kept", "by_reason": "named"}  # fields that seals have under another name
+
+
 def as_record(search: Recommendations) -> dict[str, Any]:
     """Recommendations as JSON has them."""
-    record = {field.name: getattr(search, field.name) for field in fields(search)}
+    record = {JSON_NAMES.get(field.name, field.name): getattr(search, field.name) for field in fields(search)}
     record |= {name: _layout_record(record[name]) for name in LAYOUTS if record[name]}
     return record | {
         "front": [_layout_record(layout) for layout in search.front],
@@ -146,13 +149,14 @@ def as_record(search: Recommendations) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Recommendations:
     """What `as_record` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    names = {name: field for field, name in JSON_NAMES.items()}
     return Recommendations(
         **{
-            **record,
+            **{names.get(name, name): value for name, value in record.items()},
             **{name: _read_layout(record[name]) for name in LAYOUTS if record[name]},
             "front": tuple(map(_read_layout, record["front"])),
             "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
-            "kept": tuple(record["kept"]),
+            "fixed_keys": tuple(record["kept"]),
             "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
         }
     )

@@ -117,7 +117,7 @@ def test_a_copy_lives_for_its_product_alone(recompute: str) -> None:
     for unit in units(recompute=recompute):
         most = [max(len(copies(alive)) for alive in steps) for steps in (forward(unit), backward(unit))]
         assert most == ([1, 1] if unit.group == "decoder" else [0, 0])
-        assert not any(tensor.role == "quantised" for tensor in unit.kept.saved)
+        assert not any(tensor.role == "quantised" for tensor in unit.saving.saved)
 
 
 def test_quantised_layers_save_what_others_do() -> None:

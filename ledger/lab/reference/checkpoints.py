@@ -332,4 +332,4 @@ def _unpack(packed: Any) -> Tensor:
     if isinstance(packed, Tensor):
         return packed
     promise, shape, stride, offset = packed
-    return promise.kept().as_strided(shape, stride, offset)
+    return promise.take_result().as_strided(shape, stride, offset)
