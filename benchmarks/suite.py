@@ -1,6 +1,6 @@
-"""How long `make test` takes, folder by folder: a pytest plugin, and the command that runs the tests with it.
+"""How long `make test` takes by folder, file or function: a pytest plugin, and the command that runs tests with it.
 
-    python benchmarks/suite.py [--files] [PYTEST ARGUMENTS]    # `make test-times`
+    python benchmarks/suite.py [--by folder|file|function] [PYTEST ARGUMENTS]    # `make test-times`
 
 Seconds of the processor are of the test's process and of what PyTorch judges beside it; other work on the machine moves
 them less than the wall's. A fixture counts where it is made. What pytest itself takes is the difference to the whole.
@@ -40,7 +40,7 @@ def processor_seconds() -> float:
 class Timer:
     """Seconds of each test file: told by the process that runs a test, summed up by the one that reports."""
 
-    by_file: bool
+    by: str
     started: float = field(default_factory=time.perf_counter)
     before: float = 0.0
     tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -60,20 +60,25 @@ class Timer:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Adds a phase of a test (set-up, call, tear-down) to its folder or file, in the process that hears of all."""
+        """Adds a phase (set-up, call, tear-down) of a test to its folder, file or function, where all are heard of."""
         if not hasattr(report, "processor_seconds") or os.environ.get("PYTEST_XDIST_WORKER"):
             return
-        path = Path(report.nodeid.partition("::")[0])
-        key = str(path) if self.by_file else str(Path(*path.parts[: 2 if len(path.parts) > 2 else 1]))
+        file, _, function = report.nodeid.partition("::")
+        parts = Path(file).parts
+        key = {
+            "folder": str(Path(*parts[: 2 if len(parts) > 2 else 1])),
+            "file": file,
+            "function": f"{file}::{function.partition('[')[0]}",
+        }[self.by]
         self.tests[key] += report.when == "call"
         self.wall[key] += report.duration
         self.processor[key] += report.processor_seconds
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints seconds and numbers of tests by folder or file, what takes most of the processor first."""
+        """Prints seconds and numbers of tests by folder, file or function, what takes most of the processor first."""
         if not self.tests:
             return
-        terminalreporter.section("seconds by file" if self.by_file else "seconds by folder")
+        terminalreporter.section(f"seconds by {self.by}")
         width = max(map(len, self.tests))
         for key in sorted(self.tests, key=lambda key: -self.processor[key]):
             row = f"{key:<{width}} {self.tests[key]:>7} tests {self.wall[key]:>8.1f} s"
@@ -84,13 +89,13 @@ class Timer:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that adds up seconds by test file, which are by folder otherwise."""
-    parser.addoption("--files", action="store_true", help="Seconds of each test file, not of each folder.")
+    """The option that says over what seconds are added up."""
+    parser.addoption("--by", choices=("folder", "file", "function"), default="folder", help="Add seconds up by these.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Times the tests of this process, be it the only one or one of several workers."""
-    config.pluginmanager.register(Timer(config.getoption("--files")))
+    config.pluginmanager.register(Timer(config.getoption("--by")))
 
 
 def main() -> None:
