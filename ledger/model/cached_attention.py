@@ -29,11 +29,6 @@ CONTEXT = "batch heads seq key, batch key heads values -> batch seq heads values
 class CachedAttention(FusedAttention):
     """Scores, softmax and context of new queries over what waits in the cache, which is read once for all of them."""
 
-    @property
-    def cached_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of the cache that the kernel reads."""
-        return tuple(tensor for tensor in self.inputs if tensor.role == BUFFER)
-
 
 def from_cache(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """New keys and values are written to the cache, then queries see all that it has; as many heads wait as there are.
