@@ -14,6 +14,7 @@ from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.plan_quantities import DeviceQuantities, PlanQuantities, solved_plan
 from ledger.course.answers import Amount, AnswerContent, Figure, Grid, Outcome, Plot, compare_figure, number
 from ledger.course.asks import Find, Sought
+from ledger.course.claims import contradictions
 from ledger.course.lecture import About, Answer, Cases, Lecture, Question, is_lecture, load_lecture
 from ledger.course.questions import SUBJECTS
 from ledger.model.einsums import EinsumError
@@ -388,9 +389,17 @@ def missed_at(outcome: Outcome, answer: Answer) -> Problem:
 
 
 def checked_lecture(spec: str) -> CheckOutcome:
-    """A lecture's answers beside what is expected of them; raises SpecError."""
-    answered = tuple(answers(load_lecture(spec)))
+    """A lecture's answers beside what is expected of them, and what the notes claim; raises SpecError."""
+    lecture = load_lecture(spec)
+    answered = tuple(answers(lecture))
     missed = tuple(
         missed_at(outcome, answer) for answer in answered for outcome in answer.outcomes if not outcome.holds
     )
-    return CheckOutcome(spec, failures=missed, headline=f"{len(answered)} questions")
+    by_name = {answer.question.name: answer for answer in answered}
+    contradicted = (
+        problem
+        for claim in lecture.claims
+        if claim.question
+        for problem in contradictions(claim, by_name[claim.question].question.printed, by_name[claim.question].figures)
+    )
+    return CheckOutcome(spec, failures=(*missed, *contradicted), headline=f"{len(answered)} questions")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ledger.course.answers import AnswerContent, Expected, Figure, Outcome, expected
 from ledger.course.asks import Find, Sought
+from ledger.course.claims import Claim, claims
 from ledger.course.questions import ABOUT, FORMS, LECTURE, SUBJECTS
 from ledger.spec.faults import Faults, StatedValue
 from ledger.spec.library import Library, default_library, read_once
@@ -86,7 +87,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Lecture:
-    """Chapters in order; `source` is what they are about, `text` the specs as written."""
+    """Chapters in order, and what the notes print; `source` is what they are about, `text` the specs as written."""
 
     name: str
     title: str
@@ -94,6 +95,7 @@ class Lecture:
     source: str
     chapters: tuple[Chapter, ...]
     text: str
+    claims: tuple[Claim, ...] = ()
 
 
 def is_lecture(path: str) -> bool:
@@ -115,12 +117,20 @@ def load_lecture(path: str | Path) -> Lecture:
     if "questions" not in values:
         chapters = node.fields["chapters"].items if "chapters" in values else ()
         sources = [library.find("lecture", str(chapter.value), chapter.where, source) for chapter in chapters]
+    chapters_read = tuple(map(_chapter, sources))
+    asked = [question.name for chapter in chapters_read for question in chapter.questions]
+    nodes = node.fields["claims"].items if "claims" in values else ()
+    try:
+        all_claims = claims(nodes, values.get("claims", ()), asked)
+    except SpecError as error:
+        raise SpecError(error.problems, {source.file: source.text}) from error
     return Lecture(
         name=source.name,
         title=values["lecture"],
         about=values.get("about", ""),
         source=values["source"],
-        chapters=tuple(map(_chapter, sources)),
+        chapters=chapters_read,
+        claims=all_claims,
         text="\n".join(dict.fromkeys(part.text for part in (source, *sources))),
     )
 
@@ -234,6 +244,11 @@ class Answer:
         """Whether every expectation holds."""
         return all(outcome.holds for outcome in self.outcomes)
 
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures by name, of several of one name the first."""
+        return {figure.name: figure for figure in reversed(self.found.figures)}
+
     def figure(self, name: str) -> Figure | None:
         """The figure of that name."""
-        return next((figure for figure in self.found.figures if figure.name == name), None)
+        return self.figures.get(name)

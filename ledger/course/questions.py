@@ -32,6 +32,7 @@ from ledger.course.asks import (
     move_faults,
     step_faults,
 )
+from ledger.course.claims import CLAIM
 from ledger.spec.headroom import POLICIES
 from ledger.spec.named_parts import AskOf, StatedRecord
 from ledger.spec.parts import NAME, SPEC, TITLED, PartOf, header_of
@@ -308,5 +309,11 @@ LECTURE = Fields(
         Row(SOURCED.key, SOURCED.type, SOURCED.meaning, "source", NEEDED),
         Row("chapters", ListOf(NAME, 1), "Lectures with questions, in order.", "chapters"),
         Row("questions", ListOf(QUESTION, 1), "The questions of this chapter.", "questions"),
+        Row(
+            "claims",
+            ListOf(CLAIM, 1),
+            "What the notes claim, number by number, each with the question that answers it.",
+            "claims",
+        ),
     )
 )

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from ledger import numbers
 from ledger.books.results import Number
+from ledger.course import claims
 from ledger.course.answers import Amount, Figure, Grid, Outcome, Plot
 from ledger.course.lecture import Answer, Chapter, Lecture, Question
 from ledger.model.dtypes import Bits
@@ -72,7 +73,22 @@ def markdown(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: AR
 
 def records(view: LecturePage, answers: Iterable[Answer]) -> bytes:
     """Every figure with every digit, and whether expectations hold, as `ledger-lecture/1`."""
-    published = {"schema": SCHEMA, "lecture": view.lecture.title, "questions": [record(answer) for answer in answers]}
+    all_answers = {answer.question.name: answer for answer in answers}
+    published = {
+        "schema": SCHEMA,
+        "lecture": view.lecture.title,
+        "questions": [record(answer) for answer in all_answers.values()],
+        "claims": [
+            {
+                "says": claim.words or {expected.figure: expected.text for expected in claim.figures},
+                "question": claim.question,
+                "of": claim.of,
+                "outside": claim.outside,
+                "outcome": met,
+            }
+            for claim, met in met_claims(view.lecture, all_answers)
+        ],
+    }
     return f"{json.dumps(published, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
@@ -144,12 +160,14 @@ class AnsweredChapter:
 
 @dataclass(frozen=True)
 class LecturePage:
-    """The whole lecture: where the notes are wrong, then chapter by chapter."""
+    """The whole lecture: where the notes are wrong, chapter by chapter, then claim by claim, and how many are `met`."""
 
     lecture: Lecture
     summary: str
     corrections: Table
     parts: tuple[AnsweredChapter, ...]
+    claims: Table | None
+    met: str
 
 
 def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
@@ -163,6 +181,7 @@ def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
         tuple(
             part(chapter, [by_question[id(question)] for question in chapter.questions]) for chapter in lecture.chapters
         ),
+        *claimed(lecture, {answer.question.name: answer for answer in in_order}),
     )
 
 
@@ -192,6 +211,46 @@ def corrections(answers: Sequence[Answer]) -> Table:
     )
     columns = (Column("question"), Column("the notes print"), Column("right is"), Column("how it comes"))
     return Table("Where the notes print something else", columns, rows, sortable=False)
+
+
+def met_claims(lecture: Lecture, answers: Mapping[str, Answer]) -> Iterable[tuple[claims.Claim, str]]:
+    """Each claim of the notes, and how the answer to its question meets it."""
+    for claim in lecture.claims:
+        answer = answers.get(claim.question)
+        yield claim, claims.outcome(claim, answer.question.printed if answer else "", answer.figures if answer else {})
+
+
+def claimed(lecture: Lecture, answers: Mapping[str, Answer]) -> tuple[Table | None, str]:
+    """A table of what the notes claim beside the answers, and how many claims are answered, corrected, outside."""
+    met = tuple(met_claims(lecture, answers))
+    rows = tuple(
+        (
+            Cell(claim.of or answers[claim.question].question.asks),
+            *map(Cell, both_said(claim, outcome, answers.get(claim.question))),
+            Cell(outcome, note=claim.question),
+        )
+        for claim, outcome in met
+    )
+    columns = (Column("of"), Column("the notes print"), Column("the lecture"), Column("outcome"))
+    table = Table("What the notes print, one by one", columns, rows, printed=len(rows), sortable=False)
+    return (table, claims.counted(outcome for _, outcome in met)) if rows else (None, "")
+
+
+def both_said(claim: claims.Claim, outcome: str, answer: Answer | None) -> tuple[str, str]:
+    """A claim as printed, and its answer: the same figures, else the first two of the answer, or why there is none."""
+    if answer is None:
+        return claim.words, claim.outside
+    if not claim.figures:
+        return claim.words, "; ".join(right(answer).split("; ")[:2])
+    printed, found = [], []
+    for expected in claim.figures:
+        is_flag = isinstance(expected.value, bool)
+        figure, text = answer.figures.get(expected.figure), "yes" if expected.value is True else "no"
+        title = f"{figure.title or expected.figure.replace('_', ' ')}: " if figure and len(claim.figures) > 1 else ""
+        printed.append(f"{title}{text if is_flag else spoken(expected.text)}")
+        found.append(f"{title}{figure_line(figure).value if figure else ''}")
+    agree = outcome == claims.ANSWERED and len(printed) > 1
+    return "; ".join(printed), "the same" if agree else "; ".join(found)
 
 
 def right(answer: Answer) -> str:
