@@ -67,6 +67,8 @@ def _problems(node: Node, claim: Values, questions: Sequence[str]) -> Iterator[P
     if bool(question) == ("outside" in claim):
         both = "both a question and why none answers it" if question else "neither a question nor why none answers it"
         yield Problem(node.where, f"this claim has {both}", "`question: run.days`, or `outside:` and why")
+    elif not question and "of" not in claim:
+        yield Problem(node.where, "this claim does not say what it is about", "`of:`, as no question says it")
     elif question and question not in questions:
         named = node.fields["question"].where
         yield Problem(named, f"there is no question `{question}`", nearest(question, questions))

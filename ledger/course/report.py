@@ -73,11 +73,11 @@ def markdown(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: AR
 
 def records(view: LecturePage, answers: Iterable[Answer]) -> bytes:
     """Every figure with every digit, and whether expectations hold, as `ledger-lecture/1`."""
-    all_answers = {answer.question.name: answer for answer in answers}
+    all_answers = tuple(answers)
     published = {
         "schema": SCHEMA,
         "lecture": view.lecture.title,
-        "questions": [record(answer) for answer in all_answers.values()],
+        "questions": [record(answer) for answer in all_answers],
         "claims": [
             {
                 "says": claim.words or {expected.figure: expected.text for expected in claim.figures},
@@ -181,7 +181,7 @@ def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
         tuple(
             part(chapter, [by_question[id(question)] for question in chapter.questions]) for chapter in lecture.chapters
         ),
-        *claimed(lecture, {answer.question.name: answer for answer in in_order}),
+        *claimed(lecture, in_order),
     )
 
 
@@ -213,26 +213,27 @@ def corrections(answers: Sequence[Answer]) -> Table:
     return Table("Where the notes print something else", columns, rows, sortable=False)
 
 
-def met_claims(lecture: Lecture, answers: Mapping[str, Answer]) -> Iterable[tuple[claims.Claim, str]]:
+def met_claims(lecture: Lecture, answers: Iterable[Answer]) -> Iterable[tuple[claims.Claim, str]]:
     """Each claim of the notes, and how the answer to its question meets it."""
+    by_name = {answer.question.name: answer for answer in answers}
     for claim in lecture.claims:
-        answer = answers.get(claim.question)
+        answer = by_name.get(claim.question)
         yield claim, claims.outcome(claim, answer.question.printed if answer else "", answer.figures if answer else {})
 
 
-def claimed(lecture: Lecture, answers: Mapping[str, Answer]) -> tuple[Table | None, str]:
+def claimed(lecture: Lecture, answers: Sequence[Answer]) -> tuple[Table | None, str]:
     """A table of what the notes claim beside the answers, and how many claims are answered, corrected, outside."""
-    met = tuple(met_claims(lecture, answers))
+    met, by_name = tuple(met_claims(lecture, answers)), {answer.question.name: answer for answer in answers}
     rows = tuple(
         (
-            Cell(claim.of or answers[claim.question].question.asks),
-            *map(Cell, both_said(claim, outcome, answers.get(claim.question))),
+            Cell(claim.of or by_name[claim.question].question.asks),
+            *map(Cell, both_said(claim, outcome, by_name.get(claim.question))),
             Cell(outcome, note=claim.question),
         )
         for claim, outcome in met
     )
     columns = (Column("of"), Column("the notes print"), Column("the lecture"), Column("outcome"))
-    table = Table("What the notes print, one by one", columns, rows, printed=len(rows), sortable=False)
+    table = Table("Each number, and what answers it", columns, rows, printed=len(rows), sortable=False)
     return (table, claims.counted(outcome for _, outcome in met)) if rows else (None, "")
 
 
@@ -264,7 +265,9 @@ def right(answer: Answer) -> str:
         return ""
     last = answer.found.grid.columns[-1][1]
     ends = ((row[0], grid_cell(row[-1], last)) for row in answer.found.grid.rows)
-    return "; ".join(f"{name}: {end.text}{f' ({end.note})' if end.note else ''}" for name, end in ends)
+    return "; ".join(
+        f"{grid_cell(name, '').text}: {end.text}{f' ({end.note})' if end.note else ''}" for name, end in ends
+    )
 
 
 def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:

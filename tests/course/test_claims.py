@@ -49,7 +49,7 @@ def written(folder: Path, claim: str, printed: str = "why: There are 15 elements
 
 def test_every_number_of_the_notes_has_an_answer_or_is_outside(lecture: Lecture, answered: dict[str, Answer]) -> None:
     """No claim is contradicted in silence, and what is outside says why."""
-    outcomes = [outcome for _, outcome in met_claims(lecture, answered)]
+    outcomes = [outcome for _, outcome in met_claims(lecture, answered.values())]
     assert set(outcomes) == {ANSWERED, CORRECTED, OUTSIDE}
     assert all(len(claim.outside) > 40 for claim in lecture.claims if not claim.question)
 
@@ -59,7 +59,7 @@ def test_every_correction_is_of_a_claim(lecture: Lecture, answered: dict[str, An
 
     `inf.gpt2_served` is a second answer to what `inf.gpt2_measured` is asked.
     """
-    corrected = {claim.question for claim, outcome in met_claims(lecture, answered) if outcome == CORRECTED}
+    corrected = {claim.question for claim, outcome in met_claims(lecture, answered.values()) if outcome == CORRECTED}
     printed = {name for name, answer in answered.items() if answer.question.printed}
     assert printed - corrected == {"inf.gpt2_served"}
     assert corrected <= printed
@@ -144,7 +144,8 @@ def test_a_contradiction_that_nothing_says_fails_the_check(tmp_path: Path, claim
         ("{question: sise, says: {bytes: 30 B}}", "there is no question `sise`"),
         ("{says: blue}", "neither a question nor why none answers it"),
         ("{question: size, says: blue, outside: It weighs nothing.}", "both a question and why none answers it"),
-        ("{says: {bytes: 30 B}, outside: It weighs nothing.}", "figures are those of a question"),
+        ("{of: size, says: {bytes: 30 B}, outside: It weighs nothing.}", "figures are those of a question"),
+        ("{says: blue, outside: It weighs nothing.}", "does not say what it is about"),
         ("{question: size}", "`says`"),
     ],
 )
