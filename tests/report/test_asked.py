@@ -139,3 +139,15 @@ def test_what_was_set_over_a_plan_stands_at_its_head() -> None:
         compiled = compile_plan(same)
         report = assemble_report(compiled, ("md",), None, with_books(seal, compiled, None))
     assert made_from(report).startswith("with run.micro_batch=6 set over it; ")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("{parameters: 7e9}", "What limits it is not known from a parameter count."), ("llama-2-7b", "Limited by ")],
+)
+def test_what_limits_a_plan_is_a_sentence(model: str, said: str) -> None:
+    """Of a bare count of parameters nothing limits that is known, and it is not limited by that."""
+    compiled = ledger.compile("7b-8xh100", [f"model={model}", "recompute=none", "expect=null"])
+    text = as_markdown(Report(compiled)).decode()
+    assert f"\n{said}" in text
+    assert "Limited by not known" not in text
