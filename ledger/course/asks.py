@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from ledger.model import strides
 from ledger.model.dtypes import DTYPES, FLOATS
-from ledger.model.einsum_kernels import windowed
+from ledger.model.einsum_kernels import read_sizes, window_name, windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
 from ledger.spec.faults import Fault, Faults, StatedValue, fault_at
 from ledger.spec.named_parts import LibraryName
@@ -48,6 +50,7 @@ class ExpressionText(Label):
 
 
 WORDS = DerivedType(String(), lambda text: tuple(text.split()))
+OPERANDS = DerivedType(String(), lambda text: tuple(tuple(part.split()) for part in text.split(",")))
 COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
 FORMAT = KeyOf(DTYPES)
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
@@ -63,6 +66,10 @@ SIZE = Integer(1)
 
 # --- operations ---
 
+# What an operation of two operands is called: as PyTorch has it, or spelt out.
+CALLED = {"+": "add", "addition": "add", "-": "sub", "*": "mul", "/": "div"}
+OF_TWO = re.compile(r"\b(add|addition|sub|mul|div)\b|[A-Za-z_]\w* ([-+*/]) [A-Za-z_]")
+
 
 @dataclass(frozen=True)
 class AskedStep:
@@ -73,18 +80,44 @@ class AskedStep:
     reduce: Annotated[str, "Dims that are left: `batch seq hidden -> batch seq`."] = ""
     by: Annotated[str, Choice("sum", "mean", "max", "min"), "How a reduction joins elements."] = "sum"
     name: Annotated[str, "What the operation goes by."] = ""
-    over: Annotated[tuple[str, ...], WORDS, "Dims of an elementwise operation."] = ()
+    over: Annotated[
+        tuple[tuple[str, ...], ...],
+        OPERANDS,
+        "Dims of an elementwise operation, those of each operand after a comma: `m n, m n`. One that is called `add`, "
+        "`sub`, `mul`, `div` or `x + y` has two.",
+    ] = ()
     into: Annotated[tuple[str, ...], WORDS, "Dims of its result, where it is a reduction."] = ()
     flops: Annotated[int, Integer(0), "For each element."] = 1
     activation: Annotated[str, Choice("gelu_tanh", "silu"), "A nonlinearity over those dims."] = ""
     kernel: Annotated[str, Choice("fused", "eager"), "As one kernel, or one for each operator."] = "fused"
     left: Annotated[str, ROLE, "What the first operand is: data needs no gradient."] = "activation"
     right: Annotated[str, ROLE, "What the other operands are."] = "weight"
+    dtypes: Annotated[
+        tuple[str, ...],
+        ListOf(FORMAT, 2),
+        "Formats of each operand and of the result, where they differ: `[fp8_e4m3, fp8_e4m3, bf16]`.",
+    ] = ()
 
     @property
     def pattern(self) -> str:
         """The einsum, the rearrangement or the reduction."""
         return self.einsum or self.rearrange or self.reduce
+
+    @property
+    def joins(self) -> str:
+        """`add`, `sub`, `mul` or `div`, where it is called so; empty of an operation of another name."""
+        word = OF_TWO.search(self.name)
+        return CALLED.get(name := word[1] or word[2], name) if word and not self.activation else ""
+
+    @property
+    def operands(self) -> tuple[tuple[str, ...], ...]:
+        """The dims of each operand of an elementwise operation."""
+        return self.over * 2 if len(self.over) == 1 and self.joins else self.over
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dims of all operands of an elementwise operation, each once: those of its result but for `into`."""
+        return tuple(dict.fromkeys(name for names in self.over for name in names))
 
 
 @dataclass(frozen=True)
@@ -97,17 +130,35 @@ class OperationAsk:
     sizes: Annotated[
         Mapping[str, int | str],
         MappingOf(AnyOf((SIZE, String()))),
-        "Sizes by dim; a name stands for the size of that dim, and `...` for dims by name.",
+        "Sizes by dim; a name stands for the size of that dim, `...` for dims by name, and `(2*h+r-1)` for what "
+        "windows read.",
     ]
     dtype: Annotated[str, FORMAT, "A number format."] = "bf16"
     accelerator: Annotated[Accelerator | None, ACCELERATOR, "The device that runs them."] = None
 
+    @property
+    def all_sizes(self) -> Mapping[str, int | str]:
+        """The sizes, and those that follow from what windows read."""
+        return read_sizes(windows_of(self.steps), self.sizes)
+
+
+def windows_of(steps: Iterable[AskedStep]) -> tuple[str, ...]:
+    """The einsums of steps that read through windows."""
+    return tuple(step.einsum for step in steps if has_windows(step.einsum))
+
 
 def step_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
     """Steps that are no operation, dims without a size, sizes of no dim."""
-    sizes: Mapping[str, int | str] = values["sizes"]
     sized = written.node.fields["sizes"]
     items = written.node.fields["steps"].items
+    sizes: Mapping[str, int | str] = values["sizes"]
+    with suppress(EinsumError):  # of texts that are none, which is told in their places
+        windowed_texts = [text for text in windows_of(values["steps"]) if windowed(text)]
+        try:
+            sizes = read_sizes(windowed_texts, sizes)
+        except EinsumError as error:
+            yield fault_at(written.inner("sizes", sized), f": {error.message}", error.help)
+            return
     if not items:
         yield fault_at(written.inner("steps", written.node.fields["steps"]), " is empty", "an einsum, or an operation")
     used = {name for size in sizes.values() if isinstance(size, str) for name in size.split()} | {REST}
@@ -126,13 +177,15 @@ def step_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
         try:
             names = names_of(step, sizes)
             used.update(names)
+            used.update(index for text in windows_of((step,)) for term in windowed(text) for index in term)
+            _check_formats(step, sizes)
             for name in names:
                 root(name, sizes)
         except EinsumError as error:
             yield fault_at(place_of_pattern, f": {error.message}", error.help)
-    for name in sizes:
-        if name not in used:
-            where = StatedValue(sized.fields[name], (*written.path, "sizes", name))
+    for name, node in sized.fields.items():
+        if window_name(name) not in used:
+            where = StatedValue(node, (*written.path, "sizes", name))
             dims = ", ".join(sorted(used - {REST}))
             yield fault_at(where, " is the size of no dim", f"the dims are {dims}" if dims else "no einsum has one")
 
@@ -141,11 +194,13 @@ def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]
     """The dims of a step; raises EinsumError."""
     if step.over:
         for name in step.into:
-            if name not in step.over:
+            if name not in step.dims:
                 raise EinsumError(
-                    f"`{name}` of the result is not among `{' '.join(step.over)}`", "a sum leaves dims out"
+                    f"`{name}` of the result is not among `{' '.join(step.dims)}`", "a sum leaves dims out"
                 )
-        return step.over
+        if step.into and all(set(step.dims) - {*names} for names in step.over):
+            raise EinsumError(f"no operand has all of `{' '.join(step.dims)}`", "products with sums are einsums")
+        return step.dims
     if step.einsum and has_windows(step.pattern):
         return tuple(dict.fromkeys(name for term in windowed(step.pattern) for name in dims_of(term)))
     einsum = parse(step.pattern, rest_of(sizes))
@@ -154,6 +209,19 @@ def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]
     if step.rearrange and einsum.summed:
         raise EinsumError(f"`{einsum.summed[0]}` is gone in the result", "`reduce:` leaves dims out")
     return einsum.names
+
+
+def _check_formats(step: AskedStep, sizes: Mapping[str, int | str]) -> None:
+    """Raises EinsumError where formats are stated of other than each operand and the result."""
+    if not step.dtypes:
+        return
+    if step.activation:
+        raise EinsumError("an activation has one format", "state it as `dtype:` of the operation")
+    plain = step.pattern and not has_windows(step.pattern)
+    operands = len(parse(step.pattern, rest_of(sizes)).operands) if plain else len(step.operands) or 2
+    if len(step.dtypes) != operands + 1:
+        message = f"{len(step.dtypes)} dtypes, and there are {operands + 1} tensors"
+        raise EinsumError(message, "one for each operand, and the last for the result")
 
 
 # --- tensors and number formats ---

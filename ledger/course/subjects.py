@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
@@ -24,11 +24,11 @@ from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
 from ledger.model.dtypes import CODE_BITS, UNSIGNED, bits
-from ledger.model.einsum_kernels import SizedDims, Sum, convolution, einsum_kernels, letter
+from ledger.model.einsum_kernels import Product, SizedDims, Sum, convolution, einsum_kernels, letter, widest
 from ledger.model.einsums import Names, cost, orders, pairwise, parse, rest_of, spaced
-from ledger.model.elementwise import Pointwise
+from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.layout import WHOLE
-from ledger.model.operations import Operation, total
+from ledger.model.operations import Operation, differentiable, total
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.expressions import ExpressionError
@@ -166,29 +166,48 @@ class Step:
 
 def operation(ask: OperationAsk) -> AnswerContent:
     """FLOPs forward and backward, the exact count, bytes, and intensity against the ridge."""
-    sized = SizedDims(ask.sizes, ask.dtype)
-    steps = tuple(_step(step, f"{index}", sized) for index, step in enumerate(ask.steps))
+    sized = SizedDims(ask.all_sizes, ask.dtype)
+    steps = tuple(_step(step, f"{index}", replace(sized, stated=step.dtypes)) for index, step in enumerate(ask.steps))
     kernels = [kernel for step in steps for kernel in step.kernels]
-    forms = [*_flops_forms(kernels), *_traffic_forms(kernels)]
+    forms = [*_flops_forms(steps), *_traffic_forms(kernels)]
     figures = [Figure(name, title, value(sized, form), unit, text(form)) for name, title, unit, form in forms]
     if ask.accelerator and figures[-1].name == "intensity":
-        figures += against(ask.accelerator, ask.dtype, Fraction(figures[-1].value))
+        products = [kernel for kernel in kernels if isinstance(kernel, Contraction)]
+        dtype = widest(operand for kernel in products or kernels for operand in kernel.inputs)
+        figures += against(ask.accelerator, dtype, Fraction(figures[-1].value))
     return AnswerContent(tuple(figures), _operation_table(ask, steps, sized))
 
 
-def _flops_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
-    """FLOPs of each pass."""
-    contractions = [kernel for kernel in kernels if isinstance(kernel, Contraction)]
+# What runs for an operation of two operands that is called so: its gradient is that of a sum, or of a product.
+JOINING: Mapping[str, type[Pointwise]] = {"add": Addition, "sub": Addition, "mul": Product}
+
+
+def _flops_forms(steps: Sequence[Step]) -> Iterator[Form]:
+    """FLOPs of each pass; of backward where anything has a gradient."""
+    kernels = [kernel for step in steps for kernel in step.kernels]
     yield "forward", "FLOPs, forward", "FLOP", _total_flops(kernels)
     yield "exact", "multiplications and additions, exactly", "FLOP", total(_exact_flops(kernel) for kernel in kernels)
-    if not contractions:
-        return
-    backward = [gradient for kernel in contractions for gradient in kernel.gradients()]
-    yield "backward", "FLOPs, backward", "FLOP", total(kernel.useful() for kernel in backward)
-    first, *operands = contractions[0].inputs
-    data = [replace(contractions[0], inputs=(replace(first, role="data"), *operands)), *contractions[1:]]
-    less = total(gradient.useful() for kernel in data for gradient in kernel.gradients())
-    yield "backward_of_data", "FLOPs, backward, where the input is data and needs no gradient", "FLOP", less
+    if any(differentiable(x) for kernel in kernels for x in kernel.inputs):
+        yield "backward", "FLOPs, backward", "FLOP", _total_flops(_gradients(kernels))
+    if any(isinstance(kernel, Contraction | Product) for kernel in kernels):
+        less = _total_flops(_gradients([*_of_data(steps)]))
+        yield "backward_of_data", "FLOPs, backward, where the input is data and needs no gradient", "FLOP", less
+
+
+def _gradients(kernels: Iterable[Operation]) -> list[Operation]:
+    return [gradient for kernel in kernels for gradient in kernel.gradients()]
+
+
+def _of_data(steps: Sequence[Step]) -> Iterator[Operation]:
+    """The kernels of steps in a row whose first operand is data: what follows from it alone needs no gradient."""
+    follows = True
+    for index, step in enumerate(steps):
+        data = {f"{index}.0"} if follows else set()
+        for kernel in step.kernels:
+            inputs = tuple(replace(x, role="data") if x.storage in data else x for x in kernel.inputs)
+            if follows := not any(map(differentiable, inputs)):
+                data |= {result.storage for result in kernel.outputs}
+            yield replace(kernel, inputs=inputs)
 
 
 def _total_flops(kernels: Sequence[Operation]) -> sympy.Expr:
@@ -197,8 +216,8 @@ def _total_flops(kernels: Sequence[Operation]) -> sympy.Expr:
 
 def _exact_flops(kernel: Operation) -> sympy.Expr:
     """The first term of a sum is added to nothing: one addition less for each element of the result."""
-    sums = isinstance(kernel, Contraction | Sum)
-    return kernel.useful() + kernel.vector() - (kernel.output.elements() if sums else 0)
+    flops = kernel.useful() + kernel.vector()
+    return flops - kernel.output.elements() if flops != 0 and isinstance(kernel, Contraction | Sum) else flops
 
 
 def _traffic_forms(kernels: Sequence[Operation]) -> Iterator[Form]:
@@ -222,19 +241,20 @@ def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Fi
 def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims) -> Grid | None:
     """A table of several steps with their results; or of one step with three operands or more, in every order."""
     if len(steps) > 1:
-        columns = (("step", ""), ("result", ""), ("FLOPs", "FLOP"), ("bytes", "B"))
+        columns = (("step", ""), ("result", ""), ("FLOPs", "FLOP"), ("backward", "FLOP"), ("bytes", "B"))
         rows = tuple(
             (
                 step.title,
                 " x ".join(f"{name} {sized.number(name)}" for name in step.result),
                 value(sized, _total_flops(step.kernels)),
+                value(sized, _total_flops(_gradients(step.kernels))),
                 value(sized, total(kernel.traffic() for kernel in step.kernels)),
             )
             for step in steps
         )
         return Grid("Step by step", columns, rows)
     plain = ask.steps[0].einsum and not has_windows(ask.steps[0].pattern)
-    einsum = parse(steps[0].title, rest_of(ask.sizes)) if plain else None
+    einsum = parse(ask.steps[0].pattern, rest_of(ask.sizes)) if plain else None
     if einsum is None or len(einsum.operands) < 3:
         return None
     sizes = {name: sized.number(name) for name in einsum.names}
@@ -242,7 +262,7 @@ def _operation_table(ask: OperationAsk, steps: Sequence[Step], sized: SizedDims)
     rows_of_orders = tuple(
         (
             "; ".join(f"{spaced(a)}, {spaced(b)} -> {spaced(out)}" for _, a, b, out in pairwise(einsum, order)),
-            2 * cost(einsum, order, sizes),
+            cost(einsum, order, sizes),
         )
         for order in cheapest_first
     )
@@ -262,18 +282,25 @@ def _step(step: AskedStep, name: str, sized: SizedDims) -> Step:
 
 
 def _elementwise(step: AskedStep, name: str, sized: SizedDims) -> Step:
-    x, result = sized.tensor(f"{name}.x", step.over), sized.tensor(f"{name}.result", step.into or step.over)
+    formats = sized.formats(len(step.operands))
+    roles = (step.left, *[step.right] * (len(step.operands) - 1))
+    operands = [
+        sized.tensor(f"{name}.{at}", names, role, dtype)
+        for at, (names, role, dtype) in enumerate(zip(step.operands, roles, formats[:-1], strict=True))
+    ]
     if not step.activation:
-        return Step(
-            step.name or spaced(step.over),
-            step.into or step.over,
-            (Pointwise(step.name or name, ELEMENTWISE, (x,), (result,), flops=step.flops),),
-        )
-    dtype = sized.dtype
+        dims = step.into or step.dims
+        result = sized.tensor(f"{name}.result", dims, dtype=formats[-1])
+        inputs = tuple(sorted(operands, key=lambda operand: -len(operand.dims)))
+        sums, joins = len(dims) < len(step.dims), step.joins if len(operands) > 1 else ""
+        kind = Sum if sums else JOINING.get(joins, Pointwise)
+        kernel = kind(step.name or name, ELEMENTWISE, inputs, (result,), flops=step.flops)
+        return Step(step.name or ", ".join(map(spaced, step.over)), dims, (kernel,))
+    (x,), dtype = operands, sized.dtype
     precision = Precision(dtype, WeightFormats.alike(dtype), dtype, None, dtype, dtype, dtype, dtype)
     tape = Tape(precision, WHOLE, Kernels(activation=step.kernel))
     activation(tape, name, x, step.activation)
-    return Step(step.name or step.activation, step.over, tuple(tape.operations))
+    return Step(step.name or step.activation, step.dims, tuple(tape.operations))
 
 
 # --- state: bytes a parameter, and what an optimizer keeps of one matrix ---

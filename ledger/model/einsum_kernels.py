@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import strides
+from ledger.model import dtypes, strides
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
-from ledger.model.einsums import Einsum, EinsumError, Sizes, best_order, pairwise, root, spaced
-from ledger.model.elementwise import Pointwise
-from ledger.model.operations import Operation
+from ledger.model.einsums import Einsum, EinsumError, Sizes, best_order, joined, pairwise, root, spaced
+from ledger.model.elementwise import Pointwise, Weighed
+from ledger.model.operations import Operation, differentiable
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import COPY, REDUCTION, matmul
-from ledger.spec.windows import Term, parse_einsum, window
+from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION, matmul
+from ledger.spec.windows import Term, parse_einsum, terms, window, without_inner_spaces
 from ledger.spec.windows import names as names_of
 
 CONVOLUTION = "`n (h+r-1) (w+s-1) c, r s c k -> n h w k`: a window is a dim of the result and one of the filter"
@@ -29,29 +29,34 @@ def letter(name: str) -> sympy.Symbol:
 
 @dataclass(frozen=True)
 class SizedDims:
-    """Sizes by dim, numbers or names of dims of the same size, and the dtype of tensors over them."""
+    """Sizes by dim, numbers or names of dims of the same size, and the dtype of tensors over them.
+
+    A window, as it stands in an einsum, may have a size too: the number of places that it reads. `stated` are the
+    formats of the operands and of the result of one step, where they are not all alike.
+    """
 
     sizes: Sizes
     dtype: str
+    stated: tuple[str, ...] = ()
 
     def number(self, name: str) -> int:
         """The size of a dim; EinsumError where none is stated."""
         return int(self.sizes[root(name, self.sizes)])
 
-    def tensor(self, name: str, names: Sequence[str], role: str = "activation") -> Tensor:
+    def tensor(self, name: str, names: Sequence[str], role: str = "activation", dtype: str = "") -> Tensor:
         """A tensor of these dims; one that has the size of another has its symbol."""
-        dims = tuple(Dim(dim, letter(root(dim, self.sizes))) for dim in names)
-        return Tensor(name, dims, self.dtype, role)
+        return Tensor(name, tuple(_read_dim(index, self) for index in names), dtype or self.dtype, role)
+
+    def formats(self, operands: int) -> tuple[str, ...]:
+        """The formats of so many operands and of the result."""
+        return self.stated or (self.dtype,) * (operands + 1)
 
 
-def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) -> Contraction:
+def convolution(text: str, name: str, sized: SizedDims, roles: tuple[str, str]) -> Contraction | Product:
     """The product of a text with windows; raises EinsumError where it is none, or a size is missing."""
-    indices = windowed(text)
-    left, right, result = (
-        Tensor(f"{name}.{label}", tuple(_read_dim(index, sized) for index in term), sized.dtype, role)
-        for label, term, role in zip(("0", "1", "result"), indices, (*roles, "activation"), strict=True)
-    )
-    return Contraction(name, matmul(sized.dtype), (left, right), (result,), einsum=text)
+    rows = zip(("0", "1", "result"), windowed(text), (*roles, "activation"), sized.formats(2), strict=True)
+    left, right, result = (sized.tensor(f"{name}.{label}", term, role, dtype) for label, term, role, dtype in rows)
+    return _product(name, (left, right), result, text)
 
 
 def windowed(text: str) -> tuple[Term, Term, Term]:
@@ -75,11 +80,63 @@ def _read_dim(index: str, sized: SizedDims) -> Dim:
     over = window(index)
     if over is None:
         return Dim(index, letter(root(index, sized.sizes)))
+    if index in sized.sizes:
+        return Dim(index, sympy.Integer(sized.number(index)))
     return Dim(index, over.least(*(letter(root(dim, sized.sizes)) for dim in (over.over, over.tap))))
 
 
+def read_sizes(texts: Iterable[str], sizes: Sizes) -> Sizes:
+    """Sizes with those of results that follow from what windows of these texts read: 112 of 224 at stride 2.
+
+    A window is written as in the text, spaces aside. Raises EinsumError where a size contradicts what a window reads.
+    """
+    complete = {window_name(name): window_name(size) if isinstance(size, str) else size for name, size in sizes.items()}
+    for text in texts:
+        for index in dict.fromkeys(index for term in windowed(text) for index in term if index in complete):
+            if (span := window(index)) is None:
+                continue
+            places, tap = (int(complete[root(name, complete)]) for name in (index, span.tap))
+            count = span.windows(places, tap)
+            if count < 1:
+                raise EinsumError(f"`{index}` reads {places} places, less than a window", "a larger input")
+            over = int(complete[root(span.over, complete)]) if span.over in complete else count
+            if not (span.fits(places, over, tap) or span.is_causal(places, over, tap)):
+                message = f"`{span.over}` is {over}, and windows over {places} places are {count}"
+                raise EinsumError(message, f"`{span.over}: {count}`, or leave it out")
+            complete.setdefault(span.over, over)
+    return complete
+
+
+def window_name(name: str) -> str:
+    """A window as einsums have it, in parentheses and without spaces; all else as it is."""
+    return f"({name.strip('() ').replace(' ', '')})" if "+" in name else name
+
+
 class Sum(Pointwise):
-    """A sum over dims, or the largest or least of them: the first element of each is joined to nothing."""
+    """A sum over dims, or the largest or least of them: the first element of each is joined to nothing.
+
+    Its gradient is the upstream one, seen again along these dims, and no arithmetic.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The gradient of what is done to each element before the sum."""
+        return tuple(replace(kernel, flops=2 * (self.flops - 1)) for kernel in super().gradients())  # type: ignore[call-arg]
+
+
+class Mean(Pointwise):
+    """A sum over dims, divided by the number of its terms."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The upstream gradient is divided, and then seen again along these dims."""
+        return tuple(replace(kernel, outputs=(self.output.gradient,), flops=1) for kernel in super().gradients())  # type: ignore[call-arg]
+
+
+class Product(Weighed):
+    """A product of two tensors that sums nothing: one multiplication for each element of the result."""
+
+    def factors(self) -> tuple[tuple[Tensor, ...], ...]:
+        """Factors that are no data, each with the other one."""
+        return tuple(pair for pair in super().factors() if differentiable(pair[0]))
 
 
 def einsum_kernels(
@@ -88,39 +145,52 @@ def einsum_kernels(
     """The kernels of an einsum whose operands have these roles; of one operand, `by` says how elements are joined."""
     if len(einsum.operands) > 1:
         yield from _product_kernels(einsum, name, sized, roles)
-    elif einsum.summed:
-        x, result = (sized.tensor(f"{name}.{label}", term.names) for label, term in
-                     (("x", einsum.operands[0]), ("result", einsum.result)))  # fmt: skip
-        yield (Pointwise if by == "mean" else Sum)(f"{name}.{by}", REDUCTION, (x,), (result,))
-    else:
-        yield from _copy_kernels(einsum, name, sized)
+        return
+    read, written = sized.formats(1)
+    x = sized.tensor(f"{name}.0", einsum.operands[0].names, next(iter(roles), "activation"), read)
+    result = sized.tensor(f"{name}.result", einsum.result.names, dtype=written)
+    if einsum.summed:
+        yield (Mean if by == "mean" else Sum)(f"{name}.{by}", REDUCTION, (x,), (result,))
+    elif read != written or not _is_view(einsum, sized):
+        yield Pointwise(name, COPY, (x,), (result,), flops=0)
+
+
+def _product(name: str, operands: tuple[Tensor, Tensor], result: Tensor, text: str) -> Contraction | Product:
+    """The kernel of a product: on the matrix units, in the widest format of its operands, where it sums anything."""
+    first, second, out = map(names_of, terms(text))
+    if {*first, *second} <= {*out}:
+        return Product(name, ELEMENTWISE, operands, (result,))
+    return Contraction(name, matmul(widest(operands)), operands, (result,), einsum=without_inner_spaces(text))
+
+
+def widest(tensors: Iterable[Tensor]) -> str:
+    """The format in which tensors are multiplied: the widest, and of floats and integers a float."""
+    return max((tensor.dtype for tensor in tensors), key=lambda name: (name in dtypes.FLOATS, dtypes.size(name)))
 
 
 def _product_kernels(einsum: Einsum, name: str, sized: SizedDims, roles: Sequence[str]) -> Iterator[Operation]:
     """Two operands at a time in the cheapest order; what only one of them has is summed before."""
+    formats = sized.formats(len(einsum.operands))
     sizes = {dim: sized.number(dim) for dim in einsum.names}
-    tensors = [sized.tensor(f"{name}.{at}", term.names, role) for at, (term, role) in
-               enumerate(zip(einsum.operands, roles, strict=True))]  # fmt: skip
+    tensors = [sized.tensor(f"{name}.{at}", term.names, role, dtype) for at, (term, role, dtype) in
+               enumerate(zip(einsum.operands, roles, formats[:-1], strict=True))]  # fmt: skip
     for index, (pair, a, b, out) in enumerate(pairwise(einsum, best_order(einsum, sizes))):
         operands = []
         for at, (names, partner) in zip(pair, ((a, b), (b, a)), strict=True):
             operand = tensors[at]
-            needed = tuple(dim for dim in names if dim in partner or dim in out)
-            if needed != names:
-                operand = sized.tensor(f"{name}.{index}.{at}.part", needed)
+            if (needed := joined(names, partner, out)) != names:
+                operand = sized.tensor(f"{name}.{index}.{at}.part", needed, dtype=operand.dtype)
                 yield Sum(f"{name}.{index}.sum", REDUCTION, (tensors[at],), (operand,))
             operands.append(operand)
-        result = sized.tensor(f"{name}.{index}.result", out)
+        result = sized.tensor(f"{name}.{index}.result", out, dtype=formats[-1])
         text = f"{', '.join(spaced([dim.name for dim in operand.dims]) for operand in operands)} -> {spaced(out)}"
-        yield Contraction(f"{name}.{index}", matmul(sized.dtype), tuple(operands), (result,), einsum=text)
+        yield _product(f"{name}.{index}", (operands[0], operands[1]), result, text)
         tensors = [*(tensor for at, tensor in enumerate(tensors) if at not in pair), result]
 
 
-def _copy_kernels(einsum: Einsum, name: str, sized: SizedDims) -> Iterator[Operation]:
-    """A copy where the strides of a contiguous tensor do not allow the other order as a view; else nothing runs."""
+def _is_view(einsum: Einsum, sized: SizedDims) -> bool:
+    """Whether the strides of a contiguous tensor allow the other order as a view, so that nothing runs."""
     source, target = einsum.operands[0], einsum.result
     x = strides.fresh({dim: sized.number(dim) for dim in source.names}, sized.dtype)
     merged = {"_".join(names): math.prod(sized.number(dim) for dim in names) for names in target.dims}
-    if strides.viewed(strides.permute(x, target.names), merged) is None:
-        yield Pointwise(name, COPY, (sized.tensor(f"{name}.x", source.names),),
-                        (sized.tensor(f"{name}.result", target.names),), flops=0)  # fmt: skip
+    return strides.viewed(strides.permute(x, target.names), merged) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -142,13 +142,28 @@ def pairwise(einsum: Einsum, order: Order) -> Iterator[tuple[Pair, Names, Names,
         remaining = [*unjoined, result]
 
 
+def joined(names: Names, partner: Names, result: Names) -> Names:
+    """The dims of an operand that reach its product: those that it has alone are summed before."""
+    return tuple(dim for dim in names if dim in partner or dim in result)
+
+
 def cost(einsum: Einsum, order: Order, sizes: Mapping[str, int]) -> int:
-    """Points of all products of an order, each 2 FLOPs."""
-    return sum(math.prod(sizes[name] for name in {*a, *b}) for _, a, b, _ in pairwise(einsum, order))
+    """FLOPs of an order: 2 for each point of a product, 1 where it sums nothing, and those of sums before it."""
+
+    def points(names: Iterable[str]) -> int:
+        return math.prod(sizes[name] for name in names)
+
+    flops = 0
+    for _, a, b, result in pairwise(einsum, order):
+        left, right = joined(a, b, result), joined(b, a, result)
+        dims = {*left, *right}
+        flops += (1 if dims <= {*result} else 2) * points(dims)
+        flops += sum(points(names) for names, part in ((a, left), (b, right)) if part != names)
+    return flops
 
 
 def best_order(einsum: Einsum, sizes: Mapping[str, int]) -> Order:
-    """The order with fewest points."""
+    """The order with fewest FLOPs."""
     return min(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
 
 

@@ -95,12 +95,16 @@ class Weighed(Pointwise):
     Backward multiplies twice at full size, in the dtype of the result; then the smaller gradient is a sum.
     """
 
+    def factors(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The factors that have a gradient, each with the other one."""
+        return self.inputs, self.inputs[::-1]
+
     def gradients(self) -> tuple[Operation, ...]:
         """A product for each factor, and what makes it as large and as wide as the factor."""
         upstream = self.output.gradient
         products: list[Operation] = []
         conversions: list[Operation] = []
-        for factor, partner in (self.inputs, self.inputs[::-1]):
+        for factor, partner in self.factors():
             gradient = factor.gradient
             exact = gradient.dtype == upstream.dtype and gradient.elements() == upstream.elements()
             full = gradient if exact else replace(upstream, name=f"{self.name}.scratch.{len(products)}")

@@ -22,7 +22,9 @@ def asked(einsum: str, sizes: dict[str, int]) -> OperationAsk:
 
 def product(einsum: str, sizes: dict[str, int]) -> Contraction:
     """A convolution of an activation with a weight, in bf16."""
-    return convolution(einsum, "asked", SizedDims(sizes, "bf16"), ("activation", "weight"))
+    step = convolution(einsum, "asked", SizedDims(sizes, "bf16"), ("activation", "weight"))
+    assert isinstance(step, Contraction)
+    return step
 
 
 def test_bytes_of_a_convolution_are_those_of_its_tensors() -> None:

@@ -238,8 +238,11 @@ def served() -> Iterator[Operation]:
 
 
 def everything() -> Iterator[Operation]:
-    """Every operation that runs, in any phase; of questions, a sum over dims."""
-    yield from einsum_kernels(parse("rows columns -> rows"), "asked", SizedDims({"rows": 7, "columns": 5}, "bf16"), ())
+    """Every operation that runs, in any phase; of questions, sums over dims and a product that sums nothing."""
+    sized = SizedDims({"rows": 7, "columns": 5}, "bf16")
+    for by in ("sum", "mean"):
+        yield from einsum_kernels(parse("rows columns -> rows"), "asked", sized, (), by)
+    yield from einsum_kernels(parse("rows, columns -> rows columns"), "asked", sized, ("activation", "weight"))
     yield from served()
     for plan, one in programs():
         for unit in one.units:
