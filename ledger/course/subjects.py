@@ -317,7 +317,14 @@ def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fract
 
 
 def state(ask: StateAsk) -> AnswerContent:
-    """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given."""
+    """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given.
+
+    Raises ExpressionError for an optimizer that keeps states by rows and columns.
+    """
+    if shaped := ask.optimizer.shaped_states:
+        message = f"{ask.optimizer.title} needs shapes: its {shaped[0].replace('_', ' ')} is kept by rows and columns"
+        ending = f"dtype: {ask.precision.states}, rows: 4096, columns: 4096}}` of one matrix, or a plan with layers"
+        raise ExpressionError(message, f"`optimizer: {{name: {ask.optimizer.name}, {ending}")
     sizes, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
     count, times = ask.parameters, "*N" if ask.parameters > 1 else ""
     unit = "B" if ask.parameters > 1 else "B each"

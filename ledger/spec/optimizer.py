@@ -175,6 +175,11 @@ class Optimizer:
         return tuple(dict.fromkeys((*self.update, *further)))
 
     @property
+    def shaped_states(self) -> tuple[str, ...]:
+        """States of a matrix that are not as large as it: what they take follows from its rows and columns."""
+        return tuple(name for name, state in self.states.items() if state.shapes.get("matrices", "whole") != "whole")
+
+    @property
     def pages(self) -> bool:
         """Whether this rule, or the one for the other weights, keeps states in unified memory."""
         others_page = self.otherwise.pages if self.otherwise else False

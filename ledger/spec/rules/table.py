@@ -187,6 +187,7 @@ WARNINGS: tuple[Rule, ...] = (
     device.adapters_are_narrow,
     training.adapters_have_a_format,
     training.formats_have_their_parts,
+    training.counts_have_no_shapes,
     training.second_layouts_are_of_lasting_weights,
 )
 

@@ -154,6 +154,13 @@ def bare_models_train_whole(model: Model, train: Train, at: Places) -> Iterator[
         yield Problem(at("train"), message, "`train: all`, or a model with layers")
 
 
+def counts_have_no_shapes(model: Model, optimizer: Optimizer, at: Places) -> Iterator[Problem]:
+    """A parameter count has no rows and columns, of which some states are kept."""
+    if model.bare and (states := optimizer.shaped_states):
+        message = f"{optimizer.title} keeps its {states[0].replace('_', ' ')} by rows and columns: of a bare parameter "
+        yield Problem(at("optimizer"), f"{message}count it is left out", "a model with layers has shapes")
+
+
 def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iterator[Problem]:
     """Every target of low-rank adaptation is a matrix of some layer; experts have none of their own."""
     if train.lora is None or model.bare:
