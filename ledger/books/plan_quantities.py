@@ -25,7 +25,7 @@ from ledger.spec.parallelism import AXES
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import SpecError
-from ledger.spec.quantity_expressions import ExpressionQuantity, quantity_in
+from ledger.spec.quantity_expressions import NONE, ExpressionQuantity, quantity_in
 from ledger.units import spelt
 
 
@@ -98,10 +98,25 @@ class DeviceQuantities:
     accelerator: Accelerator
 
     def __call__(self, name: str) -> ExpressionQuantity:
-        """An input of the device, `accelerator.peak.fp8_e4m3` by the rate of the format; KeyError else."""
-        if name.startswith("accelerator.peak."):
-            return quantity_in(self.accelerator.peak[dtypes.rate(name.rpartition(".")[2])], "FLOP/s")
+        """An input of the device, KeyError for none; `accelerator.peak.fp8_e4m3` is that of the format's rate.
+
+        ExpressionError for a format without a peak; NONE for one of which no sparse peak is printed.
+        """
+        table, _, dtype = name.removeprefix("accelerator.").partition(".")
+        if table == "peak" and dtype:
+            return quantity_in(peak_rate(self.accelerator, dtype), "FLOP/s")
+        if table == "sparse_peak" and dtype:
+            rates = self.accelerator.sparse_peak
+            return quantity_in(rates[rate], "FLOP/s") if (rate := dtypes.rate(dtype)) in rates else NONE
         return as_quantity(getattr(self.accelerator, plan_path(name).partition(".")[2], None), name)
+
+
+def peak_rate(accelerator: Accelerator, dtype: str) -> float:
+    """FLOP/s of dense products in a number format; ExpressionError where the device has no such rate."""
+    if (rate := dtypes.rate(dtype)) not in accelerator.peak:
+        having = ", ".join(accelerator.peak)
+        raise ExpressionError(f"{accelerator.title} has no {dtype}; it has {having}", f"a dtype of {having}")
+    return accelerator.peak[rate]
 
 
 def solved_plan(  # noqa: PLR0913 - a question has these parts, as in `solve`

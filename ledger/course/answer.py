@@ -25,7 +25,7 @@ from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError, collect_results
-from ledger.spec.quantity_expressions import ExpressionQuantity, Names, Sum, Value, alike, evaluate, quantity_in
+from ledger.spec.quantity_expressions import NONE, ExpressionQuantity, Names, Sum, Value, alike, evaluate, quantity_in
 from ledger.units import spelt
 
 ABSENT = "–"  # in a table, what a case does not have
@@ -222,7 +222,10 @@ def case_of(about: About, books: CompiledPlans) -> Case:
     of_records = {figure.name: figure for result in reversed(results) for figure in reversed(result.figures)}
     for name, sought in about.figures.items():
         figure = of_records.get(sought.expression.text) or figure_of(name, sought, case.names)
-        case.figures[name] = replace(figure, name=name, title=figure.title if sought.title is None else sought.title)
+        if figure.value != NONE.value:
+            case.figures[name] = replace(
+                figure, name=name, title=figure.title if sought.title is None else sought.title
+            )
     if not about.figures:
         case.figures.update({figure.name: figure for result in results for figure in result.figures})
     return case

@@ -37,6 +37,7 @@ from ledger.spec.headroom import POLICIES
 from ledger.spec.named_parts import AskOf, StatedRecord
 from ledger.spec.parts import NAME, SPEC, TITLED, PartOf, header_of
 from ledger.spec.plan import DATE
+from ledger.spec.sources import YAML
 from ledger.spec.structures import NEEDED, SOURCED, AnyOf, DerivedType, Fields, ListOf, MappingOf, Row, Values, quantity
 from ledger.spec.values import Choice, Constant, Flag, Label, String, ValueType
 
@@ -56,10 +57,14 @@ def needed(key: str, kind: ValueType, meaning: str) -> Row:
 
 RIDGE: Asked = {
     "peak": ("accelerator.peak[dtype]", "", "dense peak"),
-    "sparse": ("2 * peak", "", "with 2:4 sparsity, as data sheets print it"),
+    "sparse": ("accelerator.sparse_peak[dtype]", "", "with 2:4 sparsity, as data sheets print it"),
     "bandwidth": ("accelerator.bandwidth", "", "memory bandwidth"),
     "ridge": ("peak / bandwidth", "", "intensity from which it computes"),
 }
+NO_INTERVAL = (
+    "'does not pay: saves, restarts and work done again take more time than there is' if failures > 0 else "
+    "'as seldom as one likes'"
+)
 LARGEST: Asked = {
     "parameters": ("devices * accelerator.memory_labelled / total", "parameters", "largest model"),
     "memory": ("devices * accelerator.memory_labelled", "", "memory of the devices"),
@@ -73,12 +78,14 @@ STORAGE: Asked = {
         "s",
         "time between failures of the job",
     ),
-    "interval": ("sqrt(2 * seconds / failures) if failures > 0 else 'as seldom as one likes'", "s", "best interval"),
-    "goodput": (
-        "1 - seconds / interval - failures * (interval / 2 + restart) if failures > 0 else 1",
-        "%",
-        "share of the time that trains, at that interval",
+    # Young's interval loses as much to saves as to work done again: a root of 2 x seconds x failures in all.
+    "remaining": ("1 - sqrt(2 * seconds * failures) - failures * restart", "1", ""),
+    "interval": (
+        f"sqrt(2 * seconds / failures) if failures * max(0, remaining) > 0 else {NO_INTERVAL}",
+        "s",
+        "best interval",
     ),
+    "goodput": ("max(0, remaining)", "%", "share of the time that trains, at that interval"),
 }
 LEVEL: Asked = {
     "recompute": ("recompute.policy", "", "recompute"),
@@ -114,8 +121,15 @@ BOUGHT: Asked = {
     "price": ("assumptions.price.per_device_hour", "USD", "an hour"),
     "hours": ("dollars / price", "", "device-hours"),
     "parameters": ("parameters", "", "parameters"),
-    "tokens": ("3600 * hours / cluster.devices * tokens_per_second", "tokens", "tokens"),
-    "per_parameter": ("tokens / parameters", "1", "tokens a parameter"),
+    "fits": ("fits", "", "fits"),
+    "reserved": ("memory.reserved", "", "reserved"),
+    "memory": ("memory.capacity", "", "memory"),
+    "tokens": (
+        "3600 * hours / cluster.devices * tokens_per_second if fits else 'none: it does not fit'",
+        "tokens",
+        "tokens",
+    ),
+    "per_parameter": ("tokens / parameters if fits else ''", "1", "tokens a parameter"),
 }
 
 
@@ -150,24 +164,30 @@ def _levels(fields: Values) -> Values:
     return {**fields, "cases": cases, "figures": figures_by_name(LEVEL)}
 
 
+def _unused(name: str, cases: Mapping[str, Values]) -> str:
+    """The name for a case, with a number where it is not the first of that name."""
+    numbered = (f"{name}_{number}" if number > 1 else name for number in range(1, len(cases) + 2))
+    return next(candidate for candidate in numbered if candidate not in cases)
+
+
 def _budget(fields: Values) -> Values:
     numbers = {
         "dollars": f"{fields['dollars']} USD",
         **{key: str(fields[key]) for key in ("mfu", "tokens_per_parameter")},
     }
     state = StatedRecord(StateAsk, {"precision": fields["precision"], "optimizer": fields["optimizer"]})
-    cases: dict[str, Values] = {
-        offer["accelerator"].name: {
+    cases: dict[str, Values] = {}
+    for offer in fields["offers"]:
+        cases[_unused(offer["accelerator"].name, cases)] = {
             "accelerator": offer["accelerator"],
             "state": state,
             "with": {"price": f"{offer['price']} USD", "date": offer["date"]},
             "figures": figures_by_name(OFFER),
         }
-        for offer in fields["offers"]
-    }
-    cases |= {
-        Path(plan["plan"].name).stem: {**plan, "figures": figures_by_name(BOUGHT)} for plan in fields.get("plans", ())
-    }
+    for plan in fields.get("plans", ()):
+        path = plan["plan"].name
+        name = Path(path).stem if path.endswith(YAML) else path
+        cases[_unused(name, cases)] = {**plan, "figures": figures_by_name(BOUGHT)}
     return {"cases": cases, "with": numbers, "most": "flops"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
 
@@ -19,7 +19,6 @@ from ledger.spec.structures import (
     KeyStated,
     ListOf,
     Needed,
-    Row,
     Sourced,
     members,
     quantity,
@@ -113,13 +112,6 @@ class Accelerator:
             "memory": Nested("Device memory, as the driver reports it and as the label says.", NEEDED),
             "scaleup": Nested("The links inside one domain (NVLink, Infinity Fabric).", NEEDED, sourced=True),
         },
-        extra=(
-            Row(
-                "sparse_peak",
-                PEAK_RATES,
-                "The 2:4 sparse figures of the data sheet, kept so that nobody takes them for dense ones.",
-            ),
-        ),
     )
 
     name: str
@@ -193,6 +185,11 @@ class Accelerator:
         Host | None, "The host of the node that it is sold in, for clusters of such nodes that state none.", OPTIONAL
     ] = None
     aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
+    sparse_peak: Annotated[
+        Mapping[str, float],
+        PEAK_RATES,
+        "The 2:4 sparse figures of the data sheet, kept so that nobody takes them for dense ones.",
+    ] = field(default_factory=dict)
     calibration: Annotated[
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
     ] = ()

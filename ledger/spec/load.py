@@ -26,7 +26,6 @@ from ledger.spec.expand import (
 )
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.faults import Fault, Faults, StatedValue, label, unknown_field
-from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
 from ledger.spec.operations import NAME, STOOD
 from ledger.spec.overrides import Override, apply, read_overrides
@@ -254,9 +253,7 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
     if accelerator is None:
         return
     fields = node.fields["accelerator"].fields
-    if "sparse_peak" in fields:
-        sparse = PEAK_RATES.value(StatedValue(fields["sparse_peak"]), [])
-        yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
+    yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in accelerator.sparse_peak.items()})
     folders = [Path(display_path(root / FOLDERS["accelerator"])) for root in library.roots]
     if all(Path(entry.where.file).parent in folders for entry in fields["peak"].fields.values()):
         return

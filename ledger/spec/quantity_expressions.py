@@ -49,7 +49,9 @@ class ExpressionQuantity:
     def number(self) -> Fraction | float:
         """The number; ExpressionError of a word."""
         if isinstance(self.value, str | bool):
-            raise ExpressionError(f"`{self.value}` is no number", FORMS)
+            raise ExpressionError(
+                f"`{self.value}` is no number" if self.value != "" else "there is no such number", FORMS
+            )
         return self.value if isinstance(self.value, float) else Fraction(self.value)
 
     @property
@@ -77,6 +79,7 @@ def alike(left: ExpressionQuantity, right: ExpressionQuantity) -> bool:
     return _physical_powers(left.powers) == _physical_powers(right.powers)
 
 
+NONE = ExpressionQuantity("")  # what there is none of: a figure that comes out so is left out
 Lookup = Callable[[str], ExpressionQuantity]  # raises KeyError
 Sum = Callable[[Sequence[str]], Sequence[ExpressionQuantity]]  # of the names that patterns match
 

@@ -16,7 +16,9 @@ from ledger.course.lecture import is_lecture, load_lecture
 from ledger.course.questions import FORMS, LECTURE, SUBJECTS
 from ledger.model.dtypes import BLOCKS, DTYPES
 from ledger.spec.kinds import json_schema
+from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
+from ledger.spec.quantities import parse_any
 from ledger.spec.reader import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -317,3 +319,100 @@ def test_what_is_solved_for_is_what_the_plan_then_has(tmp_path: Path) -> None:
     (same,) = answers(load_lecture(written(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {again}}}\n")))
     assert same.found.figures[0].value == peak
     assert float(peak) <= 40e9
+
+
+# --- figures that a device, an optimizer or a plan does not have ---------------------------------
+
+
+def figures_of(folder: Path, question: str) -> dict[str, object]:
+    """The figures of a question, by name."""
+    text = f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n"
+    (answer,) = answers(load_lecture(written(folder, text)))
+    return {figure.name: figure.value for figure in answer.found.figures}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "specs" / "accelerators").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_sparse_peak_is_the_one_that_the_file_states(tmp_path: Path, path: Path) -> None:
+    """Of each format that a device multiplies: as its file has it, in no relation to the dense one, or none."""
+    document = read(path.read_text("utf-8"), path.name).plain()
+    for dtype in document["peak"].keys() & DTYPES.keys():
+        sparse = figures_of(tmp_path, f"ridge: {{accelerator: {path.stem}, dtype: {dtype}}}").get("sparse")
+        stated = document.get("sparse_peak", {}).get(dtype)
+        assert sparse == (stated and parse_any(stated)[0]), dtype
+
+
+def test_a_format_that_a_device_lacks_is_told_in_its_words(tmp_path: Path) -> None:
+    """The device, the format as it was written, and what there is; of ridges, offers and expressions alike."""
+    budget = (
+        "budget: {dollars: 10 USD, mfu: 0.3, tokens_per_parameter: 20, precision: bf16-mixed, optimizer: adamw, "
+        "offers: [{accelerator: v100-sxm-16gb, price: 1 USD, date: 2026-05, source: own offer}]}"
+    )
+    for question, dtype in (
+        ("ridge: {accelerator: v100-sxm-16gb, dtype: bf16}", "bf16"),
+        ("ridge: {accelerator: v100-sxm-16gb, dtype: fp8_e4m3}", "fp8_e4m3"),
+        ("accelerator: v100-sxm-16gb, figures: {a: 2 * accelerator.peak.tf32}", "tf32"),
+        (budget, "bf16"),
+    ):
+        told = unanswered(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question}}}\n")
+        assert f"V100 SXM2 16 GB has no {dtype}; it has fp16, fp32" in told
+        assert "mine.yaml:5" in told
+
+
+@pytest.mark.parametrize("optimizer", ["adafactor", "came", "adam-mini"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "state: {precision: fp32, optimizer: %s, parameters: 1e9}",
+        "state: {precision: bf16-mixed, optimizer: %s}",
+        "solve: {for: parameters, precision: fp32, optimizer: %s, devices: 8, accelerator: h100-sxm}",
+    ],
+)
+def test_states_by_rows_and_columns_need_shapes(tmp_path: Path, question: str, optimizer: str) -> None:
+    """A count of parameters has no rows: that is said, with the question that has them, and no 0 B is printed."""
+    told = unanswered(tmp_path, f"questions:\n  - {{id: a, asks: What is it?, {question % optimizer}}}\n")
+    assert "needs shapes" in told
+    assert f"optimizer: {{name: {optimizer}, dtype: fp32, rows: " in told
+
+
+def test_a_bare_plan_says_which_states_it_leaves_out() -> None:
+    """A parameter count with Adafactor is warned of; with Adam, whose states are as large as weights, it is not."""
+    bare = ["model={parameters: 7e9}", "recompute=none", "expect=null"]
+    for optimizer, warned in (("adafactor", True), ("adamw", False)):
+        plan = load_plan("7b-8xh100", [*bare, f"optimizer={optimizer}"])
+        assert any("by rows and columns" in problem.message for problem in plan.warnings) == warned
+
+
+@pytest.mark.parametrize("bandwidth", ["1 MB/s", "100 MB/s", "300 MB/s", "1 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("plan", ["llama-3.1-405b-meta", "70b", "gpt2"])
+def test_saving_pays_or_is_said_not_to(tmp_path: Path, plan: str, bandwidth: str) -> None:
+    """A share lies between 0 and 1, and the best interval is longer than a save, at any speed of storage."""
+    found = figures_of(tmp_path, f"storage: {{plan: {plan}, bandwidth: {bandwidth}}}")
+    share, interval, seconds = (found[name] for name in ("goodput", "interval", "seconds"))
+    assert 0 <= float(share) <= 1  # type: ignore[arg-type]
+    if isinstance(interval, str):
+        assert interval.startswith("does not pay")
+        assert share == 0
+    else:
+        assert float(interval) > float(seconds)  # type: ignore[arg-type]
+
+
+def test_slow_storage_does_not_pay(tmp_path: Path) -> None:
+    """16,384 devices fail every six hours, in which 4.9 TB cannot be written at 100 MB/s."""
+    found = figures_of(tmp_path, "storage: {plan: llama-3.1-405b-meta, bandwidth: 100 MB/s}")
+    assert float(found["seconds"]) > float(found["between_failures"])  # type: ignore[arg-type]
+    assert str(found["interval"]).startswith("does not pay")
+
+
+def test_a_plan_that_does_not_fit_buys_nothing(tmp_path: Path) -> None:
+    """Its tokens would be those of a run that cannot start; the same plan that fits, beside it, has its own."""
+    budget = (
+        "budget: {dollars: 1000 USD, mfu: 0.35, tokens_per_parameter: 20, precision: bf16-mixed, optimizer: adamw, "
+        "offers: [{accelerator: l40s, price: 0.86 USD, date: 2026-01, source: own offer}], "
+        "plans: [{plan: gpt2}, {plan: gpt2, set: [run.micro_batch=8192, run.global_batch=65536]}]}"
+    )
+    found = figures_of(tmp_path, budget)
+    assert (found["gpt2.fits"], found["gpt2_2.fits"]) == (True, False)
+    assert float(found["gpt2.tokens"]) > 1e9  # type: ignore[arg-type]
+    assert found["gpt2_2.tokens"] == "none: it does not fit"
+    assert "gpt2_2.per_parameter" not in found
+    assert float(found["gpt2_2.reserved"]) > float(found["gpt2_2.memory"])  # type: ignore[arg-type]
