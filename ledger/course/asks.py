@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -68,7 +67,9 @@ SIZE = Integer(1)
 
 # What an operation of two operands is called: as PyTorch has it, or spelt out.
 CALLED = {"+": "add", "addition": "add", "-": "sub", "*": "mul", "/": "div"}
-OF_TWO = re.compile(r"\b(add|addition|sub|mul|div)\b|[A-Za-z_]\w* ([-+*/]) [A-Za-z_]")
+OF_TWO = re.compile(
+    r"(?<![a-z])(add|addition|sub|mul|div)(?![a-z])|[a-z]\w*(?: *([+*]) *| ([-/]) )[a-z]", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,10 @@ class AskedStep:
     def joins(self) -> str:
         """`add`, `sub`, `mul` or `div`, where it is called so; empty of an operation of another name."""
         word = OF_TWO.search(self.name)
-        return CALLED.get(name := word[1] or word[2], name) if word and not self.activation else ""
+        if word is None or self.activation:
+            return ""
+        name = (word[1] or word[2] or word[3]).lower()
+        return CALLED.get(name, name)
 
     @property
     def operands(self) -> tuple[tuple[str, ...], ...]:
@@ -151,14 +155,11 @@ def step_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
     """Steps that are no operation, dims without a size, sizes of no dim."""
     sized = written.node.fields["sizes"]
     items = written.node.fields["steps"].items
-    sizes: Mapping[str, int | str] = values["sizes"]
-    with suppress(EinsumError):  # of texts that are none, which is told in their places
-        windowed_texts = [text for text in windows_of(values["steps"]) if windowed(text)]
-        try:
-            sizes = read_sizes(windowed_texts, sizes)
-        except EinsumError as error:
-            yield fault_at(written.inner("sizes", sized), f": {error.message}", error.help)
-            return
+    try:
+        sizes = read_sizes(windows_of(values["steps"]), values["sizes"])
+    except EinsumError as error:
+        yield fault_at(written.inner("sizes", sized), f": {error.message}", error.help)
+        return
     if not items:
         yield fault_at(written.inner("steps", written.node.fields["steps"]), " is empty", "an einsum, or an operation")
     used = {name for size in sizes.values() if isinstance(size, str) for name in size.split()} | {REST}

@@ -16,7 +16,7 @@ from ledger.model.elementwise import Pointwise, Weighed
 from ledger.model.operations import Operation, differentiable
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION, matmul
-from ledger.spec.windows import Term, parse_einsum, terms, window, without_inner_spaces
+from ledger.spec.windows import Term, Window, parse_einsum, terms, window, without_inner_spaces
 from ledger.spec.windows import names as names_of
 
 CONVOLUTION = "`n (h+r-1) (w+s-1) c, r s c k -> n h w k`: a window is a dim of the result and one of the filter"
@@ -88,22 +88,33 @@ def _read_dim(index: str, sized: SizedDims) -> Dim:
 def read_sizes(texts: Iterable[str], sizes: Sizes) -> Sizes:
     """Sizes with those of results that follow from what windows of these texts read: 112 of 224 at stride 2.
 
-    A window is written as in the text, spaces aside. Raises EinsumError where a size contradicts what a window reads.
+    A window is written as in the text, spaces aside; one that is alike over dims of the same sizes reads as much.
+    Raises EinsumError where a size contradicts what a window reads.
     """
     complete = {window_name(name): window_name(size) if isinstance(size, str) else size for name, size in sizes.items()}
-    for text in texts:
-        for index in dict.fromkeys(index for term in windowed(text) for index in term if index in complete):
-            if (span := window(index)) is None:
-                continue
-            places, tap = (int(complete[root(name, complete)]) for name in (index, span.tap))
-            count = span.windows(places, tap)
-            if count < 1:
-                raise EinsumError(f"`{index}` reads {places} places, less than a window", "a larger input")
-            over = int(complete[root(span.over, complete)]) if span.over in complete else count
-            if not (span.fits(places, over, tap) or span.is_causal(places, over, tap)):
-                message = f"`{span.over}` is {over}, and windows over {places} places are {count}"
-                raise EinsumError(message, f"`{span.over}: {count}`, or leave it out")
-            complete.setdefault(span.over, over)
+    indices = dict.fromkeys(index for text in texts for term in parse_einsum(text) or () for index in term)
+    windows = {index: span for index in indices if (span := window(index))}
+    alike: dict[Window, str] = {}
+
+    def sized_alike(span: Window) -> Window:
+        return replace(span, over=root(span.over, complete), tap=root(span.tap, complete))
+
+    for index, span in windows.items():
+        if index not in complete:
+            continue
+        places, tap = (int(complete[root(name, complete)]) for name in (index, span.tap))
+        count = span.windows(places, tap)
+        if count < 1:
+            raise EinsumError(f"`{index}` reads {places} places, less than a window", "a larger input")
+        over = int(complete[root(span.over, complete)]) if span.over in complete else count
+        if not (span.fits(places, over, tap) or span.is_causal(places, over, tap)):
+            message = f"`{span.over}` is {over}, and windows over {places} places are {count}"
+            raise EinsumError(message, f"`{span.over}: {count}`, or leave it out")
+        complete.setdefault(span.over, over)
+        alike[sized_alike(span)] = index
+    for index, span in windows.items() if alike else ():
+        if index not in complete and (other := alike.get(sized_alike(span))):
+            complete[index] = other
     return complete
 
 

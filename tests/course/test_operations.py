@@ -89,7 +89,11 @@ def test_the_best_order_takes_what_is_counted(tmp_path: Path, einsum: str) -> No
     ("step", "elements"),
     [
         ("name: residual add, over: m n", 3 * 19 * 23),
+        ("name: Add_bias_and_gate, over: m n", 3 * 19 * 23),
         ("name: x + y, over: m n", 3 * 19 * 23),
+        ("name: q-norm, over: m n", 2 * 19 * 23),
+        ("name: x * 2, over: m n", 2 * 19 * 23),
+        ("name: address, over: m n", 2 * 19 * 23),
         ('name: gate, over: "m n, m n"', 3 * 19 * 23),
         ('name: bias add, over: "m n, n"', 2 * 19 * 23 + 23),
         ('name: where, over: "m n, m n, m n"', 4 * 19 * 23),
@@ -185,6 +189,7 @@ LEAST, STATED = 223, 224
     [
         ("h: 112, w: h", LEAST),
         ('"(2*h+r-1)": 224, "(2*w+s-1)": 224', STATED),
+        ('"(2*h+r-1)": 224, w: h', STATED),
         ('"(2*h+r-1)": 224, "(2*w+s-1)": "(2*h+r-1)"', STATED),
         ('"2*h + r - 1": 224, "2*w+s-1": 224, h: 112, w: h', STATED),
     ],
