@@ -42,7 +42,7 @@ from ledger.books.what_if.unknowns import unknown
 from ledger.spec.inputs import changes
 from ledger.spec.kinds import schema
 from ledger.spec.load import load_plan
-from ledger.spec.paths import row, unit
+from ledger.spec.paths import row_at, unit
 from ledger.spec.problems import SpecError
 import json, sys
 
@@ -59,7 +59,7 @@ print(json.dumps({
     "place": str(new.origins[path].where),
     "change": [change.path, change.old, change.new],
     "unit": unit(path),
-    "meaning": row(path).meaning,
+    "meaning": row_at(path).meaning,
     "refusal": refusal,
     "unknown": unknown(new, path).plan_value,
 }))

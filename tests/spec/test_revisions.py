@@ -133,13 +133,13 @@ def test_plans_are_found_wherever_they_are(commit: Commit, monkeypatch: pytest.M
     """All of a revision, or those that lie below, are or match what a user types in the folder that he is in."""
     commit({"a/p.yaml": SMALL, "a/b/q.yml": SMALL, "r.yaml": SMALL, "model.yaml": MODEL, "notes.md": SMALL})
     tree = RevisionTree(open_revision("HEAD"))
-    assert plan_paths(tree, tree.chosen([])) == ("a/b/q.yml", "a/p.yaml", "r.yaml")
-    assert plan_paths(tree, tree.chosen(["a/b", "r.yaml"])) == ("a/b/q.yml", "r.yaml")
-    assert plan_paths(tree, tree.chosen(["*.yml"])) == ("a/b/q.yml",)
+    assert plan_paths(tree, tree.path_filter([])) == ("a/b/q.yml", "a/p.yaml", "r.yaml")
+    assert plan_paths(tree, tree.path_filter(["a/b", "r.yaml"])) == ("a/b/q.yml", "r.yaml")
+    assert plan_paths(tree, tree.path_filter(["*.yml"])) == ("a/b/q.yml",)
     monkeypatch.chdir("a")
     inner = RevisionTree(open_revision("HEAD"))
-    assert plan_paths(inner, inner.chosen(["b"])) == ("a/b/q.yml",)
-    assert plan_paths(inner, inner.chosen(["../r.yaml", str(Path.cwd() / "p.yaml")])) == ("a/p.yaml", "r.yaml")
+    assert plan_paths(inner, inner.path_filter(["b"])) == ("a/b/q.yml",)
+    assert plan_paths(inner, inner.path_filter(["../r.yaml", str(Path.cwd() / "p.yaml")])) == ("a/p.yaml", "r.yaml")
 
 
 def test_files_that_moved_are_known(commit: Commit) -> None:
@@ -160,7 +160,7 @@ def test_ranges_are_those_of_git(commit: Commit) -> None:
     subprocess.run(["git", "checkout", "-q", "main"], check=True)
     commit({"r.yaml": SMALL})
     trees = {typed: range_trees(typed) for typed in ("main..topic", "main...topic", "topic..")}
-    paths = {typed: [plan_paths(tree, tree.chosen([])) for tree in pair] for typed, pair in trees.items()}
+    paths = {typed: [plan_paths(tree, tree.path_filter([])) for tree in pair] for typed, pair in trees.items()}
     assert paths == {
         "main..topic": [("p.yaml", "r.yaml"), ("p.yaml", "q.yaml")],
         "main...topic": [("p.yaml",), ("p.yaml", "q.yaml")],
