@@ -41,7 +41,10 @@ class PriceParameter:
 
 @dataclass(frozen=True)
 class DataSheet:
-    """The figures of a data sheet for a kernel: FLOP/s of its dtype, B/s of the memory, number of multiprocessors."""
+    """The figures of a data sheet for a kernel: FLOP/s of its dtype, B/s of the memory, number of multiprocessors.
+
+    A device without multiprocessors has 0 of them, and its products lose nothing to waves of tiles.
+    """
 
     peak: Amount = 1.0
     bandwidth: Amount = 1.0

@@ -291,7 +291,8 @@ def gradients_hide(plan: Plan) -> bool:
 
 def slowdown(plan: Plan) -> float:
     """The share of its own time that a transfer takes from the compute beside it: the multiprocessors that it holds."""
-    return max(plan.stack.overlap_tax, plan.stack.transfer_channels / plan.accelerator.multiprocessors)
+    multiprocessors = plan.accelerator.multiprocessors
+    return max(plan.stack.overlap_tax, plan.stack.transfer_channels / multiprocessors if multiprocessors else 0.0)
 
 
 def total_seconds(rows: Iterable[KernelTime]) -> Amount:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
@@ -71,8 +71,12 @@ def step_time(plan: Plan, books: Sequence[CompiledRole]) -> Amount:
 
 
 def _scale_peak(plan: Plan, by: Amount) -> Plan:
+    def scaled(rates: Mapping[str, float]) -> Mapping[str, float]:
+        return {dtype: rate * by for dtype, rate in rates.items()}
+
     device = plan.accelerator
-    return replace(plan, accelerator=replace(device, peak={dtype: rate * by for dtype, rate in device.peak.items()}))
+    peaks = replace(device, peak=scaled(device.peak), sparse_peak=scaled(device.sparse_peak))
+    return replace(plan, accelerator=peaks)
 
 
 def _scale_bandwidth(plan: Plan, by: Amount) -> Plan:

@@ -109,6 +109,7 @@ class KernelWork:
     k: Amount = 1
     group: Amount = 1  # rows of one group
     further_bytes: Amount = 0.0  # bytes that it moves because it adds to a sum
+    run_share: float = 1.0  # share of its products that are run: the others are with weights that are zero
 
     @property
     def sizes(self) -> Mapping[str, Amount]:
@@ -151,13 +152,15 @@ def _with_fallbacks(kind: KernelClass) -> tuple[KernelClass, ...]:
     return tuple(classes)
 
 
-def typical(kind: KernelClass) -> Curve:
+def typical(kind: KernelClass, device_kind: str = "gpu") -> Curve:
     """What stands in for a curve that nobody measured: the data sheet, times the share that others reach of theirs.
 
-    Of kernels that decode, medians of the devices that were measured, and how long they take whatever their size.
+    Of kernels that decode, medians of the devices that were measured, and how long they take whatever their size: of
+    GPUs, since what a kernel of a GPU takes to start says nothing of another `device_kind`.
     """
     if kind.pass_ == DECODE:
         form, parameters = TYPICAL_DECODING.get(kind.family, ("bandwidth", {"t0": 1.2e-6, "b": TYPICAL_BANDWIDTH}))
+        parameters = parameters if device_kind == "gpu" else {**parameters, "t0": 0.0}
         return Curve(kind, form, parameters, UNCALIBRATED_ERROR, "sustained", "medians of what was measured")
     share = TYPICAL_ATTENTION if kind.family in (ATTENTION, SCAN.family) else TYPICAL_MATMUL  # products of small tiles
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
@@ -175,11 +178,13 @@ def kernel(device: Accelerator, work: KernelWork, level: float = 1.0, quantised:
     Raises KeyError where the accelerator has no rate for the dtype (a rule on the spec refuses such plans).
     """
     rate = device.peak[work.dtype] if work.dtype else device.vector
+    if work.run_share < 1:  # a data sheet counts the products that sparse tensor cores leave out
+        rate = device.sparse_peak[work.dtype] * work.run_share
     compute, moving = work.flops / rate, work.bytes / device.bandwidth
     floor = maximum(compute, moving)
     measured = curve(device, work.kind, head_dim=work.k if work.kind.family == ATTENTION else 0)
-    fit = measured or typical(work.kind)
-    is_own = fit.what == work.kind or work.kind.family not in UNLIKE
+    fit = measured or typical(work.kind, device.kind)
+    is_own = (fit.what == work.kind or work.kind.family not in UNLIKE) and work.run_share == 1
     sheet = DataSheet(rate, device.bandwidth, device.multiprocessors)
     seconds = price_forms.seconds(fit.form, fit.parameters, work.sizes, sheet)
     if fit.regime == "burst" and price_forms.PRICE_FORMS[fit.form].computes:
@@ -265,6 +270,8 @@ FACTOR: Mapping[str, Callable[[Amount], Amount]] = {
 
 def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPrice:
     """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
+    if not device.has_own_memory:
+        return KernelPrice(0.0, 0.0, "network", 0.0, calibrated=True)  # one memory: nothing is copied
     floor = payload / device.host_bandwidth
     measured = curve(device, KernelClass(HOST_LINK, direction))
     if measured is None:

@@ -15,6 +15,7 @@ from ledger.spec.structures import (
     NEEDED,
     OPTIONAL,
     SOURCED,
+    AnyStated,
     DerivedType,
     KeyStated,
     ListOf,
@@ -62,7 +63,15 @@ class Host:
     nvme: Annotated[Nvme | None, OPTIONAL] = None
 
 
-ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4")
+# Generations of each kind of device. What runs on which of them is known of GPUs alone (RUNS_ON of the rules).
+ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"),
+    "cpu": ("zen3", "zen4", "zen5", "ice_lake", "sapphire_rapids", "emerald_rapids", "granite_rapids", "neoverse"),
+    "soc": ("apple", "snapdragon", "dimensity", "exynos", "tensor"),
+    "tpu": ("tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7"),
+}
+# What only a GPU has to state: others have none of it, or their makers do not say it.
+OF_GPUS = Needed(unless=AnyStated(tuple(KeyStated("kind", kind) for kind in ARCHITECTURES if kind != "gpu")))
 PEAK_RATES = members(
     quantity("FLOP/s"), {name: f"Dense {name}: `989.5 TFLOP/s`." for name in NUMBER_FORMATS}, sourced=True
 )
@@ -110,7 +119,11 @@ class Accelerator:
         inline=False,
         groups={
             "memory": Nested("Device memory, as the driver reports it and as the label says.", NEEDED),
-            "scaleup": Nested("The links inside one domain (NVLink, Infinity Fabric).", NEEDED, sourced=True),
+            "scaleup": Nested(
+                "The links inside one domain (NVLink, Infinity Fabric, ICI); none where it is left out.",
+                OF_GPUS,
+                sourced=True,
+            ),
         },
     )
 
@@ -125,16 +138,34 @@ class Accelerator:
     bandwidth: Annotated[float, quantity("B/s"), "Of device memory: `3.35 TB/s`."]
     memory: Annotated[int, At("memory.driver"), quantity("B"), "What the driver reports: `81559 MiB`."]
     memory_labelled: Annotated[int, At("memory.labelled"), quantity("B"), "What the label says: `80 GB`."]
-    l2: Annotated[int, quantity("B"), "The last cache before device memory: `50 MiB`."]
-    multiprocessors: Annotated[int, SOURCED_COUNT, "Streaming multiprocessors, or compute units."]
+    l2: Annotated[int, quantity("B"), "The last cache before device memory: `50 MiB`.", OF_GPUS] = 0
+    multiprocessors: Annotated[
+        int,
+        SOURCED_COUNT,
+        "Streaming multiprocessors, or compute units, which tiles of a product fill in waves; a CPU or a TPU has none.",
+        OF_GPUS,
+    ] = 0
     scaleup_bandwidth: Annotated[
         float,
         At("scaleup.bandwidth"),
         quantity("B/s", zero=True),
         "One way, per device; `0 GB/s` where devices share only PCIe.",
-    ]
-    scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join."]
-    host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
+        NEEDED,
+    ] = 0.0
+    scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join.", NEEDED] = 1
+    host_bandwidth: Annotated[
+        float,
+        At("host_link"),
+        quantity("B/s"),
+        "To the host, one way: `63 GB/s`; none where the device has one memory with its host (a CPU, a phone).",
+        OF_GPUS,
+    ] = 0.0
+    sparse_peak: Annotated[
+        Mapping[str, float],
+        PEAK_RATES,
+        "The 2:4 sparse figures of the data sheet: products of weights of which two of every four neighbours are zero "
+        "(`precision.pruned`), zeros counted. No peak of other products.",
+    ] = field(default_factory=dict)
     l2_bandwidth: Annotated[
         float,
         quantity("B/s"),
@@ -162,8 +193,8 @@ class Accelerator:
     power: Annotated[
         float,
         quantity("W"),
-        "The power limit of one device: `700 W`. Not needed of a `cpu`.",
-        Needed(unless=KeyStated("kind", "cpu")),
+        "The power limit of one device: `700 W`.",
+        OF_GPUS,
     ] = 0.0
     matmul_workspace: Annotated[
         int,
@@ -172,14 +203,15 @@ class Accelerator:
     ] = 0
     architecture: Annotated[
         str,
-        Choice(*ARCHITECTURES),
-        "The generation of the device, which says what kernels and number formats run on it. Without it, none is "
-        "refused for that reason.",
+        Choice(*(name for names in ARCHITECTURES.values() for name in names)),
+        "The generation of the device, which says of a GPU what kernels and number formats run on it. Without it, none "
+        "is refused for that reason.",
     ] = ""
     kind: Annotated[
         str,
-        Choice("gpu", "cpu"),
-        "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
+        Choice(*ARCHITECTURES),
+        "`cpu`: the processor that also runs the program, so nothing is launched ahead; `soc`: a chip with processor, "
+        "graphics and neural units, as of a phone; `tpu`; `gpu` where nothing is said.",
     ] = "gpu"
     host: Annotated[
         Host | None, "The host of the node that it is sold in, for clusters of such nodes that state none.", OPTIONAL
@@ -193,6 +225,11 @@ class Accelerator:
     calibration: Annotated[
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
     ] = ()
+
+    @property
+    def has_own_memory(self) -> bool:
+        """Whether its memory is another one than its host's, so that a link joins the two."""
+        return self.host_bandwidth > 0
 
     def with_links(self, scaleup: float, host: float) -> Accelerator:
         """The device with links of these speeds, B/s; its transfers were measured over the links that it had."""

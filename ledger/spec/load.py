@@ -253,7 +253,8 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
     if accelerator is None:
         return
     fields = node.fields["accelerator"].fields
-    yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in accelerator.sparse_peak.items()})
+    if accelerator.sparse_peak:
+        yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in accelerator.sparse_peak.items()})
     folders = [Path(display_path(root / FOLDERS["accelerator"])) for root in library.roots]
     if all(Path(entry.where.file).parent in folders for entry in fields["peak"].fields.values()):
         return

@@ -49,7 +49,14 @@ def ordered(found: Compiled) -> None:
     assert float(found.totals["time.exposed"]) <= float(found.totals["time.comm"]) * (1 + 1e-12)
 
 
-NARROW = {"v100-sxm-16gb": {"precision": "fp16-mixed", "kernels": {"attention": "efficient"}}}  # no bf16 there
+APART = {
+    "cluster": {"devices": 64, "devices_per_node": 1, "scaleout": "400 Gb/s"}
+}  # one memory, and no links of its own
+NARROW = {
+    "v100-sxm-16gb": {"precision": "fp16-mixed", "kernels": {"attention": "efficient"}},  # no bf16 there
+    "apple-a17-pro": {"precision": "fp16-mixed", **APART},
+    "xeon-8480": APART,
+}
 
 
 @pytest.mark.parametrize("device", default_library().names("accelerator"))

@@ -230,12 +230,15 @@ def pass_time(served: Sequence[ServedRole], rows_of: RowsOf) -> PassTime:
 def stage_seconds(plan: Plan, rows: Sequence[KernelTime]) -> float:
     """Seconds of one stage: nothing runs beside anything else, and the host launches ahead of the device.
 
-    A step that only decodes is launched as one where it is replayed as a CUDA graph.
+    A step that only decodes is launched as one where it is replayed as a CUDA graph. A CPU is its own host: it has no
+    graphs, and launches nothing while it computes.
     """
-    device = sum(float(row.seconds) * row.times for row in rows)
+    device, launches = sum(float(row.seconds) * row.times for row in rows), sum(row.times for row in rows)
+    if plan.accelerator.kind == "cpu":
+        return device + float(plan.stack.launch) * launches
     if plan.stack.engine.graphs and all(row.when == DECODE for row in rows):
         return device
-    return max(device, float(plan.stack.launch) * sum(row.times for row in rows))
+    return max(device, float(plan.stack.launch) * launches)
 
 
 def host_seconds(plan: Plan, sequences: float) -> float:

@@ -89,7 +89,8 @@ def _recipe_format(recipe: Recipe) -> str:
 
 def _runs_on(name: str, accelerator: Accelerator) -> bool:
     needs = RUNS_ON.get(name)
-    return needs is None or not accelerator.architecture or accelerator.architecture in needs.architectures
+    unknown = accelerator.kind != "gpu" or not accelerator.architecture  # the table is of GPUs
+    return needs is None or unknown or accelerator.architecture in needs.architectures
 
 
 def _format_problem(name: str, accelerator: Accelerator, at: Places) -> Problem:

@@ -69,15 +69,18 @@ def flash_runs(  # noqa: PLR0913 - the parts of a plan that decide it
             yield Problem(at("kernels.attention"), message, f"at most {FLASH_HEAD_DIM}; {instead}")
 
 
-def cpu_has_the_kernel(accelerator: Accelerator, model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+def cpu_has_the_kernel(
+    accelerator: Accelerator, model: Model, kernels: Kernels, serve: Serve | None, at: Places
+) -> Iterator[Problem]:
     """PyTorch's kernels for CPUs: its own flash attention, which knows no dropout, or plain operators."""
     if accelerator.kind != "cpu" or model.bare:
         return
     if model.attends and kernels.attention not in CPU_ATTENTION:
         message = f"{kernels.attention} attention has no kernel for a CPU"
-        yield Problem(at("kernels.attention"), message, f"it has {', '.join(CPU_ATTENTION)}")
+        help_text = "`kernels: {attention: flash}`" if serve else f"it has {', '.join(CPU_ATTENTION)}"
+        yield Problem(at("kernels.attention"), message, help_text)
     for index, group in enumerate(model.groups):
-        if kernels.attention == "flash" and group.attention.dropout:
+        if kernels.attention == "flash" and group.attention.dropout and not serve:
             message = f"flash attention of a CPU has no dropout, and `{group.name}` asks for it"
             where = at(f"model.layers.{index}.attention.dropout")
             yield Problem(where, message, "`dropout: 0`, or `kernels: {attention: math}`")

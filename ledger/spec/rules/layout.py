@@ -199,6 +199,33 @@ def host_updates_elements(parallelism: Parallelism, optimizer: Optimizer, at: Pl
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or an optimizer that works element by element: adamw")
 
 
+def offload_has_another_memory(
+    parallelism: Parallelism, optimizer: Optimizer, accelerator: Accelerator, at: Places
+) -> Iterator[Problem]:
+    """What leaves the memory of a device goes to another one, over the link between the two."""
+    moved = {OFFLOAD: f"offload of {parallelism.offload}" if parallelism.offload else "",
+             "optimizer": "states that page to the host" if optimizer.pages else ""}  # fmt: skip
+    for path, message in moved.items() if not accelerator.has_own_memory else ():
+        if message:
+            help_text = "leave it out; a device whose memory is not its host's states its `host_link`"
+            yield Problem(at(path), f"{message}, but {accelerator.title} and its host have one memory", help_text)
+
+
+def devices_are_joined(
+    accelerator: Accelerator, cluster: Cluster, parallelism: Parallelism, serve: Serve | None, at: Places
+) -> Iterator[Problem]:
+    """Devices of one node that work together are joined by links of their own, or over their host's."""
+    joined = accelerator.scaleup_bandwidth or accelerator.has_own_memory
+    several, answer_alone = (
+        min(cluster.devices, cluster.devices_per_node),
+        serve and parallelism.data == cluster.devices,
+    )
+    if several > 1 and not joined and not answer_alone:
+        message = f"{several} devices of a node, but {accelerator.title} has neither `scaleup` links nor a `host_link`"
+        help_text = "`cluster.devices_per_node: 1`, with what joins the nodes, or `accelerator.scaleup`"
+        yield Problem(at("cluster.devices_per_node"), message, help_text)
+
+
 def host_weights_are_gathered(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Weights come from the host share by share, before they are gathered."""
     if "weights" in parallelism.offload and parallelism.zero != 3:

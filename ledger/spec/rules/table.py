@@ -48,6 +48,8 @@ RULES: tuple[Rule, ...] = (
     layout.reduction_is_split,
     layout.buckets_are_of_replicas,
     device.best_interval_follows,
+    layout.offload_has_another_memory,
+    layout.devices_are_joined,
     layout.host_updates_elements,
     layout.host_weights_are_gathered,
     layout.drives_are_stated,
