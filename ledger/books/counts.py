@@ -14,7 +14,7 @@ from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.causes import ENDS, ROOT
 from ledger.model.dims import symbol
-from ledger.model.formats import ADAPTERS, part_of, stored_dtype
+from ledger.model.formats import ADAPTERS, average_bytes, part_of
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import per_parameter
@@ -198,7 +198,7 @@ def bytes_per_parameter(plan: Plan, model: Whole) -> Amount:
     """
     state = sum(state_bytes(plan).values(), Fraction(0))
     sizes = [
-        (dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else state), layers, weight)
+        (average_bytes(plan.precision, weight) + (0 if weight.frozen else state), layers, weight)
         for layers, weight in model.weights()
     ]
     distinct = {size for size, _, _ in sizes}

@@ -112,6 +112,7 @@ def _kernel_call(entry: Entry, operation: Operation, value: Value) -> KernelCall
         flops=flops,
         bytes=real(value(entry.amount)),
         dtype=matmul_dtype(operation) if multiplies else "",
+        run_share=float(operation.run_share()),
         further_bytes=real(value(operation.accumulation_bytes() / operation.pieces)) if operation.adds_to else 0.0,
         **(_product_sizes(shape, pieces, value) if shape else {}),
     )

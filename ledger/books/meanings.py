@@ -352,6 +352,8 @@ SERVED: tuple[Meaning, ...] = (
             ("serve.prompt", "serve.prefix")),
     Meaning("flops.decode", "matmul FLOPs of one token that is decoded, on average over an output",
             "2mkn a product; what the token attends to is what waits in the cache", ("serve.prompt", "serve.output")),
+    Meaning("flops.<pass>.dense", "with products of weights that are zero, which sparse tensor cores leave out",
+            "2:4: every second product (NVIDIA A100 Tensor Core GPU Architecture, 2020)", ("flops.<pass>",)),
     Meaning("memory.static.weights", "elements held x bytes of their formats, with scales",
             "each storage once, on the fullest device", ("parameters.per_device", "precision.weights")),
     Meaning("memory.weights", "memory.static.weights", "they are there all the time", ("memory.static.weights",), True),

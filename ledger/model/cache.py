@@ -10,8 +10,8 @@ from ledger.model import dtypes
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim, symbol
 from ledger.model.formats import scale_bytes
-from ledger.model.operations import total
-from ledger.model.tensors import Tensor
+from ledger.model.operations import ONE, total
+from ledger.model.tensors import Tensor, product, rational
 from ledger.spec.kernel_classes import DECODE
 
 
@@ -25,7 +25,23 @@ class KeyValueCache:
 
 @dataclass(frozen=True)
 class StoredProduct(Contraction):
-    """A contraction that reads its weight as it is stored, scales with it, and brings it back within the kernel."""
+    """A contraction that reads its weight as it is stored, scales with it, and brings it back within the kernel.
+
+    Of a pruned weight, sparse tensor cores leave the products with zeros out.
+    """
+
+    def run_share(self) -> sympy.Expr:
+        """The share of the products that the kernel runs."""
+        pruned = self.inputs[1].packed
+        return rational(1 - pruned.share) if pruned and pruned.skips else ONE
+
+    def useful(self) -> sympy.Expr:
+        """2 x the products that are run, of which every copy does its share."""
+        return product(self.run_share(), super().useful())
+
+    def repeated(self) -> sympy.Expr:
+        """What the other devices of `copies` run of them."""
+        return product(self.run_share(), super().repeated())
 
     def traffic(self) -> sympy.Expr:
         """Bytes: both operands and the result once, and the scales beside the weight."""
@@ -48,7 +64,7 @@ def as_served(plain: Contraction, cache: KeyValueCache) -> Contraction:
         left,
         *(weight_of_reached_experts(tensor) if tensor.role == "weight" else tensor for tensor in (weight, *biases)),
     )
-    if not dtypes.is_stored_only(weight.dtype):
+    if not (dtypes.is_stored_only(weight.dtype) or weight.packed):
         return replace(plain, kernel=kernel, inputs=inputs)
     kind = StoredGroups if isinstance(plain, Grouped) else StoredProduct
     return kind(

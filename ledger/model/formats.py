@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 import sympy
 
@@ -12,6 +13,7 @@ from ledger.model.operations import ONE, ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
 from ledger.spec.plan import Plan, Precision
+from ledger.spec.precision import Pruning
 
 ADAPTERS = "adapters"
 EXPERTS = "experts"
@@ -47,6 +49,19 @@ def share_dtype(precision: Precision, weight: Tensor) -> str:
     return weight.narrow if weight.narrow and only_quantised else stored_dtype(precision, weight)
 
 
+def pruning_of(precision: Precision, weight: Tensor) -> Pruning | None:
+    """How a weight was pruned; None of what is no matrix of a layer."""
+    return precision.pruned if part_of(weight) in ("base", EXPERTS) else None
+
+
+def average_bytes(precision: Precision, weight: Tensor) -> Fraction:
+    """Bytes that an element of a large matrix takes as it is stored, with its scales."""
+    row, pruned = dtypes.DTYPES[stored_dtype(precision, weight)], pruning_of(precision, weight)
+    if pruned is None or not pruned.packed:
+        return row.average
+    return row.average - row.size + pruned.packed_bytes(row.size)
+
+
 def trained_dtype(plan: Plan) -> str:
     """The format of the weights that are trained; of the widest, where only parts are trained and those differ."""
     formats = plan.precision.weights
@@ -68,6 +83,8 @@ def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on
     split = sharding.splits("weights")
     if weight.narrow and not split:
         return ZERO
+    if weight.packed:
+        return total((weight.bytes(), *scale_bytes(weight.dtype, weight)))
     dtype = share_dtype(precision, weight) if split else stored_dtype(precision, weight)
     scales = total(scale_bytes(dtype, weight))
     return scales if on_host else total((sized(dtype, sharding.held_elements("weights", weight)), scales))

@@ -114,6 +114,10 @@ class Operation:
         """Matmul FLOPs that this kernel runs on this device."""
         return total((self.useful(), self.masked(), self.repeated()))
 
+    def run_share(self) -> sympy.Expr:
+        """The share of its matmul FLOPs, zeros counted, that the kernel runs: others are of weights that are zero."""
+        return ONE
+
     def counted(self) -> sympy.Expr:
         """Matmul FLOPs as torch's FlopCounterMode counts them: no discount for masks."""
         return ZERO

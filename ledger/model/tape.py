@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import dtypes
-from ledger.model.cache import KeyValueCache, as_served
+from ledger.model.cache import KeyValueCache, as_served, weight_of_reached_experts
 from ledger.model.causes import BIAS, Module, Parameter
 from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim, dim, listed, symbol
 from ledger.model.elementwise import Addition, Pointwise
-from ledger.model.formats import first_scales, scale_bytes, stored_dtype
+from ledger.model.formats import first_scales, pruning_of, scale_bytes, stored_dtype
 from ledger.model.layout import Layout
 from ledger.model.operations import ONE, Operation, differentiable, handed_on, total
 from ledger.model.quantised import (
@@ -92,7 +92,9 @@ class Tape:
         dims = self.dims(names) if isinstance(names, str) else names
         split = self.layout.of(dims)
         weight = Tensor(str(parameter), dims, "", "weight", split, lead, parameter=parameter, block=self.block)
-        weight = replace(weight, dtype=stored_dtype(self.precision, weight), frozen=fixed)
+        pruned = pruning_of(self.precision, weight)
+        packed = pruned if pruned and pruned.packed else None
+        weight = replace(weight, dtype=stored_dtype(self.precision, weight), frozen=fixed, packed=packed)
         return self.weights.setdefault(weight.name, weight)
 
     def linear(  # noqa: PLR0913 - the arguments are the facts of one module
@@ -231,6 +233,8 @@ class Tape:
         left = left if narrow else self.cast(left, compute, keep=self.cache is not None)
         inside = (self.cast(bias, compute),) if bias and not sums else ()  # before the weight, as autocast does
         stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) and not as_stored else None
+        if as_stored and right.packed and right.packed.unpacks:
+            right = self.unpacked(right)
         uncast = recipe or as_stored
         right = copy_of(self, right, compute) if stored else right if uncast else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result, sizes)
@@ -250,6 +254,13 @@ class Tape:
         if stored:
             result = self.cast(result, input_dtype)  # bitsandbytes, nn/modules.py, Linear4bit.forward: `.to(inp_dtype)`
         return with_adapter(self, module, einsum, operands, result) if adapts(self.lora, module) else result
+
+    def unpacked(self, weight: Tensor) -> Tensor:
+        """A copy of a packed weight with its zeros, which a kernel of its own writes: of experts that are reached."""
+        packed = weight_of_reached_experts(weight)
+        copy = replace(packed, name=f"{weight.name}.unpacked", role=PASSING, packed=None)
+        self.record(Operation(f"{weight.name}.unpack", CAST, (packed,), (copy,)))
+        return copy
 
     def _gather_operand(self, shard: Tensor, axes: set[str], recipe: Recipe | None) -> tuple[Tensor, bool]:
         """A first operand whole over axes that cut other dims, and whether it is its quantised share that travels."""

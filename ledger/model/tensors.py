@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import sympy
 from ledger.model import dtypes
 from ledger.model.causes import Parameter
 from ledger.model.dims import Dim, symbol
+from ledger.spec.precision import Pruning
 
 Split = tuple[tuple[str, str], ...]
 BUFFER = "buffer"  # role: what a layer keeps all the time beside its weights
@@ -41,8 +43,12 @@ def product(*factors: Any) -> sympy.Expr:
 @lru_cache(maxsize=1 << 16)
 def sized(dtype: str, elements: Any) -> sympy.Expr:
     """Bytes of so many elements."""
-    size = dtypes.size(dtype)
-    return product(sympy.Rational(size.numerator, size.denominator), elements)
+    return product(rational(dtypes.size(dtype)), elements)
+
+
+def rational(amount: Fraction) -> sympy.Rational:
+    """A fraction as a factor of formulas."""
+    return sympy.Rational(amount.numerator, amount.denominator)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Tensor:
     what was there of a gradient, which it is added to. `of_loss`: what the loss makes of scores of the vocabulary.
     `block`: the part of a layer that makes it, attention or mlp. `narrow`: of a weight, the format of copies that are
     all there is of it. `kept_before`: of what enters a layer, whether the layer that made it saves it for itself.
+    `packed`: of a weight whose zeros take no bytes, how it was pruned.
     """
 
     name: str
@@ -73,6 +80,7 @@ class Tensor:
     block: str = ""
     narrow: str = ""
     kept_before: bool = False
+    packed: Pruning | None = None
 
     @cached_property
     def _hash(self) -> int:
@@ -97,7 +105,11 @@ class Tensor:
 
     @cached_property
     def _bytes(self) -> sympy.Expr:
-        return sized(self.dtype, self._elements)
+        if self.packed is None:
+            return sized(self.dtype, self._elements)
+        rows = product(*[self.local(dim) for dim in self.dims[: self.lead]])
+        element = self.packed.packed_bytes(dtypes.size(self.dtype))
+        return product(rational(element), self._elements) + product(self.packed.row_bytes, rows)
 
     @cached_property
     def gradient(self) -> Tensor:

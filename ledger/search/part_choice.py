@@ -24,8 +24,7 @@ from ledger.books.what_if.solve import asked_of
 from ledger.books.what_if.solve import solve as solved
 from ledger.books.what_if.sought import Unknown, Value, key_fault, totals
 from ledger.books.what_if.unknowns import library_part
-from ledger.model import dtypes
-from ledger.model.formats import stored_dtype
+from ledger.model.formats import average_bytes
 from ledger.model.operations import total
 from ledger.report.recommendations import Recommendation
 from ledger.search.choices import VALUES
@@ -373,7 +372,7 @@ def least_state(plan: Plan) -> float:
     trained = 0.0 if plan.serve else float(bytes_of_states["master"] + bytes_of_states["optimizer"])
     return sum(
         float(model.value(layers * weight.elements()))
-        * (float(dtypes.DTYPES[stored_dtype(plan.precision, weight)].average) + (0 if weight.frozen else trained))
+        * (float(average_bytes(plan.precision, weight)) + (0 if weight.frozen else trained))
         for layers, weight in model.weights()
     )
 

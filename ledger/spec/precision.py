@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import DTYPE, At, Nested, PartHeader, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Values, members
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Values, members, quantity
 from ledger.spec.values import Choice, Integer, String
 
 HALF = ("bf16", "fp16")  # formats of 16 bits
@@ -231,6 +232,85 @@ class WeightFormats:
         )
 
 
+TWO_OF_FOUR, ANYWHERE = "2:4", "unstructured"
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Weights of matrices of the layers, experts among them, that are zero: which share, where, and who gains from it.
+
+    `storage` and `kernel` follow from the pattern where a spec does not say them: sparse tensor cores multiply 2:4.
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Serving: weights of matrices of the layers that are zero: {pattern: 2:4}, or {share: 50 %}."
+    )
+
+    pattern: Annotated[
+        str,
+        Choice(ANYWHERE, TWO_OF_FOUR),
+        "Where zeros are: `2:4`, two of every four neighbours of a row, or anywhere.",
+    ] = ANYWHERE
+    share: Annotated[Fraction, quantity("1", greatest=1, exact=True), "Weights that are zero: `50 %`.", OPTIONAL] = (
+        Fraction(1, 2)
+    )
+    storage: Annotated[
+        str,
+        Choice("dense", "packed"),
+        "`dense`: zeros are stored as any weight. `packed`: only what is kept, with its place: 2 bits in 2:4 (PTX ISA, "
+        "`mma.sp`), else 16 bits, and 32 bits a row (as CSR). `packed` for a sparse kernel, where nothing is said.",
+        OPTIONAL,
+    ] = "dense"
+    kernel: Annotated[
+        str,
+        Choice("dense", "sparse"),
+        "`dense`: multiplies zeros too; packed weights are unpacked before. `sparse`: reads packed weights; in 2:4 it "
+        "runs half the products at `accelerator.sparse_peak`, else it unpacks them on the chip and multiplies all "
+        "(Xia et al. 2023, Flash-LLM, arXiv 2309.10285). `sparse` for 2:4, where nothing is said.",
+        OPTIONAL,
+    ] = "dense"
+
+    @classmethod
+    def from_spec(cls, values: Values) -> Pruning:
+        """A 2:4 pattern is for kernels that gain from it, and those read packed weights, where nothing else is said."""
+        kernel = values.get("kernel", "sparse" if values.get("pattern") == TWO_OF_FOUR else "dense")
+        storage = values.get("storage", "packed" if kernel == "sparse" else "dense")
+        return cls(**(values | {"kernel": kernel, "storage": storage}))
+
+    def __str__(self) -> str:
+        """The pruning as a spec states it."""
+        share = "" if self.pattern == TWO_OF_FOUR else f"share: {float(self.share):.4g}, "
+        return f"{{pattern: {self.pattern}, {share}storage: {self.storage}, kernel: {self.kernel}}}"
+
+    @property
+    def packed(self) -> bool:
+        """Whether zeros take no bytes."""
+        return self.storage == "packed"
+
+    @property
+    def skips(self) -> bool:
+        """Whether products with zeros are left out: on sparse tensor cores."""
+        return self.pattern == TWO_OF_FOUR and self.kernel == "sparse"
+
+    @property
+    def unpacks(self) -> bool:
+        """Whether a kernel of its own writes packed weights out, zeros among them, before they are multiplied."""
+        return self.packed and self.kernel == "dense"
+
+    def packed_bytes(self, size: Fraction) -> Fraction:
+        """Bytes of an element that takes `size` bytes unpruned: what is kept, and where each stands.
+
+        Among four neighbours, or in its row.
+        """
+        place = Fraction(2 if self.pattern == TWO_OF_FOUR else 16, 8)
+        return (1 - self.share) * (size + place)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that say where a row begins."""
+        return 0 if self.pattern == TWO_OF_FOUR else 4
+
+
 @dataclass(frozen=True)
 class Precision:
     """A dtype per role. `master` is None where the optimizer updates the weights themselves.
@@ -267,6 +347,7 @@ class Precision:
         CACHE_FORMAT,
         "Serving: what keys and values wait in for later tokens; what matmuls write, where not given.",
     ] = ""
+    pruned: Annotated[Pruning | None, OPTIONAL] = None
     matmul: Annotated[Recipe | None, OPTIONAL] = None
     stored: Annotated[
         tuple[Stored, ...],

@@ -34,6 +34,28 @@ CASES = [
         ["accelerator.kind=cpu", "model.layers.0.attention.dropout=0.1"],
         "flash attention of a CPU has no dropout, and `decoder` asks for it",
     ),
+    (
+        ["accelerator.kind=cpu", "accelerator.host_link=null", "parallelism.offload={optimizer: true}"],
+        "offload of optimizer, but NVIDIA H100 SXM5 80 GB and its host have one memory",
+    ),
+    (
+        ["accelerator.kind=cpu", "accelerator.host_link=null", "accelerator.scaleup=null"],
+        "8 devices of a node, but NVIDIA H100 SXM5 80 GB has neither `scaleup` links nor a `host_link`",
+    ),
+    (["precision.pruned={pattern: 2:4}"], "`pruned` is of serving, and this plan trains"),
+    (["precision.pruned={pattern: 2:4, share: 80 %}"], "2:4 makes half of the weights zero, and share = 80.0"),
+    (
+        ["precision.pruned={kernel: sparse, storage: dense}"],
+        "a sparse kernel reads packed weights, and storage = dense",
+    ),
+    (
+        ["precision.pruned={share: 80 %, storage: packed}", "precision.weights={base: int4}"],
+        "packed weights in int4 that are unpacked before they are multiplied: not modelled",
+    ),
+    (
+        ["accelerator.sparse_peak={fp8: 3958 TFLOP/s}", "precision.pruned={pattern: 2:4}"],
+        "NVIDIA H100 SXM5 80 GB has no 2:4 sparse tensor cores for bf16: they multiply fp8",
+    ),
     (["parallelism.expert=3"], "expert = 3 does not divide data x context = 4"),
     (["parallelism.expert=2"], "expert = 2, but no layer of the model has experts"),
     ([*SPARSE, "parallelism={data: 4, tensor: 2, expert: 4}"], "experts = 6 of `decoder` do not split over expert = 4"),

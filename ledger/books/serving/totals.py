@@ -37,6 +37,7 @@ Totals = Iterator[tuple[str, Number]]
 MILLION = 10**6
 ROUNDING = 1e-9  # of a sum of seconds, below which a difference of such is none
 RATE = "serve.tokens_per_second"
+DENSE = ".dense"  # FLOPs with the products with zeros that sparse tensor cores leave out
 
 
 def totals(service: Service) -> dict[str, Number]:
@@ -86,16 +87,21 @@ def flops(service: Service) -> Totals:
     passes = lengths.mean_chunks(service.serve).count
     token_shape = decode_shape(service.serve, Fraction(1))
     whole_model = one_device(service.plan)
-    yield "flops.prefill", ceil(passes * _useful_flops(whole_model, prompt, whole_model.prefill.units))
-    yield "flops.decode", ceil(_useful_flops(whole_model, token_shape, whole_model.decode.units))
+    pruned = service.plan.precision.pruned
+    for suffix, zeros in (("", False), (DENSE, True))[: 2 if pruned and pruned.skips else 1]:
+        prefill = _useful_flops(whole_model, prompt, whole_model.prefill.units, zeros=zeros)
+        yield f"flops.prefill{suffix}", ceil(passes * prefill)
+        decode = _useful_flops(whole_model, token_shape, whole_model.decode.units, zeros=zeros)
+        yield f"flops.decode{suffix}", ceil(decode)
 
 
-def _useful_flops(served: ServedRole, shape: Shape, units: Sequence[Unit]) -> Fraction:
-    """FLOPs of a pass of one sequence."""
+def _useful_flops(served: ServedRole, shape: Shape, units: Sequence[Unit], *, zeros: bool) -> Fraction:
+    """FLOPs of a pass of one sequence; `zeros`: with those that sparse tensor cores leave out."""
     useful = Fraction(0)
     for unit in units:
         value = served.value(served.scored(shape) if unit.name == OUTPUT else shape)
-        useful += Fraction(value(unit.count * total(run.useful() * run.times for run in unit.forward)))
+        runs = (run.useful() / (run.run_share() if zeros else 1) * run.times for run in unit.forward)
+        useful += Fraction(value(unit.count * total(runs)))
     return useful
 
 

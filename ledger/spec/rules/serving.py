@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 
+from ledger.numbers import percent
 from ledger.spec.kernel_classes import BYTE_CACHES
 from ledger.spec.parts import field_rows
 from ledger.spec.paths import Places
-from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Serve, Stack
+from ledger.spec.plan import Accelerator, Kernels, Model, Parallelism, Precision, Serve, Stack
+from ledger.spec.precision import TWO_OF_FOUR
 from ledger.spec.problems import Problem
+from ledger.spec.rules.device import peak_key
 
 TRAINING = ("optimizer", "recompute", "train", "operations")
 SERVED_AXES = ("data", "tensor", "pipeline", "expert", "stages", "ends")  # of `parallelism`, what serving knows
@@ -136,6 +139,34 @@ def engines_train_nothing(serve: Serve | None, stack: Stack, at: Places) -> Iter
     if serve is None and "stack.engine" in at.origins:
         message = f"the stack {stack.name} is an engine that serves, and this plan trains"
         yield Problem(at("stack"), message, "a stack that trains, as in `stack: pytorch-fsdp2-2025`")
+
+
+def pruned_weights_serve(
+    serve: Serve | None, accelerator: Accelerator, precision: Precision, at: Places
+) -> Iterator[Problem]:
+    """Zeros among weights are of a model that answers; a kernel that gains from them reads packed weights."""
+    pruned, where = precision.pruned, at("precision.pruned")
+    if pruned is None:
+        return
+    if serve is None:
+        message = "`pruned` is of serving, and this plan trains: it keeps every weight, and a mask beside it"
+        yield Problem(where, message, "leave `pruned` out, or `serve:` in place of `run:`")
+    if pruned.pattern == TWO_OF_FOUR and 2 * pruned.share != 1:
+        message = f"2:4 makes half of the weights zero, and share = {percent(float(pruned.share))}"
+        yield Problem(where, message, "leave `share` out, or `pattern: unstructured`")
+    if pruned.kernel == "sparse" and not pruned.packed:
+        yield Problem(where, "a sparse kernel reads packed weights, and storage = dense", "leave `storage` out")
+    if pruned.unpacks and precision.weights.is_stored_only:
+        message = (
+            f"packed weights in {precision.weights.base} that are unpacked before they are multiplied: not modelled"
+        )
+        yield Problem(where, message, "`storage: dense`, or `kernel: sparse`")
+    if pruned.skips and peak_key(precision.compute) not in accelerator.sparse_peak:
+        units = "tensor cores" if accelerator.kind == "gpu" else "matrix units"
+        formats = ", ".join(accelerator.sparse_peak)
+        lacks = f"no 2:4 sparse {units}" + (f" for {precision.compute}: they multiply {formats}" if formats else "")
+        help_text = "`pruned: {pattern: 2:4, kernel: dense}` multiplies the zeros; other chips state a `sparse_peak`"
+        yield Problem(where, f"{accelerator.title} has {lacks}", help_text)
 
 
 def served_formats_are_stored(serve: Serve | None, precision: Precision, at: Places) -> Iterator[Problem]:

@@ -31,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     serving.served_models_decode,
     serving.served_positions_reach,
     serving.served_formats_are_stored,
+    serving.pruned_weights_serve,
     serving.engines_train_nothing,
     layout.devices_are_the_product,
     layout.nodes_are_whole,
