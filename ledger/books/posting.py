@@ -42,6 +42,7 @@ from ledger.spec.kernel_classes import ATTENTION, GROUPED
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
+TWO_OF_FOUR = f"{CONTRACTION}, of which sparse tensor cores leave every second out"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
 MASKED = "computed, then thrown away by the mask"
 CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
@@ -236,7 +237,7 @@ def _kernel_entries(cause: Cause, phase: str, operation: Operation, count: sympy
     useful, redone, masked = operation.useful(), operation.redone(), operation.masked()
     dtype, family = matmul_dtype(operation), operation.kernel.family
     causal = masked and family != GROUPED
-    basis = CAUSAL if causal or family == ATTENTION else CONTRACTION
+    basis = CAUSAL if causal or family == ATTENTION else CONTRACTION if operation.run_share() == ONE else TWO_OF_FOUR
     amounts: list[tuple[Resource, str, sympy.Expr, str]] = [
         (flops("matmul", dtype), phase, useful - redone if redone else useful, basis),
         (flops("matmul", dtype), "recompute", redone, "scores that the backward kernel rebuilds"),

@@ -39,8 +39,12 @@ class StoredProduct(Contraction):
         """2 x the products that are run, of which every copy does its share."""
         return product(self.run_share(), super().useful())
 
+    def masked(self) -> sympy.Expr:
+        """Those of them on points that the mask throws away."""
+        return product(self.run_share(), super().masked())
+
     def repeated(self) -> sympy.Expr:
-        """What the other devices of `copies` run of them."""
+        """Those that the other devices of `copies` run on the same result."""
         return product(self.run_share(), super().repeated())
 
     def traffic(self) -> sympy.Expr:

@@ -38,6 +38,7 @@ SERVED: dict[str, Any] = {
     "stack": "serving",
     "serve": {"prompt": "2048 tokens", "output": "64 tokens", "concurrency": 1},
 }
+SHORT, RATE = {"prompt": "256 tokens", "output": "256 tokens"}, "serve.tokens_per_second"
 MATRICES = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)  # elements of the layers' matrices of Llama 3 8B
 NORMS = 65 * 4096
 HEAD = 128256 * 4096
@@ -160,3 +161,14 @@ def test_packed_zeros_save_bytes_and_no_products() -> None:
         assert "flops.prefill.dense" not in totals
     assert unpacked["serve.time_per_token"] > before["serve.time_per_token"] > read["serve.time_per_token"]
     assert unpacked["serve.ttft"] > before["serve.ttft"]
+
+
+def test_a_cpu_makes_thousands_of_tokens_for_several_sequences() -> None:
+    """GPT-2 small on a server's socket: one sequence stays under 1000 a second, two to seven make 1 to 5 thousand."""
+    each_reads = 307.2e9 / (2 * 124439808)  # steps a second at the best, of which one sequence has a token each
+    rates = {
+        count: served(accelerator="xeon-8480", model="gpt2", serve={**SHORT, "concurrency": count}).totals[RATE]
+        for count in (1, 2, 7)
+    }
+    assert rates[1] < 1000 < rates[2] < rates[7] < 5000
+    assert all(rate <= count * each_reads for count, rate in rates.items())
