@@ -66,9 +66,9 @@ class Host:
 # Generations of each kind of device. What runs on which of them is known of GPUs alone (RUNS_ON of the rules).
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     "gpu": ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"),
-    "cpu": ("zen3", "zen4", "zen5", "ice_lake", "sapphire_rapids", "emerald_rapids", "granite_rapids", "neoverse"),
-    "soc": ("apple", "snapdragon", "dimensity", "exynos", "tensor"),
-    "tpu": ("tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7"),
+    "cpu": ("zen4", "zen5", "ice_lake", "sapphire_rapids", "granite_rapids", "neoverse"),
+    "soc": ("apple", "snapdragon", "dimensity", "exynos"),
+    "tpu": ("tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7"),
 }
 # What only a GPU has to state: others have none of it, or their makers do not say it.
 OF_GPUS = Needed(unless=AnyStated(tuple(KeyStated("kind", kind) for kind in ARCHITECTURES if kind != "gpu")))
