@@ -217,11 +217,6 @@ class Accelerator:
         Host | None, "The host of the node that it is sold in, for clusters of such nodes that state none.", OPTIONAL
     ] = None
     aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
-    sparse_peak: Annotated[
-        Mapping[str, float],
-        PEAK_RATES,
-        "The 2:4 sparse figures of the data sheet, kept so that nobody takes them for dense ones.",
-    ] = field(default_factory=dict)
     calibration: Annotated[
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
     ] = ()
