@@ -22,6 +22,7 @@ ROOMS = ("course", "lab", "search")
 AT_HOME = {
     "sympy": ("model", "books", "evidence", "report", *ROOMS),
     "yaml": ("spec", "evidence", "lab"),
+    "jsonschema": ("spec/json_schemas.py",),
     "numpy": ("arithmetic", "evidence", "lab", "search"),
     "pyarrow": ("search/tasks.py", "search/outputs.py"),
     "distributed": ("search/workers.py",),

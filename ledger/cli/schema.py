@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,33 @@ SUFFIX = ".schema.json"
 
 def spec_schemas() -> dict[str, str]:
     """The schemas of what specs/ holds, by kind, as text."""
-    import json
-
     from ledger.course.questions import LECTURE
     from ledger.spec.kinds import LIBRARY_PARTS, TYPES, json_schema
     from ledger.spec.library import default_library
 
     types = {**TYPES, "lecture": LECTURE}
     names = {kind: default_library().names(kind) for kind in LIBRARY_PARTS}
-    schemas = {kind: offering(json_schema(types[kind]), names, kind) for kind in sorted(types)}
-    return {kind: f"{json.dumps(schema, indent=1, ensure_ascii=False)}\n" for kind, schema in schemas.items()}
+    return {kind: _text(offering(json_schema(types[kind]), names, kind)) for kind in sorted(types)}
+
+
+def incoming_schemas() -> dict[str, str]:
+    """The schemas of what others write and verbs read, by what it is, as text."""
+    from ledger.lab.score.facts import TRAINED_RUN
+    from ledger.lab.score.served import SERVED_RUN
+    from ledger.report.seals.seal import seal_schema
+    from ledger.spec.imports.huggingface.config import config_schema
+
+    contents = {
+        "config": config_schema(),
+        "seal": seal_schema().content,
+        "run": TRAINED_RUN.content,
+        "served-run": SERVED_RUN.content,
+    }
+    return {kind: _text(content) for kind, content in contents.items()}
+
+
+def _text(schema: Mapping[str, Any]) -> str:
+    return f"{json.dumps(schema, indent=1, ensure_ascii=False)}\n"
 
 
 def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") -> Any:
@@ -59,6 +77,10 @@ def verb_schemas() -> dict[str, str]:
     return {path.name.removesuffix(SUFFIX): path.read_text(encoding="utf-8") for path in files}
 
 
+def _all_schemas() -> dict[str, str]:
+    return spec_schemas() | incoming_schemas() | verb_schemas()
+
+
 def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
     """Schemas as files, for editors; one that is as it should be is left alone."""
     from ledger.whole_files import replace_files
@@ -68,7 +90,7 @@ def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
 
 def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
     """Completion of the kinds that have a schema."""
-    return [CompletionItem(kind) for kind in (*spec_schemas(), *verb_schemas()) if kind.startswith(incomplete)]
+    return [CompletionItem(kind) for kind in _all_schemas() if kind.startswith(incomplete)]
 
 
 @click.command(name="schema")
@@ -81,10 +103,11 @@ def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str)
 def command(kind: str | None, out: Path | None) -> None:
     """Print the JSON Schema of KIND.
 
-    KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
-    are listed. Each is complete in itself, and lists the library's names as they are now.
+    KIND is what a spec holds (plan, accelerator, ...), what a verb reads that others write (config, a config.json;
+    seal, of a report; run and served-run, rows of a table to score) or a verb with --json (show, score, ...). Without
+    it, all are listed. Each is complete in itself, and lists the library's names as they are now.
     """
-    schemas = spec_schemas() | verb_schemas()
+    schemas = _all_schemas()
     if kind is not None and kind not in schemas:
         raise click.UsageError(f"no schema {kind!r}; there are {', '.join(schemas)}")
     if out is not None:

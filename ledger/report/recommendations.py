@@ -134,7 +134,7 @@ def with_layout(plan: Plan, search: Recommendations | None, name: str) -> Plan:
     return changed or plan
 
 
-JSON_NAMES = {"fixed_keys": "kept", "by_reason": "named"}  # fields that seals have under another name
+JSON_NAMES = {"fixed_keys": "kept"}  # fields that seals have under another name
 
 
 def as_record(search: Recommendations) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def as_record(search: Recommendations) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> Recommendations:
-    """What `as_record` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    """The recommendations of a record as `as_record` writes it, which is held to the schema of seals before."""
     names = {name: field for field, name in JSON_NAMES.items()}
     return Recommendations(
         **{
@@ -157,7 +157,7 @@ def from_record(record: Mapping[str, Any]) -> Recommendations:
             "front": tuple(map(_read_layout, record["front"])),
             "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
             "fixed_keys": tuple(record["kept"]),
-            "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
+            "fewer": dict(record["fewer"]),
         }
     )
 
@@ -167,7 +167,7 @@ def _layout_record(layout: Recommendation) -> dict[str, Any]:
 
 
 def _read_layout(record: Mapping[str, Any]) -> Recommendation:
-    return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
+    return Recommendation(record["changes"], {key: float(value) for key, value in record["totals"].items()})
 
 
 def _change_text(key: str, value: Any) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ledger.caches import Cache
 from ledger.report.recommendations import Recommendations, as_record, from_record
+from ledger.report.seals.seal import search_schema
 from ledger.search.extent import Extent, extent_of_report, reason
 from ledger.search.recommend import recommend
 from ledger.spec.version import program_digest
@@ -63,7 +64,10 @@ def cached_recommendations(plan: Plan, *, whole: bool, thorough: bool) -> Recomm
     stored = RECOMMENDATION_CACHE.read(f"{key}.json")
     if stored is None:
         return None
-    result = from_record(json.loads(stored))
+    record = json.loads(stored)
+    if next(search_schema().errors(record), None):
+        return None
+    result = from_record(record)
     _process_cache()[key] = result
     return result
 

@@ -47,6 +47,7 @@ LIMITS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
     "minimum": (operator.lt, "at least"),
     "exclusiveMinimum": (operator.le, "above"),
     "maximum": (operator.gt, "at most"),
+    "exclusiveMaximum": (operator.ge, "below"),
     **dict.fromkeys(("minLength", "minItems", "minProperties"), (operator.lt, "at least")),
     **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), (operator.gt, "at most")),
 }

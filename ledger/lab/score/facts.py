@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ledger.evidence.tables import TableRow
+from ledger.spec.json_schemas import PublishedSchema
+from ledger.spec.kinds import DIALECT
+from ledger.spec.values import Schema
 
 Share = float  # from 0 to below 1
 
@@ -86,11 +89,29 @@ LEAST, MOST = 1e-12, 1e18  # of what anybody measures, in the units of the colum
 LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-CELL_KINDS = {
-    "int | None": f"a whole number from 1 to {LARGEST_COUNT}",
-    "float | None": f"a number from {LEAST:g} to {MOST:g}",
-    "Share | None": "a number from 0 to below 1",
-    "bool | None": "true or false",
+# The schema of a cell by the type of its fact; an empty cell is null.
+COLUMN_KINDS: Mapping[str, Schema] = {
+    "str": {"type": "string"},
+    "int | None": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "maximum": LARGEST_COUNT,
+        "description": f"a whole number from 1 to {LARGEST_COUNT}",
+    },
+    "float | None": {
+        "type": ["number", "null"],
+        "minimum": LEAST,
+        "maximum": MOST,
+        "description": f"a number from {LEAST:g} to {MOST:g}",
+    },
+    "Share | None": {
+        "type": ["number", "null"],
+        "minimum": 0,
+        "exclusiveMaximum": 1,
+        "description": "a number from 0 to below 1",
+    },
+    "bool | None": {"type": ["boolean", "null"], "description": "true or false"},
+    "str | None": {"enum": [*GRADES, "", None], "description": f"one of {', '.join(GRADES)}, or empty"},
 }
 
 
@@ -98,55 +119,50 @@ class UnreadableError(ValueError):
     """A cell that does not say what its column is for; the message has its place."""
 
 
+def row_schema(title: str, kinds: Mapping[str, Schema]) -> PublishedSchema:
+    """The schema of a row as a JSON object; columns that are not among these are paths of a plan, or are not read."""
+    others = {"type": "string"}
+    head = {"$schema": DIALECT, "title": title, "type": "object"}
+    return PublishedSchema({**head, "properties": dict(kinds), "additionalProperties": others})
+
+
+TRAINED_RUN = row_schema(
+    "A row of a table of training runs that `ledger score` reads",
+    {column.name: COLUMN_KINDS[str(column.type)] for column in fields(Facts) if column.name in FACT_COLUMNS},
+)
+
+
 def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
-    cells: dict[str, Any] = {}
-    for column in fields(Facts):
-        name, kind = column.name, str(column.type)
-        if name not in FACT_COLUMNS:
-            continue
-        # a grade is a column that the table may do without
-        cells[name] = grade(row, name) if kind == "str | None" else read_cell(row, name, kind)
+    return Facts(**read_cells(row, TRAINED_RUN))
+
+
+def read_cells(row: TableRow, schema: PublishedSchema) -> dict[str, Any]:
+    """The values of the columns of a schema, and `paths` and `cells` as in `Facts`.
+
+    Raises UnreadableError for the first value that the schema does not allow.
+    """
+    kinds = schema.content["properties"]
+    values = {name: _cell_value(row, name, kind) for name, kind in kinds.items()}
+    for error in schema.errors(values):
+        name = error.absolute_path[0]
+        fault = f"is not {kinds[name]['description']}".replace("not one of", "none of")
+        raise UnreadableError(f"{row.place(name)}: `{name}` = `{row.text(name)}` {fault}")
     written = {name: cell.text for name, cell in row.cells.items() if cell.text}
-    return Facts(**cells, paths={name: text for name, text in written.items() if is_path(name)}, cells=written)
+    return values | {"paths": {name: text for name, text in written.items() if is_path(name)}, "cells": written}
 
 
-def read_cell(row: TableRow, name: str, kind: str) -> Any:
-    """The value of a cell by the kind of its column; raises UnreadableError for one that is not of that kind."""
-    text = row.text(name)
-    try:
-        return CELL_READERS[kind](text) if text or kind == "str" else None
-    except (ValueError, OverflowError, KeyError):
-        message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
-        raise UnreadableError(message) from None
+def _cell_value(row: TableRow, name: str, kind: Schema) -> Any:
+    """A cell as JSON has it: `float` alone would take `1_0`, `nan`, and digits of every script for numbers."""
+    text, types = row.text(name), kind.get("type", ())
+    if "boolean" in types:
+        return TRUTH.get(text.lower(), text or None)
+    if {"integer", "number"} & {*types} and NUMBER.fullmatch(text):
+        return int(float(text)) if "integer" in types and float(text).is_integer() else float(text)
+    is_null = "null" in types if "type" in kind else name not in row.cells  # a table without grades
+    return None if is_null and not text else text
 
 
 def is_path(column: str) -> bool:
     """Whether a column is a path of a plan: a part of it, or a name with a dot."""
     return column in PART_COLUMNS or "." in column
-
-
-def grade(row: TableRow, name: str) -> str | None:
-    """A grade, empty where the row is not to be compared; None where the table has no grades."""
-    if name not in row.cells:
-        return None
-    text = row.text(name)
-    if text and text not in GRADES:
-        raise UnreadableError(f"{row.place(name)}: `{name}` = `{text}` is none of {', '.join(GRADES)}, or empty")
-    return text
-
-
-def _number(text: str, is_legal: Callable[[float], bool]) -> float:
-    """A legal number as programs print it: `float` alone takes `1_0`, `nan`, and digits of every script."""
-    if not NUMBER.fullmatch(text) or not is_legal(float(text)):
-        raise ValueError(text)
-    return float(text)
-
-
-CELL_READERS: Mapping[str, Callable[[str], Any]] = {
-    "str": str,
-    "int | None": lambda text: int(_number(text, lambda n: n == int(n) and 1 <= n <= LARGEST_COUNT)),
-    "float | None": lambda text: _number(text, lambda n: LEAST <= n <= MOST),
-    "Share | None": lambda text: _number(text, lambda n: 0 <= n < 1),
-    "bool | None": lambda text: TRUTH[text.lower()],
-}

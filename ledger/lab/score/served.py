@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from math import inf
 
 from ledger.evidence.tables import TableRow
-from ledger.lab.score.facts import grade, is_path, read_cell
+from ledger.lab.score.facts import COLUMN_KINDS, read_cells, row_schema
 
 TTFT, TIME_PER_TOKEN, TOKENS_PER_SECOND = FIGURES = ("ttft", "time_per_token", "output_tokens_per_s")
 UNITS: Mapping[str, str] = {TTFT: "ttft_s", TIME_PER_TOKEN: "time_per_token_s", TOKENS_PER_SECOND: TOKENS_PER_SECOND}
@@ -72,7 +72,6 @@ SERVE = "serve"  # the kind of a row that serves
 SERVING_COLUMNS = ("id", "hardware", "n_gpus", "prompt_len", "output_len")
 GRADE = "score"  # the column of how complete a description is
 COUNTED_GRADES = ("A", "B")  # of descriptions that are complete enough to be counted
-UNLIMITED = ("inf", "infinity", "max")  # request rates of a benchmark that sends everything at once
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,18 @@ class ServingFacts:
     cells: Mapping[str, str]
 
 
-READ_APART = ("request_rate", "grade", "paths", "cells")
+RATE = "request_rate"
+READ_APART = (RATE, "grade", "paths", "cells")
+NUMBER = COLUMN_KINDS["float | None"]
+UNLIMITED = "^([iI][nN][fF]([iI][nN][iI][tT][yY])?|[mM][aA][xX])$"  # of a benchmark that sends everything at once
+SERVED_RUN = row_schema(
+    "A row of a table of serving results that `ledger score` reads",
+    {
+        **{row.name: COLUMN_KINDS[str(row.type)] for row in fields(ServingFacts) if row.name not in READ_APART},
+        RATE: {**NUMBER, "type": ["number", "string", "null"], "pattern": UNLIMITED},
+        GRADE: COLUMN_KINDS["str | None"],
+    },
+)
 
 
 def is_served(row: TableRow) -> bool:
@@ -137,16 +147,6 @@ def is_served(row: TableRow) -> bool:
 
 def serving_facts(row: TableRow) -> ServingFacts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
-    cells: dict[str, Any] = {}
-    for column in fields(ServingFacts):
-        if column.name not in READ_APART:
-            cells[column.name] = read_cell(row, column.name, str(column.type))
-    written = {name: cell.text for name, cell in row.cells.items() if cell.text}
-    unlimited = row.text("request_rate").lower() in UNLIMITED
-    return ServingFacts(
-        **cells,
-        request_rate=float("inf") if unlimited else read_cell(row, "request_rate", "float | None"),
-        grade=grade(row, GRADE),
-        paths={name: text for name, text in written.items() if is_path(name)},
-        cells=written,
-    )
+    values = read_cells(row, SERVED_RUN)
+    rate, grade = values.pop(RATE), values.pop(GRADE)
+    return ServingFacts(**values, request_rate=inf if isinstance(rate, str) else rate, grade=grade)

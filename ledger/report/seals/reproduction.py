@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 REPRODUCTION_SCHEMA = "ledger-reproduce/1"
 SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
 WORDS = "same words"  # of a PDF, which may show something else: what covers a word, a picture, a font
-# What a record that is none of recommendations makes raise, where it is read and where it is printed.
-NOT_RECOMMENDATIONS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+NOT_PRINTED = (ValueError, LookupError, ArithmeticError)  # what recommendations raise that lack what a page prints
 Totals = Mapping[str, int | float]
 
 
@@ -85,7 +84,7 @@ def reproduce(path: Path) -> Reproduction:
     kind, seal = carried_seal(path, content)
     with opened(seal) as plan:
         compiled = compile_plan(plan)
-        search = _read_recommendations(seal, path)
+        search = None if seal.search is None else from_record(seal.search)
         record = show_record(compiled, seal.name)
         totals = tuple(total_changes(seal.totals, record["totals"]))
         page = UNCOMPARED if totals else _page_status(path, content, compiled, seal, search)
@@ -136,28 +135,16 @@ def _is_alike(before: float, after: float) -> bool:
     return before == after or (not are_integers and isclose(before, after, rel_tol=TOLERANCE))
 
 
-def _read_recommendations(seal: Seal, path: Path) -> Recommendations | None:
-    if seal.search is None:
-        return None
-    try:
-        return from_record(seal.search)
-    except NOT_RECOMMENDATIONS as error:
-        raise _damaged_error(path) from error
-
-
-def _damaged_error(path: Path) -> SpecError:
-    return SpecError([Problem(Location(str(path)), "the seal is damaged: it holds no result of a search", HELP)])
-
-
 def _page_status(path: Path, content: bytes, compiled: Compiled, seal: Seal, search: Recommendations | None) -> str:
     """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
     kind = kind_of(content)
     try:
         now = REPORT_WRITERS[kind](assemble_report(compiled, (kind,), search, seal))
-    except NOT_RECOMMENDATIONS as error:
+    except NOT_PRINTED as error:
         if search is None:
             raise
-        raise _damaged_error(path) from error  # recommendations that lack what a page prints of them
+        message = "the seal is damaged: its recommendations lack what a page prints of them"
+        raise SpecError([Problem(Location(str(path)), message, HELP)]) from error
     if not same_page(kind, content, now):
         return DIFFERS
     return WORDS if kind == "pdf" and content != now else SAME
@@ -218,12 +205,12 @@ def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
     """The format of a report (html, pdf or json) and its seal; SpecError for what carries none, or a damaged one."""
     kind = kind_of(content)
     try:
-        record = READERS[kind](content)
+        record, attached = READERS[kind](content)
     except NoSealError as error:
         raise SpecError([Problem(Location(str(path)), f"no sealed report: {error}", CARRIERS)]) from error
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError([Problem(Location(str(path)), f"the seal cannot be read: {error}", HELP)]) from error
-    return kind, read_seal(record, str(path))
+    return kind, read_seal(record, str(path), attached)
 
 
 def kind_of(content: bytes) -> str:
@@ -232,31 +219,32 @@ def kind_of(content: bytes) -> str:
     return "pdf" if start.startswith(b"%PDF-") else "json" if start.startswith(b"{") else "html"
 
 
-def _html_seal(content: bytes) -> Any:
+SealTexts = tuple[Any, Mapping[str, str] | None]  # the record, and the texts of its files that stand beside it
+
+
+def _html_seal(content: bytes) -> SealTexts:
     before, opening, following = content.partition(OPENING)
     block, closing, after = following.partition(CLOSING)
     if not opening or not closing:
         raise NoSealError("it has no seal")
     if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
         raise NoSealError("it is not as a report is written")
-    return _parse_json(block)
+    return _parse_json(block), None
 
 
-def _json_seal(content: bytes) -> Any:
+def _json_seal(content: bytes) -> SealTexts:
     record = _parse_json(content)
     if not isinstance(record, Mapping) or "seal" not in record:
         raise NoSealError("it has no seal")
-    return record["seal"]
+    return record["seal"], None
 
 
-def _pdf_seal(content: bytes) -> Any:
+def _pdf_seal(content: bytes) -> SealTexts:
     attached = pdf_attachments(content)
     if SEAL not in attached:
         raise NoSealError("it has no seal attached")
-    record = _parse_json(attached[SEAL])
-    for file in record["files"]:
-        file["text"] = attached[f"{SEALED}{file['name']}"].decode()
-    return record
+    texts = {name: text.decode() for name, text in attached.items() if name.startswith(SEALED)}
+    return _parse_json(attached[SEAL]), {name.removeprefix(SEALED): text for name, text in texts.items()}
 
 
 def _parse_json(content: bytes) -> Any:
@@ -289,7 +277,7 @@ def pdf_attachments(content: bytes) -> dict[str, bytes]:
     raise NoSealError("its attachments are too large, are packed as no report packs them, or two have one name")
 
 
-READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}
+READERS: Mapping[str, Callable[[bytes], SealTexts]] = {"html": _html_seal, "pdf": _pdf_seal, "json": _json_seal}
 
 
 # --- comparison of two pages ---

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from ledger.spec.json_schemas import PublishedSchema, printable, schema_file
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.version import VERSION, library_digest, program_digest
 
@@ -129,122 +131,85 @@ def record_digest(record: Mapping[str, Any]) -> str:
 
 # --- seals read and checked ---
 
-MOST_FILES = 4_000
-MOST_LISTED = 20_000  # totals, and layouts that a page draws
-LARGEST_FILE = 4_000_000  # characters; a spec is at most 1 MB, a table of published runs some 100 kB
+SCHEMA_FILE = Path(__file__).with_name("seal.schema.json")
 LARGEST_SEAL = 64_000_000  # characters of all files
-LONGEST_NAME = 400
-SHOWN = 80  # letters of what is refused
-GREATEST = 1e60  # of totals
 HELP = "make the report again with `ledger report`"
-Value = TypeVar("Value")
 
 
 class BrokenSealError(ValueError):
-    """Why a record is no seal."""
+    """Why a record of the published form is no seal."""
 
 
-def read_seal(record: object, file: str) -> Seal:
-    """The seal of a record with the texts of its files; SpecError, in `file`, where it is damaged or was changed."""
+@cache
+def seal_schema() -> PublishedSchema:
+    """The schema of the seals that reports carry."""
+    return schema_file(SCHEMA_FILE)
+
+
+@cache
+def search_schema() -> PublishedSchema:
+    """The schema of the recommendations in a seal, which caches have by themselves."""
+    parts = seal_schema().content["$defs"]
+    return PublishedSchema({"type": "object", "$ref": "#/$defs/recommendations", "$defs": parts})
+
+
+def read_seal(record: Any, file: str, attached: Mapping[str, str] | None = None) -> Seal:
+    """The seal of a record; SpecError, in `file`, where it is not of the published form, is damaged or was changed.
+
+    `attached`: the texts of its files by name, where they do not stand in the record.
+    """
+    problems = list(seal_schema().problems(record, Location(file), "seal"))
     try:
-        return _checked_seal(record)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        reason = f"lacks `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-        raise SpecError([Problem(Location(file), f"the seal is damaged: {reason}", HELP)]) from error
+        if not problems:
+            return _checked_seal(record, attached)
+    except ValueError as error:  # half of a surrogate pair is one too
+        problems = [Problem(Location(file), printable(str(error)))]
+    raise SpecError(
+        replace(problem, message=f"the seal is damaged: {problem.message}", help=problem.help or HELP)
+        for problem in problems
+    )
 
 
-def _checked_seal(record: Any) -> Seal:
-    if not isinstance(record, Mapping) or record.get("schema") != SEAL_SCHEMA:
-        raise BrokenSealError(f"it is no `{SEAL_SCHEMA}`")
-    files = tuple(_read_files(record["files"]))
-    for name, count in (("totals", len(record["totals"])), ("points", len((record["search"] or {}).get("points", ())))):
-        if count > MOST_LISTED:
-            raise BrokenSealError(f"it has {count} {name}")
+def _checked_seal(record: Mapping[str, Any], attached: Mapping[str, str] | None) -> Seal:
+    files = tuple(_read_files(record["files"], attached))
     revision = record["revision"]
     seal = Seal(
-        name=_read_name(record["name"]),
-        plan=_read_name(record["plan"]),
-        overrides=tuple(_read_list(record["overrides"], _read_text)),
-        effective=_read_text(record["effective"]),
+        name=record["name"],
+        plan=record["plan"],
+        overrides=tuple(record["overrides"]),
+        effective=record["effective"],
         files=files,
-        references={
-            (_read_text(reference["file"]), _read_text(reference["path"])): _read_name(reference["stands_for"])
-            for reference in _read_list(record["references"], dict)
-        },
-        libraries=tuple(_read_list(record["libraries"], _read_name)),
-        compiler=Compiler(**{part.name: _read_text(record["compiler"][part.name]) for part in fields(Compiler)}),
-        revision=_read_revision(revision) if revision is not None else None,
-        search=None if record["search"] is None else dict(record["search"]),
-        totals={_read_text(key): _read_number(value) for key, value in dict(record["totals"]).items()},
-        books=_read_text(record["books"]),
+        references={(stated["file"], stated["path"]): stated["stands_for"] for stated in record["references"]},
+        libraries=tuple(record["libraries"]),
+        compiler=Compiler(**record["compiler"]),
+        revision=Revision(**revision | {"authors": tuple(revision["authors"])}) if revision else None,
+        search=record["search"],
+        totals=record["totals"],
+        books=record["books"],
     )
     if seal.plan not in {file.name for file in files}:
-        raise BrokenSealError(f"it has no file {_quoted(seal.plan)}, which is its plan")
+        raise BrokenSealError(f"it has no file `{seal.plan}`, which is its plan")
     if record_digest(seal_record(seal, texts=False)) != record["digest"]:
         raise BrokenSealError("its digest is not that of what it holds")
     return seal
 
 
-def _read_files(listed: Any) -> Iterator[SealedFile]:
-    """The files, each with a name of its own that leads nowhere else and the digest that is stated of it."""
+def _read_files(listed: Sequence[Mapping[str, Any]], attached: Mapping[str, str] | None) -> Iterator[SealedFile]:
+    """The files, each with a name of its own, its text, and the digest that is stated of it."""
     seen: set[str] = set()
     size = 0
-    if not isinstance(listed, list) or len(listed) > MOST_FILES:
-        raise BrokenSealError(f"its files are no list of at most {MOST_FILES}")
     for entry in listed:
-        file = SealedFile(_read_name(entry["name"]), _read_text(entry["text"]), entry["of_library"] is True)
-        size += len(file.text)
-        if len(file.text) > LARGEST_FILE or size > LARGEST_SEAL:
-            raise BrokenSealError(f"{_quoted(file.name)} is larger than a seal may be")
-        if file.name in seen:
-            raise BrokenSealError(f"it has two files {_quoted(file.name)}")
+        name = entry["name"]
+        text = entry.get("text") if attached is None else attached.get(name)
+        if text is None:
+            raise BrokenSealError(f"it lacks the text of `{name}`")
+        file = SealedFile(name, text, entry["of_library"])
+        size += len(text)
+        if size > LARGEST_SEAL:
+            raise BrokenSealError(f"`{name}` is larger than a seal may be")
+        if name in seen:
+            raise BrokenSealError(f"it has two files `{name}`")
         if file.digest != entry["sha256"]:
-            raise BrokenSealError(f"{_quoted(file.name)} is not the file that was sealed")
-        seen.add(file.name)
+            raise BrokenSealError(f"`{name}` is not the file that was sealed")
+        seen.add(name)
         yield file
-
-
-def _read_name(value: Any) -> str:
-    """A name of a file: relative, and within the folder that it is relative to."""
-    name = _read_text(value)
-    parts = PurePosixPath(name).parts
-    if not parts or name != "/".join(parts) or len(name) > LONGEST_NAME:
-        raise BrokenSealError(f"{_quoted(name)} is no name of a file")
-    if {".", "..", "/"} & {*parts} or not name.isprintable() or "\\" in name:
-        raise BrokenSealError(f"{_quoted(name)} leads out of the seal")
-    return name
-
-
-def _read_revision(record: Mapping[str, Any]) -> Revision:
-    return Revision(
-        _read_text(record["commit"]),
-        _read_text(record["date"]),
-        record["changed"] is True,
-        tuple(_read_list(record["authors"], _read_text)),
-    )
-
-
-def _read_list(values: Any, read: Callable[[Any], Value]) -> list[Value]:
-    if not isinstance(values, list) or len(values) > MOST_FILES:
-        raise BrokenSealError("a list is missing or too long")
-    return [read(value) for value in values]
-
-
-def _quoted(value: Any) -> str:
-    """The beginning of a value, in letters that every terminal has."""
-    return f"`{ascii(value)[:SHOWN]}`"
-
-
-def _read_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise BrokenSealError(f"{_quoted(value)} is no text")
-    value.encode()  # ValueError for half of a surrogate pair
-    return value
-
-
-def _read_number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BrokenSealError(f"{_quoted(value)} is no number")
-    if not abs(value) < GREATEST:
-        raise BrokenSealError(f"{_quoted(value)} is too large a number")
-    return value

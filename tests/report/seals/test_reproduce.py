@@ -21,7 +21,7 @@ from ledger.cli import main
 from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.seals import opening, reproduction
 from ledger.report.seals.reproduction import CLOSING, MOST_VALUES, OPENING, same_text
-from ledger.report.seals.seal import MOST_LISTED, read_seal, record_digest
+from ledger.report.seals.seal import read_seal, record_digest, seal_schema
 from ledger.spec.library import installed_specs
 from ledger.spec.problems import SpecError
 
@@ -60,7 +60,7 @@ def with_seal(written: dict[str, Path], tmp_path: Path) -> Callable[[Record], Pa
         made = {**unsealed, "digest": record_digest(bare) if digest else record["digest"]}
         page = written["html"].read_bytes()
         before, _, rest = page.partition(OPENING)
-        text = json.dumps(made, ensure_ascii=False).replace("<", "\\u003c").encode()
+        text = json.dumps(made, ensure_ascii=not digest).replace("<", "\\u003c").encode()
         path = tmp_path / "changed.html"
         path.write_bytes(before + OPENING + text + CLOSING + rest.partition(CLOSING)[2])
         return path
@@ -159,9 +159,20 @@ def test_totals_beyond_reason_are_told(record: Record, with_seal: Callable[[Reco
     assert "differs" in result.stdout
 
 
+def test_a_seal_is_what_its_schema_says(record: Record) -> None:
+    """`ledger schema seal`, held by `jsonschema` alone, takes the seal of a report; with no other field."""
+    schema = json.loads(CliRunner().invoke(main, ["schema", "seal"]).stdout)
+    jsonschema.validate(record, schema)
+    with pytest.raises(jsonschema.ValidationError, match="'note' was unexpected"):
+        jsonschema.validate({**record, "note": 1}, schema)
+
+
 def test_a_seal_has_no_more_totals_than_a_plan(record: Record, with_seal: Callable[[Record], Path]) -> None:
     """Nor more layouts than a page draws."""
-    many = {**record["totals"], **{f"x.{number}": 1 for number in range(MOST_LISTED)}}
+    many = {
+        **record["totals"],
+        **{f"x.{number}": 1 for number in range(seal_schema().content["$defs"]["totals"]["maxProperties"])},
+    }
     result = reproduce(with_seal({**record, "totals": many}))
     assert result.exit_code == 2
     assert "totals" in result.stderr
@@ -226,11 +237,18 @@ def test_recommended_layouts_are_compiled_again(
         (lambda seal: seal["files"][0].update(text="spec: ledger/1\n"), "is not the file that was sealed"),
         (lambda seal: seal.update(overrides=["run.micro_batch=1"]), "its digest is not that of what it holds"),
         (lambda seal: seal["totals"].update({"time.step": 1.0}), "its digest is not that of what it holds"),
-        (lambda seal: seal.pop("plan"), "lacks `plan`"),
-        (lambda seal: seal.update(schema="ledger-seal/9"), "it is no `ledger-seal/1`"),
-        (lambda seal: seal.update(files={}), "no list"),
+        (lambda seal: seal.pop("plan"), "`seal` lacks `plan`"),
+        (lambda seal: seal.update(schema="ledger-seal/9"), "must be `ledger-seal/1`, not `ledger-seal/9`"),
+        (lambda seal: seal.update(files={}), "`seal.files` must be a list, not a mapping"),
+        (lambda seal: seal["files"][0].pop("text"), "it lacks the text of `"),
+        (lambda seal: seal.update(search={}), "`seal.search` lacks `smallest`"),
+        (lambda seal: seal.update(note="\ud800\x1b[2J"), "`note` is no field of `seal`"),
+        (lambda seal: seal.update({"\ud800\x1b[2J": 1}), "`\\ud800\\x1b[2J` is no field of `seal`"),
+        (lambda seal: seal.update(effective="\ud800"), "surrogates not allowed"),
         (lambda seal: seal["files"].append(deepcopy(seal["files"][0])), "two files"),
-        (lambda seal: seal["totals"].update({"time.step": "1"}), "is no number"),
+        (lambda seal: seal["totals"].update({"time.step": "1"}), "`seal.totals.time.step` must be a number, not `1`"),
+        (lambda seal: seal["totals"].update({"time.step": float("nan")}), "must be a number, not `nan`"),
+        (lambda seal: seal["totals"].update({"time.step": 10**400}), "must be below 1e+60"),
     ],
 )
 def test_a_seal_that_was_tampered_with_is_refused(

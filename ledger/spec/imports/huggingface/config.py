@@ -11,11 +11,13 @@ from typing import Any
 
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.family import Family, Wrapping
-from ledger.spec.imports.huggingface.terms import FIXED, WITHOUT_EFFECT, Values
+from ledger.spec.imports.huggingface.terms import Values
 from ledger.spec.imports.text import model_text, suggestion
+from ledger.spec.kinds import DIALECT
 from ledger.spec.problems import MOST_PROBLEMS, Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT, Node, read
 from ledger.spec.sources import from_file
+from ledger.spec.values import Schema
 
 LONGEST_TITLE = 200
 # Ends of the names of classes.
@@ -159,22 +161,49 @@ def problems(family: Family, config: Node) -> list[Problem]:
 
 
 def _misfits(family: Family, config: Node) -> Iterator[Problem]:
+    """Fields that the schema of the family does not allow, and two names of one field that differ."""
     for key, node in config.fields.items():
-        where, name = config.keys[key], family.aliases.get(key, key)
-        field = None if key in family.ignored else family.fields.get(name) or FIXED.get(name)
+        name = family.aliases.get(key, key)
         if name != key and name in config.fields and config.fields[name].plain() != node.plain():
-            yield Problem(where, f"`{key}` and `{name}` are one field of {family.config}", "keep one of them")
-        elif field and not field.kind.accepts(node.plain()):
-            yield Problem(where, f"`{key}` is {_short_json(node)}", f"understood is: {field.kind.must}")
-        elif not field and key not in WITHOUT_EFFECT | family.ignored:
+            yield Problem(
+                config.keys[key], f"`{key}` and `{name}` are one field of {family.config}", "keep one of them"
+            )
+    properties = family.schema.content["properties"]
+    for error in family.schema.errors(config.plain()):
+        if error.absolute_path:
+            key, *inner = error.absolute_path
+            message = f"`{key}` is {_short_json(config.fields[key].plain())}"
+            message += f": `{'.'.join(map(str, inner))}` is {_short_json(error.instance)}" if inner else ""
+            yield Problem(config.keys[key], message, f"understood is: {properties[key]['description']}")
+            continue
+        for key in config.fields.keys() - properties.keys():
             help_text = suggestion(key, [*family.fields, *family.aliases], 0.8)
             help_text += "remove it where it changes neither shapes nor dropout; else write the model spec by hand"
-            yield Problem(where, f"`{key}` is no known field of {family.config}", help_text)
+            yield Problem(config.keys[key], f"`{key}` is no known field of {family.config}", help_text)
 
 
-def _short_json(node: Node) -> str:
-    text = json.dumps(node.plain(), ensure_ascii=False)
+def _short_json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def config_schema() -> Schema:
+    """The schema of the config.json files that can be imported, of which each family has its own."""
+    by_type = {
+        **{name: {"$ref": f"#/$defs/{name}"} for name in FAMILIES},
+        **{name: {"properties": {row.part: {"$ref": f"#/$defs/{row.family}"}}} for name, row in WRAPPED.items()},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "A config.json of Hugging Face transformers that `ledger import` reads",
+        "type": "object",
+        "required": ["model_type"],
+        "properties": {"model_type": {"enum": list(by_type), "description": "The family of the model."}},
+        "allOf": [
+            {"if": {"properties": {"model_type": {"const": name}}}, "then": schema} for name, schema in by_type.items()
+        ],
+        "$defs": {name: family.schema.content for name, family in FAMILIES.items()},
+    }
 
 
 def _mismatches(family: Family, config: Node) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from ledger.spec.architecture import Group, Model
@@ -12,6 +13,7 @@ from ledger.spec.imports.huggingface import terms as fields
 from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import ConfigField, Term, Values
 from ledger.spec.imports.text import Part, arranged
+from ledger.spec.json_schemas import PublishedSchema
 
 # What a spec states even where it is false.
 SHOWN = frozenset({"embedding.tied", "norm.final", "attention.key_bias", "attention.masked"})
@@ -68,6 +70,15 @@ class Family:
     further: str = ""  # where it has those of its decoder, if the first are an encoder's
     assumed: Mapping[str, str] = field(default_factory=dict)
     of_blocks: bool = False  # whether its layers are blocks, each written out whole
+
+    @cached_property
+    def schema(self) -> PublishedSchema:
+        """The schema of its files: fields that shape the model, and those of transformers without effect."""
+        stated = {**fields.FIXED, **self.fields}
+        stated |= {alias: stated[name] for alias, name in self.aliases.items() if name in stated}
+        properties = {name: field.schema for name, field in stated.items()}
+        ignored = dict.fromkeys(sorted(self.ignored | (fields.WITHOUT_EFFECT - stated.keys())), True)
+        return PublishedSchema({"type": "object", "properties": properties | ignored, "additionalProperties": False})
 
     def depth(self, values: Values) -> int:
         """The number of layers."""

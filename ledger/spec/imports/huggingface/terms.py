@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from ledger.spec.imports.text import DEEPEST, LARGEST
+from ledger.spec.values import Schema
 
 Values = Mapping[str, Any]  # every field of a configuration, by name
 
@@ -171,9 +172,9 @@ CHUNKED = ("full_attention", "chunked_attention")
 
 @dataclass(frozen=True)
 class FieldKind:
-    """The values that fields of a kind may have."""
+    """The values that fields of a kind may have, as a JSON Schema, and in words."""
 
-    accepts: Callable[[Any], bool]
+    schema: Schema
     must: str
 
     def __call__(self, **defaults: Any) -> dict[str, ConfigField]:
@@ -182,7 +183,7 @@ class FieldKind:
 
     def or_null(self) -> FieldKind:
         """The kind of fields that may also be null."""
-        return FieldKind(lambda value: value is None or self.accepts(value), f"{self.must}, or null")
+        return FieldKind({"anyOf": [{"type": "null"}, self.schema]}, f"{self.must}, or null")
 
 
 @dataclass(frozen=True)
@@ -192,75 +193,57 @@ class ConfigField:
     default: Any
     kind: FieldKind
 
+    @property
+    def schema(self) -> Schema:
+        """The schema of its values, with what is understood in words."""
+        return {**self.kind.schema, "description": self.kind.must, "default": self.default}
+
 
 def wholes(least: int = 0, most: int | None = None) -> FieldKind:
     """Whole numbers from `least` to `most`."""
     greatest = most or LARGEST
-    return FieldKind(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= greatest,
-        f"a whole number from {least} to {greatest}",
-    )
+    words = f"a whole number from {least} to {greatest}"
+    return FieldKind({"type": "integer", "minimum": least, "maximum": greatest}, words)
+
+
+def lists(item: Schema, must: str, **bounds: int) -> FieldKind:
+    """Lists of values of one schema."""
+    return FieldKind({"type": "array", "items": item, **bounds}, must)
 
 
 def layer_types(*kinds: str) -> FieldKind:
     """The kind of every layer, or null."""
-
-    def accepts(value: Any) -> bool:
-        return value is None or (isinstance(value, list) and all(kind in kinds for kind in value))
-
-    return FieldKind(accepts, f"a list of {' and '.join(kinds)}")
+    return FieldKind({"type": ["array", "null"], "items": {"enum": list(kinds)}}, f"a list of {' and '.join(kinds)}")
 
 
 def rotary_parameters(*, partial: bool = False) -> FieldKind:
     """Rotary positions of any type: they hold no parameter; `partial` allows a share of the head to be rotated."""
-
-    def accepts(value: Any) -> bool:
-        rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
-        is_sound = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
-        of_kinds = [value[kind] for kind in SLIDING if kind in value] if isinstance(value, dict) else []
-        is_sound = is_sound and all(isinstance(row, dict) and _is_number(row.get("rope_theta", 1)) for row in of_kinds)
-        return value is None or (isinstance(value, dict) and is_sound)
-
-    return FieldKind(accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
+    rotated = shares.schema if partial else {"const": 1}
+    of_kind = {"type": "object", "properties": {"rope_theta": {"type": "number"}}}
+    parts = {"partial_rotary_factor": rotated, **dict.fromkeys(SLIDING, of_kind)}
+    words = "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1")
+    return FieldKind({"type": ["object", "null"], "properties": parts}, words)
 
 
 sizes = wholes(1)
 sizes_or_null = sizes.or_null()
 depths = wholes(1, DEEPEST)
-flags = FieldKind(_is_flag, "true or false")
-flags_or_counts = FieldKind(  # a count stands for true unless it is 0
-    lambda value: _is_flag(value) or wholes().accepts(value), "true, false or a whole number"
-)
-dropouts = FieldKind(  # null is 0
-    lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
-)
-shares = FieldKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
-factors = FieldKind(lambda value: _is_number(value) and value > 0, "a number above 0")
+flags = FieldKind({"type": "boolean"}, "true or false")
+# A count stands for true unless it is 0.
+flags_or_counts = FieldKind({"anyOf": [flags.schema, wholes().schema]}, "true, false or a whole number")
+# Null is 0.
+dropouts = FieldKind({"type": ["number", "null"], "minimum": 0, "exclusiveMaximum": 1}, "0 or more and below 1")
+shares = FieldKind({"type": "number", "minimum": 0, "maximum": 1}, "a number from 0 to 1")
+factors = FieldKind({"type": "number", "exclusiveMinimum": 0}, "a number above 0")
 caps = factors.or_null()
-activations = FieldKind(
-    lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
-)
-layer_lists = FieldKind(
-    lambda value: isinstance(value, list) and all(map(wholes().accepts, value)), "a list of layers, counted from 0"
-).or_null()
-of_any_kind = FieldKind(lambda _: True, "anything")
+activations = FieldKind({"enum": list(ACTIVATIONS)}, f"one of {', '.join(ACTIVATIONS)}")
+layer_lists = lists(wholes().schema, "a list of layers, counted from 0").or_null()
+of_any_kind = FieldKind({}, "anything")
 
 
 def only(*values: object) -> ConfigField:
     """A field of which these values are understood, the first being that of an absent one."""
-
-    def accepts(stated: Any) -> bool:
-        return any(type(stated) is type(value) and stated == value for value in values)
-
-    return ConfigField(values[0], FieldKind(accepts, " or ".join(json.dumps(value) for value in values)))
+    return ConfigField(values[0], FieldKind({"enum": list(values)}, " or ".join(map(json.dumps, values))))
 
 
 # Fields of every class that would make another model than a decoder with one head over its vocabulary.
@@ -274,9 +257,7 @@ FIXED: Mapping[str, ConfigField] = {
     "use_bidirectional_attention": only(None, False),
     "quantization_config": ConfigField(
         None,
-        FieldKind(
-            lambda value: value is None, "null; remove it, and say in a plan's `precision` what weights are stored in"
-        ),
+        FieldKind({"type": "null"}, "null; remove it, and say in a plan's `precision` what weights are stored in"),
     ),
     "auto_map": only(None),
 }

@@ -84,7 +84,7 @@ def _gates_differ(values: Values) -> str:
 
 
 PROJECTIONS = fields.FieldKind(
-    lambda value: isinstance(value, str) and value.removeprefix(GATED) in ACTIVATIONS,
+    {"enum": [f"{gate}{name}" for gate in ("", GATED) for name in ACTIVATIONS]},
     f"one of {', '.join(ACTIVATIONS)}, alone or behind `{GATED}`",
 )
 WRITTEN = {"gelu_tanh": "gelu_new"}

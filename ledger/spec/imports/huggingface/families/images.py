@@ -49,16 +49,17 @@ def _image_fields(image: Any) -> Values:
     return {"image_size": sides, "patch_size": image.patch, "num_channels": image.channels}
 
 
-SQUARES = fields.wholes(1)
 SIDES = fields.FieldKind(
-    lambda value: (
-        SQUARES.accepts(value) or (isinstance(value, list) and len(value) == 2 and all(map(SQUARES.accepts, value)))
-    ),
+    {
+        **fields.sizes.schema,
+        "type": ["integer", "array"],
+        "items": fields.sizes.schema,
+        "minItems": 2,
+        "maxItems": 2,
+    },
     "a whole number of at least 1, or two of them",
 )
-NAMES = fields.FieldKind(
-    lambda value: value is None or (isinstance(value, dict) and len(value) > 0), "names of classes by number"
-)
+NAMES = fields.FieldKind({"type": ["object", "null"], "minProperties": 1}, "names of classes by number")
 
 IMAGES: Mapping[str, Family] = {
     "vit": Family(

@@ -16,10 +16,7 @@ from ledger.spec.windows import Window
 USUAL_SIDE = 224  # of the images of ImageNet-1k, as its models are trained
 REDUCTION = 4  # of the width of a bottleneck (ResNetBottleNeckLayer)
 TAPS = {1: ("point_row", "point_column"), 3: ("tap_row", "tap_column"), 7: ("wide_tap_row", "wide_tap_column")}
-SIZES = FieldKind(
-    lambda value: isinstance(value, list) and len(value) > 0 and all(map(terms.sizes.accepts, value)),
-    "a list of whole numbers of at least 1",
-)
+SIZES = terms.lists(terms.sizes.schema, "a list of whole numbers of at least 1", minItems=1)
 KINDS = ("bottleneck", "basic")
 
 
@@ -248,7 +245,7 @@ RESIDUAL: Mapping[str, Family] = {
             **terms.sizes(num_channels=3, embedding_size=64),
             **SIZES(hidden_sizes=[256, 512, 1024, 2048], depths=[3, 4, 6, 3]),
             **SIDES(image_size=USUAL_SIDE),
-            "layer_type": ConfigField(KINDS[0], FieldKind(lambda value: value in KINDS, " or ".join(KINDS))),
+            "layer_type": ConfigField(KINDS[0], FieldKind({"enum": list(KINDS)}, " or ".join(KINDS))),
             "hidden_act": terms.only("relu"),
             **terms.flags(downsample_in_first_stage=False, downsample_in_bottleneck=False),
             **terms.wholes(2).or_null()(num_labels=None),
