@@ -27,6 +27,7 @@ def spec_schemas() -> dict[str, str]:
 
 def incoming_schemas() -> dict[str, str]:
     """The schemas of what others write and verbs read, by what it is, as text."""
+    from ledger.evidence.microbenchmarks.samples import timing_schema
     from ledger.lab.score.facts import TRAINED_RUN
     from ledger.lab.score.served import SERVED_RUN
     from ledger.report.seals.seal import seal_schema
@@ -35,6 +36,7 @@ def incoming_schemas() -> dict[str, str]:
     contents = {
         "config": config_schema(),
         "seal": seal_schema().content,
+        "timing": timing_schema().content,
         "run": TRAINED_RUN.content,
         "served-run": SERVED_RUN.content,
     }
@@ -104,8 +106,9 @@ def command(kind: str | None, out: Path | None) -> None:
     """Print the JSON Schema of KIND.
 
     KIND is what a spec holds (plan, accelerator, ...), what a verb reads that others write (config, a config.json;
-    seal, of a report; run and served-run, rows of a table to score) or a verb with --json (show, score, ...). Without
-    it, all are listed. Each is complete in itself, and lists the library's names as they are now.
+    seal, of a report; timing, a record of evidence; run and served-run, rows of a table to score) or a verb with
+    --json (show, score, ...). Without it, all are listed. Each is complete in itself, and lists the library's names
+    as they are now.
     """
     schemas = _all_schemas()
     if kind is not None and kind not in schemas:

@@ -46,10 +46,8 @@ class PublishedSchema:
 
         types = Draft202012Validator.TYPE_CHECKER.redefine_many(
             {
-                "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-                "number": lambda _, value: (
-                    isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf
-                ),
+                "integer": lambda _, value: is_number(value) and isinstance(value, int),
+                "number": lambda _, value: is_number(value),
             }
         )
         return extend(Draft202012Validator, type_checker=types)(self.content)
@@ -71,6 +69,11 @@ class PublishedSchema:
 def schema_file(path: Path) -> PublishedSchema:
     """The schema that stands in a file of the package."""
     return PublishedSchema(json.loads(path.read_text(encoding="utf-8")))
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number of JSON, which is finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf
 
 
 def printable(text: str) -> str:

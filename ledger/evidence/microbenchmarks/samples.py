@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import groupby, islice
+from typing import Any
 
 from ledger.evidence.microbenchmarks.records import REGIMES, PlacedRecord, Record, identity
 from ledger.price_forms import PRICE_FORMS
+from ledger.spec.json_schemas import PublishedSchema, is_number
 from ledger.spec.kernel_classes import (
     BACKWARD,
     FORWARD,
@@ -20,10 +23,12 @@ from ledger.spec.kernel_classes import (
     number_format,
     passes_of,
 )
+from ledger.spec.kinds import DIALECT
 from ledger.spec.near import nearest
 from ledger.spec.price_lists import parameter_problems
 from ledger.spec.problems import MOST_PROBLEMS, Location, Problem
 from ledger.spec.reader import Node
+from ledger.spec.values import Schema
 
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
 # Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
@@ -183,7 +188,7 @@ def _stated(record: Record, names: Iterable[str]) -> SizesAndGroup:
 
 def _number(record: Record, name: str) -> float:
     value = record.get(name, 1 if name == "batch" else None)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         message = f"`{name}` of a record must be a number, not {value!r}" if name in record else f"it has no `{name}`"
         raise RecordError(name, message, "write 512 or 43.6")
     return float(value)
@@ -205,7 +210,6 @@ CREDIBLE = (1e-6, 1e12)  # of a value in its own unit: from a picosecond to elev
 OF_A_DIM = (1, 10**9)  # of a dim, or of what is counted
 # The range of every number of a record whose name is not one of a dim; whole numbers but where it is of floats.
 RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("value", "low", "high"), CREDIBLE),
     "bytes": (1, 10**15),  # a petabyte, far beyond any tensor
     "flops": (1, 10**21),  # of one kernel: an hour of a hundred devices
     "ranks": (2, 10**6),
@@ -215,13 +219,34 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 BEYOND = 10.0  # a parameter of a published fit may be so many times the greatest of its range
 QUARTILES = ("low", "value", "high")  # about a median
-NESTED = ("measured",)  # results of `ledger bench` that are mappings
+SCALARS = ["number", "string", "boolean", "null"]
+
+
+@cache
+def timing_schema() -> PublishedSchema:
+    """The schema of a record of a microbenchmark; one that could not run says no more than its `error`."""
+    properties = {
+        "what": {"enum": list(measured_classes()), "description": "The kernel class."},
+        "unit": {"enum": TIMING_UNITS, "description": "The unit of `value`, `low` and `high`."},
+        "regime": {"enum": REGIMES},
+        "measured": {"type": "object", "description": "Further results of `ledger bench`."},
+        **{name: {"type": SCALARS, **_bounds(*bounds)} for name, bounds in RANGES.items()},
+        **{name: {"type": "number", **_bounds(*CREDIBLE)} for name in QUARTILES},
+    }
+    head = {"$schema": DIALECT, "title": "A timing of a kernel or a transfer, a record of a file of evidence"}
+    others = {"type": SCALARS, **_bounds(*OF_A_DIM)}
+    due = {"required": ["what", "unit", "value"], "properties": properties, "additionalProperties": others}
+    return PublishedSchema({**head, "type": "object", "if": {"required": ["error"]}, "else": due})
+
+
+def _bounds(least: float, most: float) -> Schema:
+    return {"minimum": least, "maximum": most} | ({"multipleOf": 1} if isinstance(least, int) else {})
 
 
 def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
     """What the records lack, say that cannot be, or say twice, each with its place."""
-    known = measured_classes()
-    found = (problem for record in records for problem in _record_problems(record, known))
+    tables = (list(rows) for _, rows in groupby(records, lambda record: record.columns))
+    found = (problem for rows in tables for problem in _table_problems(rows))
     yield from islice(found, MOST_PROBLEMS)
     yield from islice(_repeated(records), MOST_PROBLEMS)
 
@@ -240,29 +265,67 @@ def published_fit_problems(document: Node) -> Iterator[Problem]:
             yield from parameter_problems(str(what), form, stated, beyond=BEYOND)
 
 
-def _record_problems(record: PlacedRecord, known: Sequence[str]) -> Iterator[Problem]:
-    """What one record lacks, or says that cannot be; one that could not run says no more than its `error`."""
+def _table_problems(rows: Sequence[PlacedRecord]) -> Iterator[Problem]:
+    """What rows of one table, or records of none, lack or say that cannot be; a table is sound where its bounds are."""
+    is_sound = rows[0].columns is not None and not any(map(list, map(_misfits, _bounds_of_table(rows))))
+    for row in rows:
+        misfits = () if is_sound else tuple(_misfits(row))
+        if misfits or "error" not in row.fields:
+            yield from misfits or tuple(_outside_quartiles(row)) or _without_sample(row)
+
+
+def _bounds_of_table(rows: Sequence[PlacedRecord]) -> Iterator[PlacedRecord]:
+    """Rows with the least, the greatest and the least whole number of each column."""
+    for choose in (min, max, partial(max, key=lambda value: value % 1)):
+        numbers = {
+            name: choose(row.fields[name] for row in rows) if isinstance(value, int | float) else value
+            for name, value in rows[0].fields.items()
+        }
+        yield replace(rows[0], fields=numbers)
+
+
+def _misfits(record: PlacedRecord) -> Iterator[Problem]:
+    """What a record lacks, and what the schema of timings says against it."""
     what = record.fields.get("what")
     if not isinstance(what, str):
         yield Problem(record.where, "a record says no kernel class", "`what: matmul.bf16`, `what: norm.forward`, ...")
-    elif "error" in record.fields:
-        return
-    elif what not in known:
-        yield Problem(record.place("what"), f"no kernel class is named `{what}`", nearest(what, known))
-    else:
-        unit = record.fields.get("unit")
-        regime = record.fields.get("regime", REGIMES[0])
-        if regime not in REGIMES:
-            yield Problem(record.place("regime"), f"{what}: no regime is `{regime}`", f"one of {', '.join(REGIMES)}")
-        if unit not in TIMING_UNITS:
-            message = f"{what}: the unit `{unit}` is unknown" if "unit" in record.fields else f"{what} has no unit"
-            yield Problem(record.place("unit"), message, f"one of {', '.join(TIMING_UNITS)}")
-        problems = (
-            *_not_above_zero(record, ("value", *needed_sizes(record.fields))),
-            *_incredible(record),
-            *_outside_quartiles(record),
+    elif "error" not in record.fields and what not in measured_classes():
+        message = f"no kernel class is named `{what}`"
+        yield Problem(record.place("what"), message, nearest(what, measured_classes()))
+    elif "error" not in record.fields:
+        if "unit" not in record.fields:
+            yield Problem(record.place("unit"), f"{what} has no unit", f"one of {', '.join(TIMING_UNITS)}")
+        needed = ("value", *needed_sizes(record.fields))
+        for name in needed:
+            if name not in record.fields:
+                yield Problem(record.place(name), f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
+            elif not is_number(record.fields[name]):
+                message = f"{what}: `{name}` is no number: {record.fields[name]!r}"
+                yield Problem(record.place(name), message, "write 512 or 43.6")
+        for error in timing_schema().errors(record.fields):
+            name = error.absolute_path[0] if error.absolute_path else ""
+            if name and not (name in needed and error.validator == "type"):
+                message, help_text = _refusal(name, error, record.fields.get("unit", ""))
+                yield Problem(record.place(name), f"{what}: {message}", help_text)
+
+
+def _refusal(name: str, error: Any, unit: object) -> tuple[str, str]:
+    """What is wrong with the value of a key, and what to write instead."""
+    value, bounds = error.instance, error.schema
+    if error.validator == "enum":
+        return f"the {name} `{value}` is unknown", f"one of {', '.join(bounds['enum'])}"
+    if error.validator == "type":
+        return (
+            f"`{name}` is no number{'' if bounds['type'] == 'number' else ' and no word'}",
+            "write 512, 43.6 or a name",
         )
-        yield from problems if problems or unit not in TIMING_UNITS else _without_sample(record)
+    if error.validator == "multipleOf":
+        return f"`{name}` is {value:g}", "a whole number is due"
+    if bounds["minimum"] > 0 >= value:
+        return f"`{name}` is {value}", "a measurement is above zero"
+    if name in QUARTILES:
+        return f"`{name}` is {value:g} {unit}, beyond reason", "was it written in another unit?"
+    return f"`{name}` is {value:g}, beyond reason", f"from {bounds['minimum']:g} to {bounds['maximum']:g}"
 
 
 def _without_sample(record: PlacedRecord) -> Iterator[Problem]:
@@ -272,38 +335,6 @@ def _without_sample(record: PlacedRecord) -> Iterator[Problem]:
             sample(record.fields)
     except RecordError as error:
         yield Problem(record.place(error.key), f"{record.fields['what']}: {error}", error.help)
-
-
-def _not_above_zero(record: PlacedRecord, needed: tuple[str, ...]) -> Iterator[Problem]:
-    """What is no number above zero, and what is not there at all."""
-    what = record.fields["what"]
-    for name in needed:
-        if name not in record.fields:
-            yield Problem(record.place(name), f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
-    for name, value in record.fields.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            if name in needed:
-                yield Problem(record.place(name), f"{what}: `{name}` is no number: {value!r}", "write 512 or 43.6")
-            elif isinstance(value, Mapping | list) and name not in NESTED:
-                message = f"{what}: `{name}` is no number and no word"
-                yield Problem(record.place(name), message, "write 512, 43.6 or a name")
-        elif RANGES.get(name, OF_A_DIM)[0] > 0 >= value:
-            yield Problem(record.place(name), f"{what}: `{name}` is {value}", "a measurement is above zero")
-
-
-def _incredible(record: PlacedRecord) -> Iterator[Problem]:
-    """A value or a size that no device has."""
-    what, unit = record.fields["what"], record.fields.get("unit", "")
-    for name, value in record.fields.items():
-        least, most = RANGES.get(name, OF_A_DIM)
-        if isinstance(value, bool) or not isinstance(value, int | float) or (value <= 0 < least):
-            continue
-        if not least <= value <= most:
-            message = f"{what}: `{name}` is {value:g}{f' {unit}' if name in QUARTILES else ''}, beyond reason"
-            help_text = "was it written in another unit?" if name in QUARTILES else f"from {least:g} to {most:g}"
-            yield Problem(record.place(name), message, help_text)
-        elif isinstance(least, int) and value != int(value):
-            yield Problem(record.place(name), f"{what}: `{name}` is {value:g}", "a whole number is due")
 
 
 def _outside_quartiles(record: PlacedRecord) -> Iterator[Problem]:
