@@ -112,6 +112,21 @@ def test_what_all_rows_of_a_table_lack_is_told_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("512 512 1024.5 100", "matmul.bf16: `k` is 1024.5"),
+        ("512 512 0 100", "matmul.bf16: `k` is 0"),
+        ("512 512 2000000000 100", "matmul.bf16: `k` is 2e+09, beyond reason"),
+        ("512 512 1024 1e-9", "matmul.bf16: `value` is 1e-09 us, beyond reason"),
+    ],
+)
+def test_a_faulty_row_among_sound_ones_is_told_with_its_line(tmp_path: Path, row: str, said: str) -> None:
+    """A table is held to the schema by its bounds, and each of its rows where these are not sound."""
+    table = TABLES.partition("  - what: attention")[0].replace("bf61", "bf16")
+    assert _problems(tmp_path, f"{table}      {row}\n      512 1024 512 100\n") == [f"13: {said}"]
+
+
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     """Not one at each reading."""
     faulty = "  - {what: copy, bytes: 1024, value: -3, unit: us}\n  - {what: copy, value: 3, unit: us}\n"

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from ledger.evidence.documents import read_evidence
-from ledger.evidence.microbenchmarks.samples import samples
+from ledger.evidence.microbenchmarks.samples import samples, timing_schema
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration.curves import relative_errors
 from ledger.price_forms import DataSheet
@@ -35,6 +36,15 @@ def _price(accelerator: Accelerator, series: MeasurementSet) -> Curve | None:
 
 
 ANSWERED = [s for s in ALONE if _price(load_accelerator(s.device), s)]
+
+
+def test_a_timing_is_what_its_schema_says() -> None:
+    """`ledger schema timing`, held by `jsonschema` alone, takes a record of every set, and none of another unit."""
+    schema = Draft202012Validator(timing_schema().content)
+    for series in MEASURED:
+        record = dict(series.records[0])
+        schema.validate(record)
+        assert not schema.is_valid({**record, "unit": "parsec"})
 
 
 def _document(path: Path) -> dict[str, object]:
