@@ -89,28 +89,19 @@ LEAST, MOST = 1e-12, 1e18  # of what anybody measures, in the units of the colum
 LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+def _column(kind: str, words: str, **bounds: float) -> Schema:
+    return {"type": [kind, "null"], **bounds, "description": words}
+
+
 # The schema of a cell by the type of its fact; an empty cell is null.
 COLUMN_KINDS: Mapping[str, Schema] = {
     "str": {"type": "string"},
-    "int | None": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": LARGEST_COUNT,
-        "description": f"a whole number from 1 to {LARGEST_COUNT}",
-    },
-    "float | None": {
-        "type": ["number", "null"],
-        "minimum": LEAST,
-        "maximum": MOST,
-        "description": f"a number from {LEAST:g} to {MOST:g}",
-    },
-    "Share | None": {
-        "type": ["number", "null"],
-        "minimum": 0,
-        "exclusiveMaximum": 1,
-        "description": "a number from 0 to below 1",
-    },
-    "bool | None": {"type": ["boolean", "null"], "description": "true or false"},
+    "int | None": _column("integer", f"a whole number from 1 to {LARGEST_COUNT}", minimum=1, maximum=LARGEST_COUNT),
+    "float | None": _column("number", f"a number from {LEAST:g} to {MOST:g}", minimum=LEAST, maximum=MOST),
+    "Share | None": _column("number", "a number from 0 to below 1", minimum=0, exclusiveMaximum=1),
+    "bool | None": _column("boolean", "true or false"),
     "str | None": {"enum": [*GRADES, "", None], "description": f"one of {', '.join(GRADES)}, or empty"},
 }
 

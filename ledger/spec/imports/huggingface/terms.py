@@ -255,9 +255,8 @@ FIXED: Mapping[str, ConfigField] = {
     "pruned_heads": only({}),
     "torchscript": only(False),  # true unties the output head
     "use_bidirectional_attention": only(None, False),
-    "quantization_config": ConfigField(
-        None,
-        FieldKind({"type": "null"}, "null; remove it, and say in a plan's `precision` what weights are stored in"),
+    **FieldKind({"type": "null"}, "null; remove it, and say in a plan's `precision` what weights are stored in")(
+        quantization_config=None
     ),
     "auto_map": only(None),
 }

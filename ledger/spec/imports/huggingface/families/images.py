@@ -49,16 +49,8 @@ def _image_fields(image: Any) -> Values:
     return {"image_size": sides, "patch_size": image.patch, "num_channels": image.channels}
 
 
-SIDES = fields.FieldKind(
-    {
-        **fields.sizes.schema,
-        "type": ["integer", "array"],
-        "items": fields.sizes.schema,
-        "minItems": 2,
-        "maxItems": 2,
-    },
-    "a whole number of at least 1, or two of them",
-)
+PAIRS = {"type": ["integer", "array"], "items": fields.sizes.schema, "minItems": 2, "maxItems": 2}
+SIDES = fields.FieldKind({**fields.sizes.schema, **PAIRS}, "a whole number of at least 1, or two of them")
 NAMES = fields.FieldKind({"type": ["object", "null"], "minProperties": 1}, "names of classes by number")
 
 IMAGES: Mapping[str, Family] = {
