@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,7 @@ RUNNERS_UP = 5  # moments that are listed: the fullest, and those that come next
 
 @click.command(name="explain")
 @spec_argument
-@click.argument("account", shell_complete=completion.accounts)
+@click.argument("account", required=False, default="", shell_complete=completion.accounts)
 @set_option
 @click.option("--python", "notation", flag_value="python", help="Print a total's form as a Python function.")
 @click.option("--latex", "notation", flag_value="latex", help="Print a total's form in LaTeX.")
@@ -31,10 +32,17 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
     Prints its formula, rule and citation, and every symbol with its value and place; of a total its closed form.
 
     ACCOUNT is an account (decoder/attention/q), a total (memory.peak) or an input of the plan (run.tokens).
+
+    SPEC may be a number format instead (bf16), and ACCOUNT a value: what it is stored as, bit by bit.
     """
     import ledger
     from ledger.cli.tables import print_json
 
+    if is_format(spec):
+        explain_format(spec, account, as_json=as_json)
+        return
+    if not account:
+        raise click.MissingParameter(param_hint="'ACCOUNT'", param_type="argument")
     compiled = ledger.compile(spec, overrides)
     from ledger.books.closed_forms import PlanForms
     from ledger.report.explained import explanation
@@ -54,6 +62,45 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
         print_total(record)
     else:
         print_input(record)
+
+
+def is_format(spec: str) -> bool:
+    """Whether SPEC names a number format and no file."""
+    from ledger.model.dtypes import DTYPES
+
+    return spec in DTYPES and not Path(spec).exists()
+
+
+def explain_format(name: str, value: str, *, as_json: bool) -> None:
+    """Prints what the bits of a format are, and of a value in it what they stand for."""
+    from ledger.cli.tables import print_json, print_table
+    from ledger.course.asks import DtypeAsk, exact_number, lacks_code
+    from ledger.course.number_formats import dtype
+    from ledger.course.report import figure_line, value_or_text
+
+    number = exact_number(value) if value else None
+    if value and number is None:
+        raise click.BadParameter(f"`{value}` is no number: `0.15625`, `1e-8` or `1/3`", param_hint="'ACCOUNT'")
+    if number is not None and lacks_code(name, number):
+        message = f"`{value}` cannot be stored in {name}, which has neither a sign nor a zero"
+        raise click.BadParameter(message, param_hint="'ACCOUNT'")
+    answer = dtype(DtypeAsk(name, number))
+    if as_json:
+        figures = {
+            figure.name: {"value": value_or_text(figure.value), "unit": figure.unit} for figure in answer.figures
+        }
+        print_json({"schema": "ledger-explain/1", "format": name, "figures": figures})
+        return
+    if answer.bits is not None and answer.bits.worked:
+        click.echo(answer.bits.worked)
+    if answer.grid is not None:
+        click.echo()
+        print_table([title for title, _ in answer.grid.columns], [tuple(map(str, row)) for row in answer.grid.rows])
+        click.echo()
+    lines = [figure_line(figure) for figure in answer.figures]
+    print_table(("of the format", name), [(line.title, line.value) for line in lines])
+    if answer.bits is not None and answer.bits.block_scale:
+        click.echo(answer.bits.block_scale)
 
 
 def print_form(forms: PlanForms, total: str, notation: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from ledger.model import strides
-from ledger.model.dtypes import DTYPES, FLOATS
+from ledger.model.dtypes import DTYPES, FLOATS, POWERS
 from ledger.model.einsum_kernels import read_sizes, window_name, windowed
 from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
+from ledger.model.encodings import SCALES
 from ledger.spec.faults import Fault, Faults, StatedValue, fault_at
 from ledger.spec.named_parts import LibraryName
 from ledger.spec.parts import At, PartHeader
@@ -48,10 +50,28 @@ class ExpressionText(Label):
         return Expression(str(super().value(written, faults)), written.node.where)
 
 
+def exact_number(text: str) -> Fraction | None:
+    """The number that a text is, exactly: `0.15625`, `1e-8`, `1/3`; None of another text."""
+    return Fraction(text.strip()) if NUMBER.fullmatch(text.strip()) else None
+
+
+@dataclass(frozen=True)
+class ExactNumber(Label):
+    """A number exactly as it is written, of any size."""
+
+    def value(self, written: StatedValue, faults: Faults) -> Any:
+        """The number as a fraction."""
+        text = str(super().value(written, faults))
+        if (number := exact_number(text)) is None:
+            faults.append(fault_at(written, f" is no number: `{text[:40]}`", "`0.15625`, `1e-8` or `1/3`"))
+        return number
+
+
 WORDS = DerivedType(String(), lambda text: tuple(text.split()))
 OPERANDS = DerivedType(String(), lambda text: tuple(tuple(part.split()) for part in text.split(",")))
 COUNT = Integer(1, 10**18)  # also as it is written with an exponent: 13e9
 FORMAT = KeyOf(DTYPES)
+NUMBER = re.compile(r"[-+]?(\d{1,60}|(?=\.?\d)\d{0,60}\.\d{0,60})([eE][-+]?\d{1,3})?|[-+]?\d{1,30}/0*[1-9]\d{0,29}")
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
 TEXTS = ListOf(String())
 PLAN = LibraryName(kind="plan")
@@ -248,7 +268,7 @@ class TensorAsk:
 
     spec: ClassVar[PartHeader] = PartHeader(meaning="Bytes of a tensor, and what views and copies of it take.")
 
-    shape: Annotated[Mapping[str, int], MappingOf(COUNT, 1), "Its sizes by dim."]
+    shape: Annotated[Mapping[str, int], MappingOf(COUNT), "Its sizes by dim; none of a scalar: `{}`."]
     dtype: Annotated[str, FORMAT, "A number format."]
     copies: Annotated[int, COUNT, "How many there are."] = 1
     memory: Annotated[int | None, quantity("B"), MEMORY] = None
@@ -283,11 +303,38 @@ def move_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
 
 @dataclass(frozen=True)
 class DtypeAsk:
-    """A number format, by its name."""
+    """A number format, by its name, and a value that is stored in it."""
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="A number format.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="A number format, and what a value becomes in it, bit by bit.")
 
     name: Annotated[str, FORMAT, "Its name."]
+    value: Annotated[Fraction | None, ExactNumber(), "A value to store in it: `0.15625`."] = None
+    largest: Annotated[
+        Fraction | None,
+        ExactNumber(),
+        "Of a format with scales, the largest magnitude in the value's block; the value's own where not given.",
+    ] = None
+
+
+def lacks_code(name: str, value: Fraction) -> bool:
+    """Whether a format has no bits for a value: powers of two alone have neither a sign nor a zero."""
+    return name == POWERS and value <= 0
+
+
+def dtype_faults(written: StatedValue, values: Values) -> Iterator[Fault]:
+    """A value that the format has no code for, and a block whose largest magnitude is below the value."""
+    name, value, largest = values["name"], values.get("value"), values.get("largest")
+    if value is not None and lacks_code(name, value):
+        place = written.inner("value", written.node.fields["value"])
+        yield fault_at(place, f" cannot be stored in {name}", "a value above zero: it has neither a sign nor a zero")
+    if largest is None:
+        return
+    place = written.inner("largest", written.node.fields["largest"])
+    if name not in SCALES:
+        with_scales = ", ".join(SCALES)
+        yield fault_at(place, f" has no effect: {name} has no scales", f"leave it out; {with_scales} have scales")
+    elif value is None or largest < abs(value) or not largest:
+        yield fault_at(place, " must be above zero, and no less than the magnitude of `value`", "leave it out")
 
 
 # --- state ---

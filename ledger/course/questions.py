@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ledger.course import subjects
+from ledger.course import number_formats, subjects
 from ledger.course.answers import AnswerContent
 from ledger.course.asks import (
     A_PLAN,
@@ -29,6 +29,7 @@ from ledger.course.asks import (
     Sought,
     StateAsk,
     TensorAsk,
+    dtype_faults,
     move_faults,
     step_faults,
 )
@@ -254,7 +255,7 @@ class Subject:
 SUBJECTS: Mapping[str, Subject] = {
     "operation": Subject(AskOf(OperationAsk, step_faults), subjects.operation),
     "tensor": Subject(AskOf(TensorAsk, move_faults), subjects.tensor),
-    "dtype": Subject(AskOf(DtypeAsk), subjects.dtype),
+    "dtype": Subject(AskOf(DtypeAsk, dtype_faults), number_formats.dtype),
     "state": Subject(AskOf(StateAsk), subjects.state),
     "optimizer": Subject(AskOf(OptimizerAsk), subjects.optimizer),
     "inference": Subject(AskOf(InferenceAsk), subjects.inference),

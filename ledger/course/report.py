@@ -353,9 +353,11 @@ def chart(plot: Plot) -> Chart:
 
 
 def bit_chart(form: Bits) -> Chart:
-    """The bits of a number format."""
+    """The bits of a number format, or of a value in it."""
     text = f"Bits of {form.name}: {', '.join(f'{part} {count}' for part, count in form.parts)}"
-    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, form.block_scale, text, width))
+    text += f"; {form.digits}" if form.digits else ""
+    notes = [note for note in (form.block_scale, form.worked) if note]
+    return draw_chart(f"Bits of {form.name}", "", lambda width: bits.chart(form.parts, notes, text, width, form.digits))
 
 
 # --- numbers as people write them, exact where the notes are ---

@@ -1,4 +1,4 @@
-"""The subjects that a lecture asks about beside plans: formats, operations, states of training, serving."""
+"""The subjects that a lecture asks about beside plans: tensors, operations, states of training, serving."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ledger.books.serving.memory import devices_memory, held_bytes
 from ledger.books.serving.passes import ServedRole, Shape, prompt_shape, served_roles
 from ledger.books.serving.totals import bytes_per_sequence
 from ledger.course.answers import AnswerContent, Figure, Grid, Plot
-from ledger.course.asks import AskedStep, DtypeAsk, InferenceAsk, OperationAsk, OptimizerAsk, StateAsk, TensorAsk
+from ledger.course.asks import AskedStep, InferenceAsk, OperationAsk, OptimizerAsk, StateAsk, TensorAsk
 from ledger.model import dtypes, optimizers, strides
 from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
-from ledger.model.dtypes import CODE_BITS, UNSIGNED, bits
+from ledger.model.dtypes import BLOCKS
 from ledger.model.einsum_kernels import Product, SizedDims, Sum, convolution, einsum_kernels, letter, widest
 from ledger.model.einsums import Names, cost, orders, pairwise, parse, rest_of, spaced
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Accelerator, Kernels, Lengths, Optimizer, Parallelism, Plan, Precision, Serve
@@ -38,36 +38,6 @@ from ledger.spec.precision import WeightFormats
 from ledger.spec.windows import has_windows
 
 SAID_IN_GIBIBYTES = 2**26  # bytes; below, GiB say nothing
-POWERS = "e8m0"  # powers of two alone, none of them normal or not; the last code is no number (OCP MX 1.0, table 7)
-TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
-
-
-def dtype(ask: DtypeAsk) -> AnswerContent:
-    """Bytes with scales, range, whether 1e-8 survives, and its bits."""
-    row, is_integer = dtypes.DTYPES[ask.name], ask.name.startswith(("int", "bool"))
-    figures = [
-        Figure("bytes", "bytes a value, scales included", row.average if ask.name in CODE_BITS else row.size, "B each")
-    ]
-    if is_integer:
-        figures.append(Figure("largest", "largest value", 2**row.mantissa_bits - 1, "plain"))
-        figures.append(
-            Figure("smallest", "smallest value", 0 if ask.name in UNSIGNED else -(2**row.mantissa_bits), "plain")
-        )
-    elif ask.name == POWERS:
-        bias = 2 ** (row.exponent_bits - 1) - 1
-        figures += (
-            Figure("largest", "largest finite value", 2.0**bias, "plain"),
-            Figure("smallest", "smallest positive value", 2.0**-bias, "plain"),
-        )
-    elif ask.name not in CODE_BITS:
-        figures += (
-            Figure("largest", "largest finite value", row.largest, "plain"),
-            Figure("smallest_normal", "smallest normal value", row.smallest_normal, "plain"),
-            Figure("smallest", "smallest positive value", row.smallest_subnormal, "plain"),
-        )
-    if ask.name not in CODE_BITS:  # whose values are as small as their scale makes them
-        figures.append(Figure("holds_1e_8", "1e-8 survives", not is_integer and row.holds(TINY)))
-    return AnswerContent(tuple(figures), bits=bits(ask.name))
 
 
 # --- tensors ---
@@ -76,11 +46,15 @@ def dtype(ask: DtypeAsk) -> AnswerContent:
 def tensor(ask: TensorAsk) -> AnswerContent:
     """Bytes of so many tensors; the place of an element; what each move shares, and what it copies."""
     dims = tuple(Dim(name, letter(name)) for name in ask.shape)
-    amount = ask.copies * Tensor("x", dims, ask.dtype).bytes()
     start = strides.fresh(ask.shape, ask.dtype)
     size = ask.copies * start.bytes
     binary = "in units of 2³⁰ B" if size >= SAID_IN_GIBIBYTES else ""
-    figures = [Figure("bytes", "bytes", size, "B", text(amount)), Figure("gibibytes", binary, size / 2**30, "GiB")]
+    formula = text(ask.copies * _bytes_form(Tensor("x", dims, ask.dtype)))
+    figures = [Figure("bytes", "bytes", size, "B", formula), Figure("gibibytes", binary, Fraction(size, 2**30), "GiB")]
+    if (packed := dtypes.stored_bytes(ask.dtype, start.extent))[1]:
+        figures.append(Figure("values", "of these of values", ask.copies * packed[0], "B"))
+        figures.append(Figure("scales", "of these of scales, one for a block of which the last may be short",
+                              ask.copies * packed[1], "B"))  # fmt: skip
     figures += fitting(size, ask.memory)
     states = [*accumulate(ask.moves, moved, initial=start)]
     last = states[-1]
@@ -93,9 +67,19 @@ def tensor(ask: TensorAsk) -> AnswerContent:
         place = last.place(ask.element)
         form = " + ".join(f"{at}*{last.strides[last.at(name)]}" for name, at in ask.element.items())
         figures.append(Figure("offset", "place of the element, in elements", place, "1", form))
-        figures.append(Figure("address", "bytes from the start of the storage", place * dtypes.size(last.dtype), "B"))
+        address = place * dtypes.code_bits(last.dtype) // 8
+        figures.append(Figure("address", "bytes from the start of the storage", address, "B"))
     figures.append(Figure("flops", "", 0, "FLOP"))
     return AnswerContent(tuple(figures), _move_table(ask, states) if ask.moves else None)
+
+
+def _bytes_form(x: Tensor) -> sympy.Expr:
+    """Bytes of a tensor that is kept by itself: whole ones, and the scales of whole blocks."""
+    if x.dtype not in BLOCKS:
+        return CeilDiv(x.elements() * dtypes.code_bits(x.dtype), 8) if dtypes.code_bits(x.dtype) % 8 else x.bytes()
+    block, scale = BLOCKS[x.dtype]
+    values = replace(x, dtype="fp8_e4m3" if dtypes.code_bits(x.dtype) == 8 else "e2m1")
+    return total((_bytes_form(values), sized(scale, CeilDiv(x.elements(), block))))
 
 
 def moved(x: strides.Strided, move: Mapping[str, object]) -> strides.Strided:
@@ -104,8 +88,8 @@ def moved(x: strides.Strided, move: Mapping[str, object]) -> strides.Strided:
     return strides.MOVES[name](x, argument)
 
 
-def _new_bytes(before: strides.Strided, after: strides.Strided) -> Fraction:
-    return after.bytes if after.storage != before.storage else Fraction(0)
+def _new_bytes(before: strides.Strided, after: strides.Strided) -> int:
+    return after.bytes if after.storage != before.storage else 0
 
 
 def _move_table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
@@ -136,7 +120,7 @@ def _move_text(move: Mapping[str, object]) -> str:
     return f"{name} {argument if isinstance(argument, str) else ', '.join(map(str, argument))}"  # type: ignore[call-overload]
 
 
-def fitting(size: Fraction, memory: int | None) -> Iterator[Figure]:
+def fitting(size: int | Fraction, memory: int | None) -> Iterator[Figure]:
     """Figures on whether so many bytes fit a memory, and the bytes that are missing."""
     if memory is not None:
         yield Figure("memory", "memory of the device", memory, "B")

@@ -1,4 +1,4 @@
-"""Number formats: bytes per element (scales included), range, and the bits of a value."""
+"""Number formats: bytes per element (scales included), range, and the parts that the bits of a value have."""
 
 from __future__ import annotations
 
@@ -47,24 +47,33 @@ class Dtype:
         return sum(scale_bytes, self.size)
 
     @property
+    def bias(self) -> int:
+        """What is added to the power of two of a normal value to make its exponent bits."""
+        return (1 << self.exponent_bits) // 2 - 1
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next value."""
+        return 2.0**-self.mantissa_bits
+
+    @property
     def largest(self) -> float:
         """The largest finite value."""
-        bias = 2 ** (self.exponent_bits - 1) - 1
         top = 2**self.exponent_bits - 1 - (0 if self.finite_only else 1)
-        significand = 2.0 - 2.0**-self.mantissa_bits
-        if self.finite_only and self.mantissa_bits == 3:  # e4m3 keeps its very last code for NaN
-            significand -= 2.0**-self.mantissa_bits
-        return float(significand * 2.0 ** (top - bias))
+        significand = 2.0 - self.epsilon
+        if self.finite_only and self.mantissa_bits != 1:  # e4m3 and e8m0 keep their very last code for NaN
+            significand -= self.epsilon
+        return float(max(significand, 0.5) * 2.0 ** (top - self.bias))
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest positive normal value."""
-        return float(2.0 ** (2 - 2 ** (self.exponent_bits - 1)))
+        """The smallest positive normal value; of powers of two alone, which have no zero, that of exponent bits 0."""
+        return float(2.0 ** ((1 if self.mantissa_bits else 0) - self.bias))
 
     @property
     def smallest_subnormal(self) -> float:
         """The smallest positive value."""
-        return self.smallest_normal * 2.0**-self.mantissa_bits
+        return self.smallest_normal * self.epsilon
 
     def holds(self, value: float) -> bool:
         """Whether a positive value neither rounds to zero nor overflows."""
@@ -143,6 +152,21 @@ def size(name: str) -> Fraction:
     return DTYPES[name].size
 
 
+def code_bits(name: str) -> int:
+    """The bits of memory that one value takes without the scales of its block: 32 for the 19 of tf32, 8 for a truth."""
+    block, scale = BLOCKS.get(name, (1, ""))
+    return int(8 * (size(name) - (size(scale) / block if scale else 0)))
+
+
+def stored_bytes(name: str, elements: int) -> tuple[int, int]:
+    """Whole bytes of so many values in a row, and of the scales of their blocks, of which the last may be short.
+
+    What stands beside matrices that are only stored in a format is not counted: see `Dtype.scales`.
+    """
+    block, scale = BLOCKS.get(name, (0, ""))
+    return -(-elements * code_bits(name) // 8), -(-elements // block) * code_bits(scale) // 8 if block else 0
+
+
 def is_stored_only(name: str) -> bool:
     """Whether weights are stored in this format and brought back to another one to be multiplied."""
     return bool(DTYPES[name].scales)
@@ -163,17 +187,23 @@ def rate(name: str) -> str:
 
 # Formats whose bytes hold the scale of a block: values in a block, and the format of its scale.
 BLOCKS: Mapping[str, tuple[int, str]] = {"mxfp8": (32, "e8m0"), "mxfp4": (32, "e8m0"), "nvfp4": (16, "fp8_e4m3")}
-UNSIGNED = ("e8m0", "bool", "nf4", "nf4_double")
+POWERS = "e8m0"  # powers of two alone: no sign, no zero; its last code is no number (OCP MX 1.0, table 7)
+UNSIGNED = (POWERS, "bool", "nf4", "nf4_double")
 CODE_BITS = {"nf4": 4, "nf4_double": 4}  # bits of an index into a table of values
 
 
 @dataclass(frozen=True)
 class Bits:
-    """The bits of one value of a number format, by part from the left, and those that a block of values shares."""
+    """The bits of one value of a number format, by part from the left, and those that a block of values shares.
+
+    `digits`: of one value, each bit from the left, and `worked` what they stand for; empty of a format by itself.
+    """
 
     name: str
     parts: tuple[tuple[str, int], ...]
     block_scale: str = ""
+    digits: str = ""
+    worked: str = ""
 
 
 def bits(name: str) -> Bits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from ledger.model import dtypes
@@ -42,9 +41,9 @@ class Strided:
         return math.prod(self.sizes)
 
     @property
-    def bytes(self) -> Fraction:
-        """Bytes of its storage."""
-        return self.extent * dtypes.size(self.dtype)
+    def bytes(self) -> int:
+        """Bytes of its storage: whole ones, and scales of whole blocks."""
+        return sum(dtypes.stored_bytes(self.dtype, self.extent))
 
     @property
     def contiguous(self) -> bool:
@@ -149,8 +148,8 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
     if math.prod(sizes) != x.elements:
         said = " x ".join(map(str, sizes))
         raise MoveError(f"{said} are not the tensor's {x.elements} elements", "sizes whose product is the same")
-    strides = [0] * len(sizes)
-    at, run, base = len(sizes) - 1, 1, x.strides[-1] if x.strides else 1
+    strides = [0 if x.sizes else 1] * len(sizes)
+    at, run, base = len(sizes) - 1 if x.sizes else -1, 1, x.strides[-1] if x.strides else 1
     for old in range(len(x.sizes) - 1, -1, -1):
         run *= x.sizes[old]
         ends = old == 0 or (x.sizes[old - 1] != 1 and x.strides[old - 1] != run * base)

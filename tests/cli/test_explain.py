@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 from click.testing import Result
@@ -99,3 +100,16 @@ def test_an_input_is_explained_by_where_it_is_written(command_line: Callable[...
     record = json.loads(command_line("explain", "8b", "run.micro_batch", "--json").stdout)
     assert (record["input"], record["value"]) == ("run.micro_batch", 1)
     assert command_line("explain", "8b", "run.tokns").exit_code == 2
+
+
+def test_a_number_format_is_explained_by_its_bits(command_line: Callable[..., Result]) -> None:
+    """What a value is stored as, part by part; what is no number, or has no bits in the format, is refused."""
+    text = command_line("explain", "bf16", "0.15625").stdout
+    assert text.startswith("0.15625 is stored as 2^(124 - 127) × (1 + 32/128) = 0.15625, exactly\n")
+    assert re.search(r"mantissa +0100000 +1 \+ 32/128", text)
+    figures = json.loads(command_line("explain", "fp8_e4m3", "0.003", "--json").stdout)["figures"]
+    assert (figures["stored"]["value"], figures["bias"]["value"]) == (2**-8, 7)
+    assert "values a block" in command_line("explain", "nvfp4").stdout
+    for spec, value in (("bf16", "large"), ("e8m0", "0"), ("8b", "")):
+        result = command_line("explain", spec, *([value] if value else []))
+        assert (result.exit_code, "ACCOUNT" in result.stderr) == (2, True)

@@ -14,6 +14,7 @@ from ledger.course.answer import answers
 from ledger.course.answers import last_digit
 from ledger.course.lecture import is_lecture, load_lecture
 from ledger.course.questions import FORMS, LECTURE, SUBJECTS
+from ledger.course.report import html, markdown, page
 from ledger.model.dtypes import BLOCKS, DTYPES
 from ledger.spec.kinds import json_schema
 from ledger.spec.load import load_plan
@@ -284,8 +285,50 @@ def test_every_format_has_bits_and_a_size(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tensor", "figures"),
+    [
+        ("{shape: {}, dtype: fp32}", {"bytes": 4}),
+        (
+            "{shape: {}, dtype: fp32, moves: [{view: {a: 1, b: 1}}, {view: {}}, {to: bf16}]}",
+            {"bytes": 4, "new_bytes": 2},
+        ),
+        ("{shape: {a: 7, b: 5}, dtype: nvfp4}", {"bytes": 21, "values": 18, "scales": 3}),
+        ("{shape: {a: 7, b: 5}, dtype: int4, copies: 2}", {"bytes": 36}),
+        ("{shape: {a: 7, b: 5}, dtype: mxfp8, element: {a: 1, b: 2}}", {"bytes": 37, "address": 7}),
+        ("{shape: {a: 7, b: 5}, dtype: int4, element: {a: 1, b: 2}}", {"bytes": 18, "address": 3}),
+    ],
+)
+def test_tensors_take_whole_bytes_and_blocks(tmp_path: Path, tensor: str, figures: dict[str, int]) -> None:
+    """Scalars have one element; 35 values of 4 bits are 18 bytes; the last block is short and has a scale too."""
+    text = f"questions:\n  - {{id: a, asks: What is it?, tensor: {tensor}}}\n"
+    (answer,) = answers(load_lecture(written(tmp_path, text)))
+    found = {figure.name: figure.value for figure in answer.found.figures}
+    assert figures == {name: found[name] for name in figures}
+
+
+def test_a_value_is_drawn_bit_by_bit(tmp_path: Path) -> None:
+    """Each bit of 0.15625 in the picture, what each part stands for in the table, the error of rounding in figures."""
+    text = "questions:\n  - {id: a, asks: What is it?, dtype: {name: fp16, value: 0.15625}}\n"
+    lecture = load_lecture(written(tmp_path, text))
+    (answer,) = answers(lecture)
+    assert answer.found.bits is not None
+    assert answer.found.bits.digits == "0011000100000000"
+    assert answer.found.grid is not None
+    assert [row[2] for row in answer.found.grid.rows] == ["+", "2^(12 - 15)", "1 + 256/1024"]
+    drawn = html(page(lecture, [answer]), [answer]).decode()
+    assert "0.15625 is stored as 2^(12 - 15) × (1 + 256/1024) = 0.15625, exactly" in drawn
+    picture = drawn[drawn.index("Bits of fp16: ") :]
+    assert len(re.findall(r"<text[^>]*>[01]</text>", picture)) % 16 == 0
+    assert "2^(12 - 15)" in markdown(page(lecture, [answer]), [answer]).decode()
+
+
+@pytest.mark.parametrize(
     ("question", "said"),
     [
+        ("dtype: {name: bf16, value: x}", "is no number: `x`"),
+        ("dtype: {name: e8m0, value: -1}", "cannot be stored in e8m0"),
+        ("dtype: {name: bf16, value: 1, largest: 2}", "bf16 has no scales"),
+        ("dtype: {name: nvfp4, value: -2, largest: 1}", "no less than the magnitude of `value`"),
         ("operation: {steps: [{activation: silu, over: a}], sizes: {a: 2}, dtype: int8}", "is not computed in int8"),
         ("operation: {steps: [{activation: silu}], sizes: {a: 2}}", "has no operation"),
         ("plan: gpt2", "asks nothing of its plan"),
