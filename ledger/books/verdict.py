@@ -10,6 +10,7 @@ from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
 from ledger.books.price_changes import LIMITS
 from ledger.books.results import ENDS, OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
+from ledger.books.updates import lost_updates
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, offer, plain, size, trimmed, with_unit
@@ -223,7 +224,7 @@ NARROW = ("fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")
 RISKY: Mapping[str, tuple[str, ...]] = {
     "gradients": NARROW,
     "states": NARROW,
-    "weights": ("fp16",),
+    "weights": NARROW,
 }
 
 
@@ -303,13 +304,17 @@ def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
 
 
 def policy(plan: Plan) -> Iterator[Check]:
-    """Roles of the dtype policy whose values can leave the range of their dtype."""
+    """Roles of the dtype policy whose values can leave the range of their dtype, or whose updates it loses."""
     for role, risky in RISKY.items():
         name = trained_dtype(plan) if role == "weights" else getattr(plan.precision, role)
         if name in risky and not (role == "weights" and plan.precision.master):
             dtype = dtypes.DTYPES[name]
             detail = f"{name} holds {dtype.smallest_subnormal:.2g} to {dtype.largest:.5g}; smaller values become zero"
+            if name in dtypes.BLOCKS:
+                least = round(2 * dtype.largest / dtype.smallest_subnormal)
+                detail = f"below 1/{least} of the largest in a block of {dtypes.BLOCKS[name][0]}, values become zero"
             yield Check(f"precision.{role}", f"Range of {role} in {name}", "warn", name, detail)
+    yield from lost_updates(plan)
 
 
 # Totals of a model without its adapters, which is what a model's file knows of.

@@ -103,11 +103,21 @@ def _stored_scale(name: str, scale: Fraction) -> Fraction:
     return rounded_float(DTYPES[name], scale) or Fraction(0)
 
 
-# By format: the scale of a block whose largest magnitude is given. Tensors in nvfp4 have a further scale, here 1.
+def _scale_of_two(largest: Fraction) -> Fraction:
+    """The scale of a block in nvfp4, whose largest value becomes 6: in e4m3, and the tensor's fp32 scale is taken as 1.
+
+    What is no normal value of e4m3 is left to that scale, by which the block's own is then 448.
+    """
+    scale, row = largest / 6, DTYPES["fp8_e4m3"]
+    holds = row.smallest_normal <= scale <= row.largest
+    return _stored_scale("fp8_e4m3" if holds else "fp32", scale)
+
+
+# By format: the scale of a block whose largest magnitude is given.
 SCALES: Mapping[str, Callable[[Fraction], Fraction]] = {
     "mxfp8": lambda largest: power_scale(DTYPES["mxfp8"], largest),
     "mxfp4": lambda largest: power_scale(DTYPES["mxfp4"], largest),
-    "nvfp4": lambda largest: _stored_scale("fp8_e4m3", largest / 6),
+    "nvfp4": _scale_of_two,
     "int8": lambda largest: _stored_scale("fp32", largest / 127),  # LLM.int8, a row
     "int4": lambda largest: _stored_scale("fp16", 2 * largest / 15),  # AWQ, from -largest to largest
     "nf4": lambda largest: _stored_scale("fp32", largest),

@@ -18,6 +18,7 @@ from ledger.spec.precision import Pruning
 ADAPTERS = "adapters"
 EXPERTS = "experts"
 ENDS = ("embedding", "head")  # components that are parts of a model by themselves
+NORMS = ("final_norm", "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm")  # as `train` names them
 EMBEDDINGS = {"embedding", "source_embedding"}  # tables, convolutions over patches and sound: none is nn.Linear
 
 
@@ -71,6 +72,26 @@ def trained_dtype(plan: Plan) -> str:
         return formats.base
     parts = plan.train.names if plan.train.kind == "only" else ("norms", *ENDS)
     return dtypes.promote(*(getattr(formats, part if part in ENDS else "norms") for part in parts))
+
+
+def trained_parts(plan: Plan) -> tuple[str, ...]:
+    """The parts of a model, as `precision.weights` names them, of which some weights are trained."""
+    train, names = plan.train, set(plan.train.names)
+    if train.lora:
+        return (ADAPTERS,)
+    ends = tuple(end for end in ENDS if not (end == "head" and plan.model.tied))
+    if train.kind == "only":
+        norms = {*NORMS, *(f"{group.name}/{norm}" for group in plan.model.groups for norm in NORMS)}
+        parts = {
+            *names,
+            *(("base", "norms") if names - norms - {*ENDS} else ()),
+            *(("norms",) if names & norms else ()),
+        }
+        return tuple(part for part in ("base", "norms", *ends) if part in parts)
+    all_layers = {group.name for group in plan.model.groups} <= names and train.kind == "frozen"
+    frozen = names | ({"base"} if all_layers or {"attention", "mlp"} <= names else set())
+    frozen |= {"norms"} if all_layers and "final_norm" in names else set()
+    return tuple(part for part in ("base", "norms", *ends) if part not in frozen)
 
 
 def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:

@@ -64,9 +64,14 @@ def is_parameter_count(weight: Tensor) -> bool:
 
 def rule_of(optimizer: Optimizer, unit: str, weight: Tensor) -> Optimizer:
     """The rule that updates a weight."""
-    if weight_class(unit, weight) in optimizer.weights or optimizer.otherwise is None:
+    return rule_of_class(optimizer, weight_class(unit, weight))
+
+
+def rule_of_class(optimizer: Optimizer, kind: str) -> Optimizer:
+    """The rule that updates weights of a kind: `ends`, `matrices` or `vectors`."""
+    if kind in optimizer.weights or optimizer.otherwise is None:
         return optimizer
-    return rule_of(optimizer.otherwise, unit, weight)
+    return rule_of_class(optimizer.otherwise, kind)
 
 
 def trained_weights(optimizer: Optimizer, units: tuple[Unit, ...]) -> Iterator[TrainedWeight]:

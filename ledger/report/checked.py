@@ -45,6 +45,16 @@ LESS_MEMORY = (
     "a smaller `run.micro_batch`, `recompute`, or more devices in `parallelism`: `ledger sweep` tries them all"
 )
 WIDER = "keep it in bf16 or fp32; `precision: bf16-mixed` keeps an fp32 master copy"
+WIDER_COPY = (
+    "an fp32 master copy (`precision: bf16-mixed`) or fp32 weights (`bf16-autocast`); "
+    "`optimizer: {base: adamw, rounding: stochastic}` is of one that is made for it, or `rounding: compensated`"
+)
+AVERAGES = (
+    *(f"optimizer.states.{state}.dtype" for state in ("second_moment", "first_moment", "momentum", "sum")),
+    "precision.states",
+    "precision",
+)
+WIDER_STATES = "states in fp32: `precision: {base: ..., states: fp32}`, or a `decay` that the format holds"
 NAPKIN = (
     "`assumptions: {mfu: ...}` is what the napkin goes by; `ledger explain SPEC time.run` has what the run is made of"
 )
@@ -77,6 +87,8 @@ DECISIONS: Mapping[str, Decision] = {
         f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)
         for role in ("gradients", "states", "weights")
     },
+    "precision.updates": Decision("updates", ("precision.master", "precision.weights", "precision"), WIDER_COPY),
+    "precision.averages": Decision("averages", AVERAGES, WIDER_STATES),
 }
 
 

@@ -94,7 +94,16 @@ def judged_node(node: Node) -> Node:
             fields[part] = Node(
                 {key: fields[part].fields[key] for key in keys if key in fields[part].fields}, node.where
             )
+    if "optimizer" in fields:
+        fields["optimizer"] = _without_rounding(fields["optimizer"])
     return Node(fields, node.where)
+
+
+@lru_cache(maxsize=256)
+def _without_rounding(node: Node) -> Node:
+    """An optimizer without what says which of its updates a number format loses: none is more or fewer bytes."""
+    kept = {key: _without_rounding(inner) for key, inner in node.fields.items() if key not in ("decay", "rounding")}
+    return Node(kept, node.where) if node.fields else node
 
 
 def _canonical(value: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import DTYPE, At, PartHeader, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, DerivedType, ListOf, MappingOf, Values, members
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, DerivedType, ListOf, MappingOf, Values, members, quantity
 from ledger.spec.values import Choice, Integer, String
 
 # The kinds of weights that a rule may treat apart: matrices of the embedding and the head, matrices and vectors of all.
@@ -16,6 +16,12 @@ DEFAULT = "default"  # the dtype that the precision gives to states
 STATE_SHAPES = ("whole", "rows", "columns", "factored", "heads", "one")
 STATE_SHAPE = Choice(*STATE_SHAPES)
 STATE_DTYPE = Choice(DEFAULT, "fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "e8m0")
+NEAREST = "nearest"
+ROUNDING = Choice(NEAREST, "stochastic", "compensated")
+ROUNDING_MEANING = (
+    "`nearest`, which loses a change below half the spacing of the format; `stochastic`, at random up or down, so that "
+    "the mean is right; `compensated`, where what rounding took is added in the next step (Kahan)."
+)
 STATE_DTYPE_MEANING = "A number format; `default`: the precision's for states."
 
 
@@ -58,6 +64,12 @@ class OptimizerState:
     ] = field(default_factory=lambda: for_all("whole"))
     dtype: Annotated[str, STATE_DTYPE, STATE_DTYPE_MEANING] = DEFAULT
     scales: Annotated[Scales | None, OPTIONAL] = None
+    decay: Annotated[
+        float | None,
+        quantity("1", greatest=1),
+        "What a step leaves of it before the gradient's part is added: `0.999`; 1 of a sum. Not known where not given.",
+    ] = None
+    rounding: Annotated[str, ROUNDING, f"How it is rounded to its format: {ROUNDING_MEANING}"] = NEAREST
     paged: Annotated[
         int,
         Integer(0, 1_000_000_000),
@@ -161,6 +173,9 @@ class Optimizer:
     ] = WEIGHT_KINDS
     otherwise: Annotated[Optimizer | None, "The optimizer of the weights that this one does not update."] = None
     newton_schulz: Annotated[NewtonSchulz | None, OPTIONAL] = None
+    rounding: Annotated[
+        str, ROUNDING, f"How updated weights are rounded to the format that they are kept in: {ROUNDING_MEANING}"
+    ] = NEAREST
     source: str = ""
 
     @classmethod

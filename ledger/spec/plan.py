@@ -318,6 +318,11 @@ class Assumptions:
         "Tokens that the busiest device's experts get over the average, where experts are split over devices: `1.2`; 1 "
         "where not given.",
     ] = Fraction(1)
+    learning_rate: Annotated[
+        float,
+        quantity("1", greatest=1000),
+        "Its peak. It says which updates are below half the spacing of the number formats; no other figure reads it.",
+    ] = 3e-4  # of Llama 2 7B and 13B (Touvron et al. 2023, arXiv 2307.09288, table 1)
 
 
 @dataclass(frozen=True)

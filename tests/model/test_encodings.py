@@ -79,7 +79,7 @@ def test_a_block_has_the_scale_of_its_largest() -> None:
             assert scale * top <= largest < 2 * scale * top
             assert scale.numerator == 1 or scale.denominator == 1
         scale = encoded("nvfp4", value, largest).scale
-        assert scale == encoded("fp8_e4m3", largest / 6).stored
+        assert scale == encoded("fp8_e4m3" if largest >= Fraction(6, 64) else "fp32", largest / 6).stored
         for name in SCALES:
             found = encoded(name, value, largest)
             assert found.stored is not None
