@@ -80,7 +80,9 @@ def explain_format(name: str, value: str, *, as_json: bool) -> None:
 
     number = exact_number(value) if value else None
     if value and number is None:
-        raise click.BadParameter(f"`{value}` is no number: `0.15625`, `1e-8` or `1/3`", param_hint="'ACCOUNT'")
+        raise click.BadParameter(
+            f"`{value}` is no number that fp64 holds: `0.15625`, `1e-8` or `1/3`", param_hint="'ACCOUNT'"
+        )
     if number is not None and lacks_code(name, number):
         message = f"`{value}` cannot be stored in {name}, which has neither a sign nor a zero"
         raise click.BadParameter(message, param_hint="'ACCOUNT'")

@@ -51,8 +51,9 @@ class ExpressionText(Label):
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The number that a text is, exactly: `0.15625`, `1e-8`, `1/3`; None of another text."""
-    return Fraction(text.strip()) if NUMBER.fullmatch(text.strip()) else None
+    """The number that a text is, exactly: `0.15625`, `1e-8`, `1/3`; None of another text, or beyond fp64."""
+    number = Fraction(text.strip()) if NUMBER.fullmatch(text.strip()) else None
+    return number if number is not None and abs(number) <= DTYPES["fp64"].largest else None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class ExactNumber(Label):
         """The number as a fraction."""
         text = str(super().value(written, faults))
         if (number := exact_number(text)) is None:
-            faults.append(fault_at(written, f" is no number: `{text[:40]}`", "`0.15625`, `1e-8` or `1/3`"))
+            faults.append(
+                fault_at(written, f" is no number that fp64 holds: `{text[:40]}`", "`0.15625`, `1e-8` or `1/3`")
+            )
         return number
 
 

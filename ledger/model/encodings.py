@@ -100,7 +100,8 @@ def power_scale(row: Dtype, largest: Fraction) -> Fraction:
 
 
 def _stored_scale(name: str, scale: Fraction) -> Fraction:
-    return rounded_float(DTYPES[name], scale) or Fraction(0)
+    stored = rounded_float(DTYPES[name], scale)
+    return Fraction(DTYPES[name].largest) if stored is None else stored
 
 
 def _scale_of_two(largest: Fraction) -> Fraction:

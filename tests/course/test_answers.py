@@ -216,9 +216,10 @@ def test_what_the_notes_print_is_told_apart(answered: dict[str, Answer], name: s
 
 
 def test_risky_policies_are_warned_of(answered: dict[str, Answer]) -> None:
-    """Pure fp16 and fp8 gradients are named, plain bf16 is not."""
+    """Pure fp16 and fp8 gradients are named by range, pure bf16 by the updates it loses; bf16 beside fp32 is not."""
     found = {figure.name: figure.value for figure in answered["dt.policy"].found.figures}
     assert {"fp16_pure/precision.gradients", "fp8_mixed/precision.gradients"} <= set(found)
+    assert {"pure_bf16/precision.updates", "pure_bf16/precision.averages"} <= set(found)
     assert set(found.values()) == {"warn"}
     assert not [name for name in found if name.startswith("bf16")]
 

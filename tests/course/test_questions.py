@@ -325,7 +325,7 @@ def test_a_value_is_drawn_bit_by_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ("dtype: {name: bf16, value: x}", "is no number: `x`"),
+        ("dtype: {name: bf16, value: x}", "is no number that fp64 holds: `x`"),
         ("dtype: {name: e8m0, value: -1}", "cannot be stored in e8m0"),
         ("dtype: {name: bf16, value: 1, largest: 2}", "bf16 has no scales"),
         ("dtype: {name: nvfp4, value: -2, largest: 1}", "no less than the magnitude of `value`"),

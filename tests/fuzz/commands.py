@@ -116,6 +116,12 @@ def _check(random: Random, file: str) -> Words:
 
 
 def _explain(random: Random, file: str) -> Words:
+    if random.random() < 0.1:  # of a number format, and a value in it
+        return (
+            random.choice(("bf16", "nvfp4", "e8m0")),
+            spoilt(random, "0.1", "1e-9", "1/3", "1e999"),
+            *maybe_json(random),
+        )
     return (file, spoilt(random, *NAMES), *maybe_json(random))
 
 
