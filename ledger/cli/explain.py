@@ -121,6 +121,8 @@ def print_input(record: dict[str, Any]) -> None:
     click.echo(f"  where    {where}")
     if source:
         click.echo(f"  source   {source}")
+    if is_format(value):
+        click.echo(f"  format   `ledger explain {value}` has its bits, its range and its epsilon")
 
 
 def print_account(record: dict[str, Any]) -> None:

@@ -42,6 +42,8 @@ def warnings(*settings: str, spec: str = "8b") -> dict[str, Check]:
         (["precision=bf16-true", MADE_FOR_IT], set()),
         (["precision=bf16-true", "optimizer={base: adamw-8bit, rounding: compensated}"], set()),
         (["precision=bf16-true", "optimizer=adamw-8bit"], {UPDATES}),
+        (["precision=bf16-true", "optimizer=adamw-kahan"], {AVERAGES}),  # which compensates weights alone
+        (["precision=bf16-true", "optimizer={base: adamw-kahan, states: {second_moment: {decay: 0.95}}}"], set()),
         (["precision=lora-peft", LORA], set()),  # the frozen base is in bf16
         (["precision=qlora-peft", LORA], set()),  # and here in 4 bits
         (["precision={base: lora-peft, weights: {base: nvfp4, adapters: fp32}}", "accelerator=b200", LORA], set()),

@@ -53,6 +53,7 @@ def test_states_in_a_dtype_of_their_own() -> None:
     """A rule's dtype holds whatever the precision's is; any state can be overridden alone."""
     both = 2 * (ENDS + MATRICES + VECTORS)
     assert static("adamw-bf16") == 2 * both
+    assert static("adamw-kahan") == 3 * both  # what rounding took of a weight beside both moments
     assert static({"base": "adamw", "states": {"second_moment": {"dtype": "bf16"}}}) == (4 + 2) * both // 2
 
 
