@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
 from itertools import pairwise as in_pairs
+from math import prod
 
 import sympy
 
@@ -23,7 +24,7 @@ from ledger.model import dtypes, optimizers, strides
 from ledger.model.activations import activation
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
-from ledger.model.dtypes import BLOCKS
+from ledger.model.dtypes import BLOCKS, ROW
 from ledger.model.einsum_kernels import Product, SizedDims, Sum, convolution, einsum_kernels, letter, widest
 from ledger.model.einsums import Names, cost, orders, pairwise, parse, rest_of, spaced
 from ledger.model.elementwise import Addition, Pointwise
@@ -55,6 +56,8 @@ def tensor(ask: TensorAsk) -> AnswerContent:
         figures.append(Figure("values", "of these of values", ask.copies * packed[0], "B"))
         figures.append(Figure("scales", "of these of scales, one for a block of which the last may be short",
                               ask.copies * packed[1], "B"))  # fmt: skip
+    if beside := _bytes_beside(ask):
+        figures.append(Figure("as_weight", "with the scales that stand beside a weight", size + beside, "B"))
     figures += fitting(size, ask.memory)
     states = [*accumulate(ask.moves, moved, initial=start)]
     last = states[-1]
@@ -71,6 +74,22 @@ def tensor(ask: TensorAsk) -> AnswerContent:
         figures.append(Figure("address", "bytes from the start of the storage", address, "B"))
     figures.append(Figure("flops", "", 0, "FLOP"))
     return AnswerContent(tuple(figures), _move_table(ask, states) if ask.moves else None)
+
+
+def _bytes_beside(ask: TensorAsk) -> int:
+    """Bytes of the scales beside matrices in a format that weights are only stored in, each kind in whole bytes.
+
+    A scale of a row is one for each of all dims but the last.
+    """
+    elements = prod(ask.shape.values())
+    rows = prod([*ask.shape.values()][:-1])
+    numbers = ((scales, {ROW: rows, dtypes.WHOLE: 1}.get(scales.block)) for scales in dtypes.DTYPES[ask.dtype].scales)
+    return ask.copies * sum(
+        dtypes.stored_bytes(scales.dtype, scales.count * (-(-elements // scales.block) if number is None else number))[
+            0
+        ]
+        for scales, number in numbers
+    )
 
 
 def _bytes_form(x: Tensor) -> sympy.Expr:
