@@ -99,6 +99,19 @@ def ends_apart(plan: Plan, units: Sequence[Unit]) -> tuple[str, ...]:
 
 
 def stays(plan: Plan) -> bool:
+    """Whether gradients are there all the time: in a buffer of their own, or filled with zeros after each update."""
+    return has_buffer(plan) or fills_gradients(plan)
+
+
+def fills_gradients(plan: Plan) -> bool:
+    """Whether gradients are zeroed in place (`zero_grad(set_to_none=False)`), so that backward adds to what is there.
+
+    What is reduced out of a buffer is freed by the framework itself.
+    """
+    return plan.optimizer.zero_grad == "fill" and not drains(plan)
+
+
+def has_buffer(plan: Plan) -> bool:
     """Whether gradients are added up in a buffer of their own that is never freed.
 
     Megatron-LM's `main_grad` (megatron/core/distributed/param_and_grad_buffer.py); any software that keeps them in
@@ -111,7 +124,7 @@ def stays(plan: Plan) -> bool:
 
 def fuses(plan: Plan) -> bool:
     """Whether products add gradients of weights to those that stay (Megatron-LM, `gradient_accumulation_fusion`)."""
-    return plan.stack.accumulation == "fused" and stays(plan)
+    return plan.stack.accumulation == "fused" and has_buffer(plan)
 
 
 def waits(plan: Plan) -> bool:

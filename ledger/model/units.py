@@ -13,7 +13,7 @@ from ledger.model.backward import backward, is_frozen_weight, kernels, with_froz
 from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Purpose
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
-from ledger.model.exchanges import fuses, stays
+from ledger.model.exchanges import fuses, has_buffer
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.product_frames import held_by_products, held_inputs, held_updates, scattered_first
@@ -285,7 +285,7 @@ def builder(plan: Plan) -> Builder:
         chunks=plan.parallelism.interleave,
         stack=plan.stack,
         adds_to=plan.precision.gradients if fuses(plan) else "",
-        summed_in=plan.precision.gradients if stays(plan) and plan.stack.tensor_parallel == "explicit" else "",
+        summed_in=plan.precision.gradients if has_buffer(plan) and plan.stack.tensor_parallel == "explicit" else "",
         hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
         packed=plan.run.documents is not None,
     )

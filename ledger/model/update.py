@@ -11,7 +11,7 @@ from ledger.model import dtypes
 from ledger.model.causes import ROOT
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, listed
-from ledger.model.exchanges import gathers_again, sent_dtype
+from ledger.model.exchanges import fills_gradients, gathers_again, sent_dtype
 from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import FsdpUnit, shared, weights_by_unit
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
@@ -53,7 +53,7 @@ class Streaming(Operation):
 
 
 def accumulations(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
-    """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written.
+    """Each micro-batch adds its gradients to those before, or to zeros: the new one is read, the sum read and written.
 
     A weight that is embedding and head has two gradients in every micro-batch; autograd writes their sum anew. Where
     products add theirs to gradients that stay, the others (of norms, biases, lookups) are added in every micro-batch.
@@ -63,7 +63,8 @@ def accumulations(plan: Plan, units: Sequence[Unit], sharding: Sharding) -> Iter
         for weight in shared(units):
             amount = 3 * sized(weight.dtype, weight.elements())
             yield ROOT, sympy.Integer(1), Streaming("weights/tied", ELEMENTWISE, (), (), amount=amount)
-    if not added and plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
+    alone = plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch
+    if not added and alone and not fills_gradients(plan):
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else trained_dtype(plan)
     for name, count, weights in weights_by_unit(units):
@@ -84,6 +85,12 @@ def copies_gradients(plan: Plan) -> bool:
     if precision.master in (None, precision.gradients) or updates_on_host(plan):
         return False
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
+
+
+def gradient_passes(plan: Plan) -> tuple[str, ...]:
+    """The passes over gradients beside the update: those of the stack, and the one that fills them with zeros."""
+    passes = plan.stack.optimizer_passes
+    return (*passes, "zero") if fills_gradients(plan) and "zero" not in passes else passes
 
 
 def update_collectives(
@@ -108,10 +115,13 @@ def update(
     }
     copied = copies_gradients(plan)
     omitted = {"copy", "cast"} if hosted else set() if copied else {"copy"}
-    listed = tuple(name for name in plan.stack.optimizer_passes if name not in omitted)
+    listed = tuple(name for name in gradient_passes(plan) if name not in omitted)
     for name in (*(["copy"] if copied and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
+        if name == "zero" and fills_gradients(plan):  # all that a device holds, of which it may update a share
+            held = total(updated.count * sharding.held_elements("gradients", updated.weight) for updated in weights)
+            amount = sized(plan.precision.gradients, held)
         passed = Streaming(name, OPTIMIZER, (), (), amount=amount, on_host=weights_on_host(plan))
         yield "optimizer", sympy.Integer(1), passed
     rules = {id(updated.rule): updated.rule for updated in weights}

@@ -22,7 +22,7 @@ from ledger.books.parameter_traffic import by_module
 from ledger.books.price_changes import PRICES
 from ledger.model import losses
 from ledger.model.causes import INPUT, LOSS, OUTPUT
-from ledger.model.exchanges import drains, stays
+from ledger.model.exchanges import drains, has_buffer
 from ledger.model.program import Program, program
 from ledger.model.schedule import PIPELINES, Pipeline, Role, schedule
 from ledger.model.unit import Unit
@@ -129,7 +129,7 @@ class Structure:
     @cached_property
     def cut_key(self) -> Any:
         """The key of facts of the model's units, whose computation and bytes depend on nothing else."""
-        return self.cut, repr(self.sharded.offload), compute_precision(self.plan), self.alone, stays(self.plan)
+        return self.cut, repr(self.sharded.offload), compute_precision(self.plan), self.alone, has_buffer(self.plan)
 
     @cached_property
     def every_unit(self) -> tuple[Unit, ...]:

@@ -176,6 +176,13 @@ class Optimizer:
     rounding: Annotated[
         str, ROUNDING, f"How updated weights are rounded to the format that they are kept in: {ROUNDING_MEANING}"
     ] = NEAREST
+    zero_grad: Annotated[
+        str,
+        Choice("free", "fill"),
+        "What becomes of gradients after an update: freed, so that backward makes them anew "
+        "(`zero_grad(set_to_none=True)`), or filled with zeros, so that they last through forward too and every "
+        "backward adds to them (`set_to_none=False`).",
+    ] = "free"
     source: str = ""
 
     @classmethod

@@ -47,7 +47,7 @@ from ledger.model.causes import BRIDGE, ENDS, INPUT, LOSS, OUTPUT, Cause, Purpos
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Grouped
 from ledger.model.dims import symbol
-from ledger.model.exchanges import copied_to_buckets, drains, fuses, stays, waits
+from ledger.model.exchanges import copied_to_buckets, drains, fills_gradients, fuses, stays, waits
 from ledger.model.formats import matrices, stored_bytes, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.offloading import leaving, updates_on_host, weights_on_host
@@ -480,14 +480,15 @@ def _gradients_alive(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     only when backward is over.
     """
     gathering = moments.gathering
+    kept = "zeros after each update" if fills_gradients(moments.plan) else "a buffer of all gradients, which stays"
     if gathering and stays(moments.plan):
-        return always(unit.count), "a buffer of all gradients, which stays"
+        return always(unit.count), kept
     if gathering and not (moments.several and not gathering.buffers.accumulates):
         return gathering.reduced(unit), "waits for the update"
     if moments.several:
         return always(unit.count), "accumulated over micro-batches"
     if stays(moments.plan):
-        return always(unit.count), "a buffer of all gradients, which stays"
+        return always(unit.count), kept
     return moments.timeline.through(unit.name), "waits for the update"
 
 

@@ -18,7 +18,7 @@ from ledger.books.entries import Entry
 from ledger.books.memory.steps import Allocation
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Moment, Timeline, post_stock
 from ledger.model.causes import ENDS, LOSS, ROOT, Cause
-from ledger.model.exchanges import gathers_again, sent_dtype
+from ledger.model.exchanges import fills_gradients, gathers_again, sent_dtype
 from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
@@ -222,7 +222,7 @@ def lasting_buffers(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
             yield from post_stock(
                 line, Cause(name, "gradient", state="waiting"), CATEGORY, buffer.amount, alive, buffer.why
             )
-        first = buffers.batches == 1 or buffers.accumulates
+        first = (buffers.batches == 1 or buffers.accumulates) and not fills_gradients(buffers.plan)
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
             amount = fsdp_unit.gradients().share(sharding, precision.reduction)

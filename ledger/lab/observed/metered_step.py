@@ -38,14 +38,26 @@ class TrainedModel:
 
     def resident(self) -> Iterator[Tensor]:
         """The tensors that are there before the step and after it; of a DTensor, this rank's part."""
-        for tensor in (*self.built.buffers(), *self.built.parameters(), *self.optimizer.states()):
-            yield tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        yield from _local(*self.built.buffers(), *self.built.parameters(), *self.optimizer.states())
+
+    def gradients(self) -> Iterator[Tensor]:
+        """Those that last from step to step; of a DTensor, this rank's part."""
+        yield from _local(*(weight.grad for weight in self.built.parameters() if weight.grad is not None))
+
+
+def _local(*tensors: Any) -> Iterator[Tensor]:
+    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
 
 
 def trained_model(built: Any, work: Workload) -> TrainedModel:
-    """`built` with the optimizer of `work`. Call it inside the fake mode and within `FakeScalars`."""
+    """`built` with the optimizer of `work`, and with gradients where it fills them with zeros.
+
+    Call it inside the fake mode and within `FakeScalars`.
+    """
     layers = layers_of(built, work.model)
     optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
+    for weight in built.parameters() if work.optimizer.zero_grad == "fill" else ():
+        weight.grad = zeros_like(weight) if weight.requires_grad else None
     groups = work.model.layers
     encoder = sum(group.encodes_source for group in groups)
     return TrainedModel(built, layers, [group.name for group in groups], optimizer, encoder)
@@ -99,6 +111,7 @@ class MeteredStep:
         meter, host = StorageMeter(self.device), self.host or StorageMeter("none")
         meter.watch([*self.batch, *self.model.resident()])
         static = meter.allocated
+        meter.watch(self.model.gradients())
         host.enter("passes")
         moments = StepMoments(meter, self.model.layers, self.model.groups, self.model.encoder)
         log = CollectiveLog(self.axes, lambda: moments.phase)

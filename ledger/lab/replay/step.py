@@ -28,6 +28,7 @@ from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
 from ledger.model.tensors import Tensor, sized
+from ledger.model.update import gradient_passes
 from ledger.spec.plan import Plan
 
 REPLAYED_STEPS = 2  # the second one finds the blocks of the first
@@ -241,7 +242,7 @@ class _ReplayedStep:
         for name, size in passing.items():
             self.memory.allocate(name, size)
             self.memory.free(JOINED)  # once there is a copy in the dtype of the states
-        self._launch(len(self.weights) * len(self.plan.stack.optimizer_passes))
+        self._launch(len(self.weights) * len(gradient_passes(self.plan)))
         for name in passing:
             self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
