@@ -32,6 +32,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("goodput", "%"),
     ("pace.", "%"),
     ("checkpoint.bytes", "B"),
+    ("checkpoint.host", "B"),
     ("checkpoint.", "s"),
     ("cost.", "USD"),
     ("energy.", "J"),

@@ -39,6 +39,7 @@ SAMPLED: Mapping[str, int] = {
     "lab/test_megatron_judge.py::test_a_stage_holds_as_many_micro_batches_as_stages_follow": 0,
     "lab/test_policies_against_pytorch.py::test_a_loss_in_parts_of_unlike_length": 3,
     "lab/test_policies_against_pytorch.py::test_recomputation": 4,
+    "lab/test_reading_and_zeroing.py::test_memory_of_a_step_with_gradients_that_stay": 1,
     "lab/test_serving_against_transformers.py::test_flops_are_those_of_transformers": 5,
     "lab/test_serving_against_transformers.py::test_states_are_those_of_transformers": 1,
     "lab/test_serving_against_transformers.py::test_the_cache_is_that_of_transformers": 5,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ledger.books.calendar import STAGED
 from ledger.books.compiled import Compiled
 from ledger.books.overlap import rules_in_words
-from ledger.books.prices import mesh
-from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied
+from ledger.books.prices import devices_of_a_host, mesh
+from ledger.books.resources import BATCH_COPIED, BATCH_READ, HOST_TRAFFIC, TRAFFIC, Resource, copied
 from ledger.books.results import Number, RoleResult
 from ledger.model.offloading import DOWN, UP
 from ledger.model.schedule import schedule
@@ -19,6 +20,8 @@ Parts = tuple[tuple[str, Number], ...]
 OF_A_DEVICE = {
     "traffic.step": TRAFFIC,
     "traffic.host": HOST_TRAFFIC,
+    "traffic.batch": BATCH_COPIED,
+    "traffic.storage": BATCH_READ,
     **{f"{copied(direction).name}.bytes": copied(direction) for direction in (DOWN, UP)},
 }
 # Totals of services that are found by a search, and the condition that it asks.
@@ -131,12 +134,13 @@ def hosted_parts(compiled: Compiled) -> Breakdown:
     """The bytes of host memory for one device of the role that needs most, by what they are."""
     on_host = (leaf for leaf in compiled.accounts if leaf.resource.kind == "host")
     hosted = _sums_by_role((leaf.role, leaf.resource.category, leaf.amount * leaf.times) for leaf in on_host)
-    if not hosted:
+    if not hosted and STAGED not in compiled.totals:
         return Breakdown("nothing is held")
-    most = max(hosted, key=lambda role: sum(hosted[role].values()))
-    cluster = compiled.plan.cluster
-    count = min(cluster.devices, cluster.devices_per_node)
-    return Breakdown(f"of one device of role {most}; a node has {count}", descending(hosted[most].items()))
+    most = max(hosted, key=lambda role: sum(hosted[role].values())) if hosted else compiled.roles[0].name
+    count = devices_of_a_host(compiled.plan.cluster)
+    staged = {"checkpoint": compiled.totals[STAGED] / count} if STAGED in compiled.totals else {}
+    parts = {**hosted.get(most, {}), **staged}
+    return Breakdown(f"of one device of role {most}; a node has {count}", descending(parts.items()))
 
 
 def descending(parts: Iterable[tuple[str, Number]]) -> Parts:

@@ -8,11 +8,13 @@ from functools import cache, partial
 from ledger.arithmetic.values import Amount, maximum, minimum, square_root
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import CHECKPOINT, checkpoint, steps
+from ledger.books.prices import devices_of_a_host
 from ledger.books.time import StepTime
 from ledger.numbers import HOUR
 from ledger.spec.operations import BEST
 from ledger.spec.plan import Plan
 
+STAGED = "checkpoint.host"
 LEAST = 1e-3  # share of the time that trains below which a run is said never to end
 Totals = Iterator[tuple[str, Amount]]
 Bytes = Callable[[], Amount]  # of one checkpoint; asked for only where a plan states how fast storage is
@@ -89,7 +91,10 @@ def lost_shares(plan: Plan, saved: Bytes, trained: Amount | None) -> Totals:
         yield "checkpoints", stall(plan, saved) / every
         yield "restarts", failures(plan) * (operations.restart_time or 0.0)
         lasting = every if trained is None else minimum(every, trained)
-        yield "work done again", failures(plan) * lasting / 2
+        again = lasting / 2
+        if operations.checkpoint_async:  # what storage has not taken in yet is lost as well
+            again = minimum(lasting / 2 + writing(plan, saved), *(() if trained is None else (trained,)))
+        yield "work done again", failures(plan) * again
 
 
 def losses(plan: Plan, trained: float, saved: float) -> Totals:
@@ -112,19 +117,40 @@ def failures(plan: Plan) -> Amount:
 
 
 def stall(plan: Plan, saved: Bytes) -> Amount:
-    """Seconds for which a checkpoint stops the job: as stated, else its bytes over the storage's bandwidth, else 0."""
+    """Seconds for which a checkpoint stops the job: as stated, else its bytes over the storage's bandwidth, else 0.
+
+    Of one that is written beside training, until each device has copied an even share of it to its host.
+    """
     operations = plan.operations
     if operations.checkpoint_cost is not None:
         return operations.checkpoint_cost
+    if operations.checkpoint_async:
+        return saved() / plan.cluster.devices / plan.accelerator.host_bandwidth
     return saved() / operations.storage_bandwidth if operations.storage_bandwidth else 0.0
 
 
+def writing(plan: Plan, saved: Bytes) -> Amount:
+    """Seconds for which storage takes a checkpoint in beside training, before which a failure finds the one before."""
+    operations = plan.operations
+    beside = operations.checkpoint_async and operations.storage_bandwidth
+    return saved() / operations.storage_bandwidth if beside else 0.0
+
+
+def staged_on_host(plan: Plan, saved: Bytes) -> Amount:
+    """Bytes of host memory that hold a checkpoint while it is written: the even shares of the devices of a host."""
+    return saved() * devices_of_a_host(plan.cluster) / plan.cluster.devices
+
+
 def interval(plan: Plan, saved: Bytes) -> Amount:
-    """Seconds between the beginnings of two checkpoints: as stated, or where saving and lost work take least."""
+    """Seconds between the beginnings of two checkpoints: as stated, or where saving and lost work take least.
+
+    One that is written beside training is over before the next begins.
+    """
     stated = plan.operations.checkpoint_interval
     if stated != BEST:
         return stated
-    return square_root(2.0 * stall(plan, saved) / failures(plan))
+    best = square_root(2.0 * stall(plan, saved) / failures(plan))
+    return maximum(best, writing(plan, saved)) if plan.operations.checkpoint_async else best
 
 
 def saving(plan: Plan, saved: Bytes) -> Totals:
@@ -132,3 +158,6 @@ def saving(plan: Plan, saved: Bytes) -> Totals:
     if plan.operations.saves:
         yield "checkpoint.interval", interval(plan, saved)
         yield "checkpoint.time", stall(plan, saved)
+    if plan.operations.stages:
+        yield "checkpoint.writing", writing(plan, saved)
+        yield STAGED, staged_on_host(plan, saved)

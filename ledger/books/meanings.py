@@ -108,7 +108,7 @@ PRICE = ("cluster.devices", "assumptions.price.per_device_hour")
 CALENDAR = (
     "(run + warm_up) / (utilisation x (1 - checkpoint.time / checkpoint.interval"
     " - evaluation_time / evaluation_interval"
-    " - failure_rate x devices x (restart_time + min(checkpoint.interval, run) / 2)))"
+    " - failure_rate x devices x (restart_time + min(checkpoint.interval, run) / 2 + checkpoint.writing)))"
 )
 CALENDAR += "; the run itself where nothing is stated; of the time that the job runs, a thousandth trains at least"
 DOLLARS = "cluster.devices * assumptions.price.per_device_hour / 3600 * "
@@ -200,7 +200,8 @@ MEANINGS: tuple[Meaning, ...] = (
               ("memory.reserved",))
       for end, words in (("low", "exceeded"), ("high", "stayed below"))),
     Meaning("memory.host",
-            "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
+            "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations, batches"
+            " that workers have ready; and the checkpoint that is being written",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
             " backward where that leaves, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
@@ -232,6 +233,18 @@ MEANINGS: tuple[Meaning, ...] = (
             " <direction>", "gradients go down and updated weights come up, each once a step;"
             " weights on the host come up before each gather, and activations go down and come back each micro-batch",
             ("parallelism.offload", "precision.weights", "precision.gradients", *SHAPE)),
+    Meaning("traffic.batch", "bytes of its micro-batches that one device gets from its host in a step",
+            "ids of tokens and labels in int64, a sequence's share where it is cut; pixels in fp32; positions and masks"
+            " are made on the device", ("run.global_batch", "run.micro_batch", "run.seq_len")),
+    Meaning("traffic.storage", "bytes of storage that the micro-batches of one device are, in a step",
+            "data.token x tokens or data.sample x samples; the devices of a replica read them once together",
+            ("data.token", "data.sample", *JOB)),
+    Meaning("time.data", "the largest of samples / rates of storage and workers, and bytes / accelerator.host_link;"
+            " their sum with prefetch: 0", "all samples of a step from data.bandwidth, those of a replica from the"
+            " workers of a device, the batch of a device over its link, each ahead of its step",
+            ("data.bandwidth", "data.workers", "data.prefetch", "run.global_batch", "parallelism.data")),
+    Meaning("time.data.wait", "max(0, time.data - the step without data); time.data with prefetch: 0",
+            "a batch is ready when the step before is over, or late by what that one does not hide", ("time.data",)),
     Meaning("traffic.host", "bytes that the update of one device's share reads and writes in host memory in a step",
             "each gradient is read once, each weight and state read and written, at the device's share of the bandwidth"
             " of its host", ("parallelism.offload", *FORMATS)),
@@ -247,7 +260,7 @@ MEANINGS: tuple[Meaning, ...] = (
             "Williams et al. 2009: each kernel at its own bound, by data sheet",
             ("accelerator.peak.<rate>", "accelerator.bandwidth")),
     Meaning("time.step", "time of all kernels + transfers not hidden + compute slowed beside hidden ones"
-            " + waiting for launches + bubble + optimizer",
+            " + waiting for launches + bubble + optimizer + waiting for data",
             f"{SLOWEST}; kernels by measured curves where there are any",
             ("time.exposed", "time.bubble", "time.optimizer")),
     Meaning("time.step.low", "time.step less what all but a tenth of published runs took less, not below time.roofline",
@@ -277,12 +290,13 @@ MEANINGS: tuple[Meaning, ...] = (
           ("pace.host", "more bandwidth of the link to the host", ("accelerator.host_link",)),
           ("pace.host_memory", "more bandwidth of host memory", ("cluster.host.bandwidth",)),
           ("pace.nvme", "more bandwidth of drives", ("cluster.host.nvme",)),
+          ("pace.data", "more of storage's bandwidth and of what workers prepare", ("data.bandwidth", "data.rate")),
           ("pace.launch", "less time of a launch", ("stack.launch.per_operation",)))),
     Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host"
-            " + pace.host_memory + pace.nvme + pace.launch)",
+            " + pace.host_memory + pace.nvme + pace.data + pace.launch)",
             "what no rate buys: starts of kernels and of transfers, latencies",
             tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "host_memory", "nvme",
-                                         "launch")), True),
+                                         "data", "launch")), True),
     Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",
@@ -309,9 +323,15 @@ MEANINGS: tuple[Meaning, ...] = (
             ("parameters.trainable", "precision.master", "precision.weights", "optimizer.name")),
     Meaning("checkpoint.interval", "as stated; `best`: sqrt(2 x checkpoint.time / (failure_rate x devices))", YOUNG,
             ("operations.checkpoint_interval", "cluster.devices")),
-    Meaning("checkpoint.time", "as stated, else checkpoint.bytes / storage_bandwidth",
+    Meaning("checkpoint.time", "as stated, else checkpoint.bytes / storage_bandwidth; of one that is written beside"
+            " training checkpoint.bytes / devices / accelerator.host_link",
             "for which a checkpoint stops the run", ("operations.checkpoint_cost", "operations.storage_bandwidth",
-                                                    CHECKPOINT)),
+                                                    "operations.checkpoint_async", CHECKPOINT)),
+    Meaning("checkpoint.writing", "checkpoint.bytes / storage_bandwidth, beside training", "a failure meanwhile finds"
+            " the checkpoint before", ("operations.storage_bandwidth", CHECKPOINT)),
+    Meaning("checkpoint.host", "checkpoint.bytes x devices of a host / cluster.devices", "each device copies an even"
+            " share of the checkpoint to its host, which keeps it until storage has it (torch.distributed.checkpoint,"
+            " async_save)", (CHECKPOINT, "cluster.devices", "cluster.devices_per_node")),
     Meaning("goodput", "time.run / time.calendar", "the share of the calendar that trains; of a plan without tokens,"
             " that after warm-up", OPERATED),
     Meaning("time.run", f"time.step * {STEPS}", "whole steps", ("time.step", *BATCH), exact=True),

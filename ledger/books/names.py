@@ -53,7 +53,8 @@ BY_HAND = ("napkin.flops.token", "napkin.flops.run", "napkin.time.run", "napkin.
 PAID = ("cost.run", "cost.per_million_tokens")
 POWERED = ("energy.run", "carbon.run")
 DECODED = ("kv_cache", "prefill.time", "decode.time_per_token")
-SAVED = ("checkpoint.interval", "checkpoint.time")
+READ = ("time.data", "time.data.wait")
+SAVED = ("checkpoint.interval", "checkpoint.time", "checkpoint.writing", "checkpoint.host")
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,19 @@ def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
     if key == "goodput" and not plan.operations.loses:
         needed, message = "operations", "nothing is stated that keeps the run from training, so there is no `goodput`"
         yield Absent(needed, message, "state `operations`: failures, checkpoints, evaluation")
+    yield from _lacking_of_data(plan, key)
+
+
+def _lacking_of_data(plan: Plan, key: str) -> Iterator[Absent]:
+    """Of what a run reads and saves."""
+    if key in READ and not plan.data.waits(plan.model):
+        message = "no rate of storage or of workers is stated, so a step waits for no data"
+        yield Absent("data", message, "state `data: {workers: 8, rate: 300 images/s}`, or a bandwidth and bytes")
+    if key == "traffic.storage" and not (plan.data.token or plan.data.sample):
+        yield Absent("data", "no bytes of a token or a sample in storage are stated", "state `data: {token: 2 B}`")
+    if key in SAVED[2:] and plan.operations.saves and not plan.operations.checkpoint_async:
+        message = f"`{key}` is of checkpoints that are written beside training, and this run waits for its own"
+        yield Absent("operations.checkpoint_async", message, "state `operations: {checkpoint_async: true}`")
     if key in SAVED and not plan.operations.saves:
         needed = "operations.checkpoint_interval"
         yield Absent(needed, f"`{key}` needs `{needed}`", "state how often the run is saved, and what that takes")

@@ -11,10 +11,22 @@ from ledger.books import parameter_traffic
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
 from ledger.books.memory.timeline import sequence
 from ledger.books.parameter_traffic import ModuleFetches, by_module
-from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, bytes_sent, flops, on_host, on_nvme, swapped
+from ledger.books.resources import (
+    BATCH_COPIED,
+    BATCH_READ,
+    HOST_TRAFFIC,
+    TRAFFIC,
+    Resource,
+    bytes_sent,
+    flops,
+    on_host,
+    on_nvme,
+    swapped,
+)
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
 from ledger.model.attention_cores import RingPass
+from ledger.model.batch import copied_to, kept_ready, read_from_storage
 from ledger.model.causes import ENDS, Cause, Purpose
 from ledger.model.collectives import Collective, along
 from ledger.model.dims import symbol
@@ -61,6 +73,8 @@ HOST_LINK = {
     OF_WEIGHTS: "weights that the host's update has written, in the dtype in which they are held",
     OF_ACTIVATIONS: "what a layer saves for backward, each storage once: it leaves after forward and comes back before",
 }
+BATCH_LINK = "the host's copy of a micro-batch, beside the step before: ids and labels int64, pixels fp32"
+STORAGE = "the samples of a micro-batch, each read once by the devices of its replica together"
 COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
     "reduce_scatter": "contracted over a split dim, result held split: a reduce-scatter; bytes of its input",
@@ -82,7 +96,7 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     yield from _marked_as_sharing(of_host(program, plan))
     yield from of_host_activations(program.units)
     yield from of_weights_on_host(program, plan, value)
-    yield from of_activations_on_host(program.units)
+    yield from of_units_on_host(program.units, plan)
 
 
 def of_sharing(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
@@ -106,6 +120,17 @@ def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
         yield from of_phase(unit, "forward", unit.forward, plan)
         yield from of_phase(unit, "recompute", unit.saving.again, plan)
         yield from of_phase(unit, "backward", unit.backward, plan)
+    yield from of_batches(units, plan)
+
+
+def of_batches(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
+    """The batch on its way to a device: copied from its host, and read from storage where a plan says its bytes."""
+    for unit, part in copied_to(units, plan):
+        cause, times = Cause(unit.name, f"batch/{part.name}"), _times_in_step(unit.count, MICRO_BATCH)
+        yield Entry(cause, BATCH_COPIED, "forward", part.expression(), times, BATCH_LINK, MICRO_BATCH)
+    for unit, amount in read_from_storage(units, plan):
+        cause, times = Cause(unit.name, "batch/storage"), _times_in_step(unit.count, MICRO_BATCH)
+        yield Entry(cause, BATCH_READ, "forward", amount, times, STORAGE, MICRO_BATCH)
 
 
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
@@ -173,9 +198,10 @@ def of_weights_on_host(program: Program, plan: Plan, value: Value) -> Iterator[E
     yield from _host_entries(weights_held_on_host(plan, program.units, program.sharding, value))
 
 
-def of_activations_on_host(units: Sequence[Unit]) -> Iterator[Entry]:
-    """What host memory holds of activations."""
+def of_units_on_host(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
+    """What host memory holds of activations, and of batches that are ready."""
     yield from _host_entries(activations_held_on_host(units))
+    yield from _host_entries(kept_ready(units, plan))
 
 
 def _host_entries(things: Iterable[HostHeld]) -> Iterator[Entry]:

@@ -116,6 +116,14 @@ def _scale_launch(plan: Plan, by: Amount) -> Plan:
     return replace(plan, stack=replace(stack, launch=launch, call=call, check=check))
 
 
+def _scale_data(plan: Plan, by: Amount) -> Plan:
+    data, rate = plan.data, plan.data.worker_rate(plan.model)
+    if not data.waits(plan.model):
+        return plan
+    faster = replace(data, bandwidth=data.bandwidth * by) if data.bandwidth else data
+    return replace(plan, data=replace(faster, rate=replace(rate, amount=rate.amount * by)) if rate else faster)
+
+
 @dataclass(frozen=True)
 class PriceInput:
     """A price that can move: its `path` and `title`, the plan with it `moved`, which calls it `prices`.
@@ -158,6 +166,7 @@ PRICES = (
     PriceInput("cluster.host.bandwidth", "bandwidth of host memory", _scale_host_memory, _is_transfer,
           "pace.host_memory", "host memory"),
     PriceInput("cluster.host.nvme", "bandwidth of NVMe drives", _scale_nvme, _is_transfer, "pace.nvme", "NVMe drives"),
+    PriceInput("data.rate", "rates of data", _scale_data, lambda _: False, "pace.data", "data"),
     PriceInput("stack.launch.per_operation", "time of a launch", _scale_launch, lambda _: False,
           "pace.launch", "kernel launches", better=-1),
 )  # fmt: skip

@@ -19,6 +19,7 @@ ResourceKind = Literal[
     "host",  # bytes held in host memory for a device, by what they are
     "nvme",  # bytes held on the drives of a node for a device, by what they are
     "nvme_traffic",  # bytes read from these drives and written to them, by direction
+    "batch",  # bytes of batches, read from storage or copied to a device
 ]
 FLOPS: tuple[ResourceKind, ...] = ("matmul", "masked", "repeated", "vector")
 STOCKS: tuple[ResourceKind, ...] = ("memory", "host", "nvme")
@@ -104,4 +105,5 @@ def swapped(direction: str) -> Resource:
 
 
 TRAFFIC = Resource("hbm")
+BATCH_COPIED, BATCH_READ = Resource("batch", direction="copied"), Resource("batch", direction="read")
 HOST_TRAFFIC = Resource("host_traffic")

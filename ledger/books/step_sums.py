@@ -11,7 +11,9 @@ from ledger.arithmetic.values import Amount
 from ledger.books.entries import STEP, Ledger
 from ledger.books.evaluate import Exact, Value
 from ledger.books.overlap import is_transfer, on_host, transfer_kind
-from ledger.books.resources import Resource, copied
+from ledger.books.resources import BATCH_COPIED, BATCH_READ, Resource, copied, swapped
+from ledger.books.resources import HOST_TRAFFIC as TRAFFIC_OF_HOST
+from ledger.books.resources import TRAFFIC as TRAFFIC_OF_MEMORY
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Transfer
 from ledger.model.offloading import DOWN, PAGED, UP
@@ -23,16 +25,25 @@ FLOPS = {
     "optimizer": "flops.update",
 }
 UNIFIED, ON_DRIVES = "memory.paged", "memory.nvme"
-SWAPPED = ("traffic.nvme.read", "traffic.nvme.write")
+SWAPPED = {"read": "traffic.nvme.read", "write": "traffic.nvme.write"}
 STEP_TRAFFIC, HELD, HOST_TRAFFIC = "traffic.step", "memory.host", "traffic.host"
 BYTES, COUNT = "bytes", "count"
 COPIED = {direction: f"{copied(direction).name}.{BYTES}" for direction in (DOWN, UP)}
+# Totals that are bytes of one resource, by the name of it.
+BYTES_OF = {
+    TRAFFIC_OF_MEMORY.name: STEP_TRAFFIC,
+    TRAFFIC_OF_HOST.name: HOST_TRAFFIC,
+    BATCH_COPIED.name: "traffic.batch",
+    BATCH_READ.name: "traffic.storage",
+    **{swapped(direction).name: total for direction, total in SWAPPED.items()},
+    **{copied(direction).name: total for direction, total in COPIED.items()},
+}
 OTHERS = (
     *FLOPS.values(),
     HELD,
     UNIFIED,
     ON_DRIVES,
-    *SWAPPED,
+    *SWAPPED.values(),
     HOST_TRAFFIC,
     *COPIED.values(),
 )  # all but traffic and transfers between devices
@@ -51,17 +62,11 @@ def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr
     """The totals that an entry of a resource is part of."""
     if resource.kind == "matmul":
         yield FLOPS[when], amount * times
-    elif resource.kind == "hbm":
-        yield STEP_TRAFFIC, amount * times
+    elif resource.name in BYTES_OF:
+        yield BYTES_OF[resource.name], amount * times
     elif resource.kind == "comm":
         yield f"{resource.name}.{BYTES}", amount * times
         yield f"{resource.name}.{COUNT}", times
-    elif resource.kind == "host_link":
-        yield f"{resource.name}.{BYTES}", amount * times
-    elif resource.kind == "host_traffic":
-        yield HOST_TRAFFIC, amount * times
-    elif resource.kind == "nvme_traffic":
-        yield f"traffic.nvme.{resource.direction}", amount * times
     elif resource.kind == "nvme":
         yield ON_DRIVES, amount * times
     elif resource.kind == "host":

@@ -16,6 +16,7 @@ from ledger.books.assembly.work import PIPELINE
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
+from ledger.model.batch import data_time, data_wait
 from ledger.model.schedule import Pace, Peers, PipelineWork, micro_batches, schedule
 from ledger.spec.parallelism import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
@@ -54,8 +55,11 @@ class CriticalPath:
     estimate: Amount
 
 
-def critical_path(times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Amount]) -> CriticalPath:
-    """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits)."""
+def critical_path(times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Amount], plan: Plan) -> CriticalPath:
+    """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits).
+
+    Where the plan states rates of its data, a step also waits for a batch that takes longer than all of that.
+    """
     place = largest(times, lambda time: time.micro_batch, EQUAL)
     waits = of_item(place, times, lambda slowest: _bubble_seconds(slowest, times, bubble))
     hosts = maximum(*(time.launch for time in times))
@@ -63,13 +67,17 @@ def critical_path(times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Am
     once = parts_of(latest, times, lambda time: time.once)
     last = {"bubble": waits, "optimizer": maximum(*(time.optimizer for time in times))}
     parts = parts_of(place, times, lambda slowest: _step_parts(slowest, once, hosts) | last)
-    return CriticalPath(place, parts, sum(parts[name] for name in TITLES if name in parts))
+    estimate = sum(parts[name] for name in TITLES if name in parts)
+    if plan.data.waits(plan.model):
+        wait = data_wait(plan, estimate)
+        parts, estimate = {**parts, DATA: wait}, estimate + wait
+    return CriticalPath(place, parts, estimate)
 
 
 def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
     """The slowest role's step, in the order in which the plan's pipeline works."""
     order, work = schedule(plan.parallelism), PipelineWork(micro_batches(plan), plan.parallelism.interleave)
-    return critical_path(times, lambda neighbours, pace: order.bubble(neighbours, pace, work))
+    return critical_path(times, lambda neighbours, pace: order.bubble(neighbours, pace, work), plan)
 
 
 def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
@@ -84,16 +92,17 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     hosts = maximum(*(time.launch for time in times))
     further = of_item(place, times, lambda slowest: _further_error(slowest, estimate))
     ends = STEP[evidence_on_stack(plan)]
-    roofline = maximum(*(_roofline_seconds(time) for time in times))
+    batch = (data_time(plan),) if plan.data.waits(plan.model) else ()
+    roofline = maximum(*(_roofline_seconds(time) for time in times), *batch)
     late = maximum(*(sum(among(time.sums, LATE).values()) for time in times))
     moved = of_item(place, times, _transfer_seconds) + late
     return StepTime(
-        floor=maximum(*(_floor_seconds(time, plan) for time in times)),
+        floor=maximum(*(_floor_seconds(time, plan) for time in times), *batch),
         roofline=roofline,
         estimate=estimate,
         low=maximum(roofline, estimate * (1 - minimum(_combined_error(1 - ends.low, further), 0.9))),
         high=estimate * (1 + _combined_error(ends.high - 1, further)),
-        serial=of_item(place, times, _serial_kernels) + moved + bubble + optimizer + hosts,
+        serial=of_item(place, times, _serial_kernels) + moved + bubble + optimizer + hosts + sum(batch),
         parts=parts,
         compute=of_item(place, times, _kernel_seconds),
         communication=moved,
@@ -123,6 +132,7 @@ def _kernel_seconds(slowest: StageTime) -> Amount:
     return slowest.count * sum(unit_pass.device for unit_pass in slowest.passes.values())
 
 
+DATA = "batch"  # what a step waits for until its batch is there
 KERNELS = {"forward": "forward kernels", "recompute": "recomputed kernels", "backward": "backward kernels"}
 OPEN_TRANSFERS = {
     **{f"comm.{axis}": AXES[axis].exposed for axis in INNERMOST_FIRST},
@@ -134,6 +144,7 @@ WAITS = {
     "bubble": "pipeline bubble",
     f"comm.{HOST_SUM}": "gradients added up in host memory",
     "optimizer": "optimizer update",
+    DATA: "waiting for data",
 }
 
 

@@ -29,8 +29,9 @@ from ledger.books.prices import curve, devices_of_a_host, host_work
 from ledger.books.resources import stock
 from ledger.books.serving.floor import weights_read
 from ledger.books.step_sums import COPIED, HELD, HOST_TRAFFIC, ON_DRIVES, OTHERS, STEP_TRAFFIC, SWAPPED, UNIFIED
-from ledger.books.time import MEMORY, StepTime, evidence_on_stack
+from ledger.books.time import DATA, MEMORY, StepTime, evidence_on_stack
 from ledger.model import dtypes
+from ledger.model.batch import data_time, keeps_ready
 from ledger.model.offloading import keeps_on_host, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
 from ledger.spec.kernel_classes import ELEMENTWISE
@@ -196,23 +197,28 @@ def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
         yield name, largest_of(role_spent.get(name, 0) for role_spent in spent)
 
 
-def host(plan: Plan, stages: Sequence[StageFigures]) -> Totals:
-    """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
-    if not keeps_on_host(plan):
+def host(plan: Plan, stages: Sequence[StageFigures], earlier: Mapping[str, Amount]) -> Totals:
+    """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step.
+
+    A checkpoint that is written beside training is there too, until storage has it.
+    """
+    staged = plan.operations.stages
+    if not (keeps_on_host(plan) or keeps_ready(plan) or staged):
         return
     neighbours, spent = devices_of_a_host(plan.cluster), [stage.spent for stage in stages]
 
     def most(name: str) -> Amount:
         return largest_of(role_spent.get(name, 0) for role_spent in spent)
 
-    yield HELD, neighbours * most(HELD)
+    copy = calendar.staged_on_host(plan, lambda: earlier[CHECKPOINT]) if staged else 0
+    yield HELD, neighbours * most(HELD) + copy
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
     if plan.optimizer.pages:
         yield UNIFIED, most(UNIFIED)
     if plan.parallelism.offload.nvme and plan.host and plan.host.nvme:
         yield ON_DRIVES, neighbours * most(ON_DRIVES)
         yield "memory.nvme.capacity", plan.host.nvme.capacity
-        for name in SWAPPED:
+        for name in SWAPPED.values():
             yield name, most(name)
     if plan.host:
         yield "memory.host.capacity", plan.host.memory
@@ -231,6 +237,9 @@ def times(plan: Plan, time: StepTime, earlier: Mapping[str, Amount]) -> Totals:
     if not plan.model.encodes:
         yield "prefill.time", time.forward
         yield "decode.time_per_token", decode(plan, earlier)
+    if plan.data.waits(plan.model):
+        yield "time.data", data_time(plan)
+        yield "time.data.wait", time.parts[DATA]
     yield from calendar.ends(plan, time, lambda: earlier[CHECKPOINT])
 
 
@@ -248,7 +257,7 @@ PARTS: Mapping[str, Part] = {
     "categories": lambda of, _: categories(of.stages),
     "memory": lambda of, _: memory(of.plan, of.stages),
     "traffic": lambda of, _: traffic([stage.spent for stage in of.stages]),
-    "host": lambda of, _: host(of.plan, of.stages),
+    "host": lambda of, earlier: host(of.plan, of.stages, earlier),
     "of_run": lambda of, earlier: of_run(of.plan, of.step, earlier),
     "times": lambda of, earlier: times(of.plan, of.time, earlier),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
@@ -12,8 +12,10 @@ from ledger.books.price_changes import LIMITS
 from ledger.books.results import ENDS, OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
 from ledger.books.updates import lost_updates
 from ledger.model import dtypes
+from ledger.model.batch import data_seconds
 from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, offer, plain, size, trimmed, with_unit
+from ledger.spec.data import DECODED, DECODED_SOURCE
 from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
@@ -42,6 +44,7 @@ def verdict(
         *_host_checks(plan, totals),
         *_paging_checks(plan, totals),
         *_drive_checks(totals),
+        *_data_checks(plan, totals),
         *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
@@ -290,6 +293,26 @@ def _drive_checks(totals: Mapping[str, Number]) -> Iterator[Check]:
         )
 
 
+def _data_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """Whether batches are there in time; of images without rates, how many workers have them in time."""
+    if "time.data" in totals:
+        seconds = data_seconds(plan)
+        slowest = max(seconds, key=lambda part: seconds[part])
+        late, needed = float(totals["time.data.wait"]), float(totals["time.data"])
+        order = f"the slowest is {slowest}" if plan.data.prefetch else "one after the other, since nothing is ahead"
+        listed = [f"{name} {with_unit(part, 's')}" for name, part in seconds.items()]
+        detail = f"{', '.join(listed)}: {order}"
+        detail += f"; the step waits {with_unit(late, 's')}" if late else "; hidden behind the step before"
+        yield Check("data", "Data of a step", "warn" if late else "pass", with_unit(needed, "s"), detail)
+    elif plan.model.image and "images_per_second" in totals:
+        rate = float(totals["images_per_second"]) / plan.parallelism.data
+        workers = ceil(rate / DECODED)
+        detail = f"decoding {with_unit(rate, 'images/s')} at {DECODED:.0f} images/s each ({DECODED_SOURCE})"
+        yield Check(
+            "data", "Workers that a device's images need", "pass", f"{workers}", f"{detail}; `data` states yours"
+        )
+
+
 def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """How much of the calendar trains, where a plan says what does not; a run that gets nowhere fails."""
     if "goodput" not in totals:
@@ -301,6 +324,12 @@ def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         detail = "failures, checkpoints and evaluation take more time than there is, so the run gets nowhere"
     figure = with_unit(totals["goodput"], "%")
     yield Check(OPERATIONS, "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
+    if calendar.STAGED in totals:
+        every, writing = float(totals["checkpoint.interval"]), float(totals["checkpoint.writing"])
+        figure = f"{with_unit(writing, 's')} of {with_unit(every, 's')}"
+        detail = f"beside training; hosts hold {with_unit(totals[calendar.STAGED], 'B')} each meanwhile"
+        detail += "" if writing <= every else ", and the next begins before one is written"
+        yield Check("saving", "Writing a checkpoint", "pass" if writing <= every else "fail", figure, detail)
 
 
 def policy(plan: Plan) -> Iterator[Check]:

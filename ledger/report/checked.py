@@ -79,6 +79,14 @@ DECISIONS: Mapping[str, Decision] = {
         "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
         said_by="host_is_stated",
     ),
+    "data": Decision(
+        "data", ("data.workers", "data.bandwidth", "data"), "more `data.workers`, or faster storage: `data.bandwidth`"
+    ),
+    "saving": Decision(
+        "saving",
+        ("operations.checkpoint_interval", "operations.storage_bandwidth", "operations"),
+        "a longer `operations.checkpoint_interval` (`best` leaves time to write), or faster storage",
+    ),
     "nvme": Decision(
         "nvme", ("parallelism.offload", "cluster.host", "cluster"), "larger drives, or fewer devices of a node"
     ),

@@ -296,6 +296,7 @@ COLOURS: Mapping[str, Colour] = {
     "host_sum": Colour("#c9ab86", "#bd9a6c", INK, NIGHT),
     "launches": Colour("#98a3b0", "#8f9ba8", INK, NIGHT),
     "bubble": Colour("#c6ccd4", "#5f6a77", INK, PAPER),
+    "batch": Colour("#e6e9ed", "#7a8593", INK, NIGHT),
 }
 
 MEMORY_ORDER = (
@@ -305,7 +306,7 @@ MEMORY_ORDER = (
 STEP_ORDER = (
     *("forward", "recompute", "backward", "slowed", "update"),
     *("tensor", "context", "expert", "data", "pipeline", "host", "host_sum"),
-    *("launches", "bubble"),
+    *("launches", "bubble", "batch"),
 )
 
 

@@ -226,7 +226,8 @@ class SizeArrays(Memo):
         """The slowest stage's step."""
         times = [self.stage_time(slot, shape) for slot in shape.slots]
         work, order = PipelineWork(self.count, shape.mesh.interleave), shape.schedule
-        return critical_path(times, lambda others, stage: order.bubble(others, stage, work))
+        plan = self.plan if self.price is None else PRICES[self.price].moved(self.plan, PRICES[self.price].better_by)
+        return critical_path(times, lambda others, stage: order.bubble(others, stage, work), plan)
 
     # --- sums ---
 
@@ -266,7 +267,10 @@ class SizeArrays(Memo):
         on_host = self.unit_sums(composition).on_host
         value = self._counting(variant, shape)
         if on_host:
-            bytes_held = sum(amount * self._count(times, value) for times, amount in on_host.items())
+            units = self.structure.counts(composition)
+            bytes_held = sum(
+                amount * self._count(times, value) for (unit, times), amount in on_host.items() if units.get(unit, 0)
+            )
             # Layers may hold a fraction of a micro-batch each, so sums are whole numbers only up to rounding.
             spent[HELD] = spent.get(HELD, 0) + np.where(
                 np.abs(bytes_held - np.rint(bytes_held)) < WHOLE, np.rint(bytes_held), bytes_held

@@ -227,7 +227,7 @@ SOURCES: Mapping[str, str] = {
     "time.step": "step",
     **dict.fromkeys(("memory.peak", "memory.reserved", "memory.capacity"), "memory"),
     **dict.fromkeys(("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run", "goodput"), "of_run"),
-    **dict.fromkeys(("checkpoint.interval", "checkpoint.time"), "of_run"),
+    **dict.fromkeys(("checkpoint.interval", "checkpoint.time", "checkpoint.writing", "checkpoint.host"), "of_run"),
     **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_device", "images_per_second"), "of_run"),
     **dict.fromkeys(("parameters", "napkin", "flops.counter", "flops.unmasked", "saved"), "counts"),
     **dict.fromkeys(("kv_cache", CHECKPOINT), "counts"),
@@ -242,7 +242,10 @@ SOURCES: Mapping[str, str] = {
 }
 FRONT = ("step", "memory", "of_run")  # which need no more than a step and its memory
 # Totals that not every plan has: those that it lacks are no numbers.
-OPTIONAL = ("comm", "flops.update", "kv_cache", "prefill", "decode", "images_per_second", *OF_HOSTS)
+OPTIONAL = (
+    *("comm", "flops.update", "kv_cache", "prefill", "decode", "images_per_second", "traffic.storage", "time.data"),
+    *OF_HOSTS,
+)
 
 
 def source(key: str) -> str:

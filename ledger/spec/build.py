@@ -24,12 +24,12 @@ from ledger.spec.serve import CHUNK, Serve
 from ledger.spec.structures import Values
 
 # Parts of which a step of the plan is independent.
-UNJUDGED = ("plan", "decision", "expect", "assumptions", "operations")
+UNJUDGED = ("plan", "decision", "expect", "assumptions", "operations", "data")
 # Of devices, what decides which kernels run and what they hold: a file may have further rates, and verdicts stay.
 JUDGED = {"accelerator": ("architecture", "memory", "matmul_workspace"), "cluster": ("devices", "devices_per_node")}
 Parts = Mapping[str, Any]
 # Which are what is stated, or left out.
-PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "serve", "decision")
+PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "data", "serve", "decision")
 Built = TypeVar("Built")
 
 

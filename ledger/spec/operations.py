@@ -46,8 +46,15 @@ class Operations:
         "For which a checkpoint stops the run: `30 s`. Where it is left out, its bytes over `storage_bandwidth`.",
     ] = None
     storage_bandwidth: Annotated[
-        float | None, quantity("B/s"), "At which the whole job writes a checkpoint while it waits: `100 GB/s`."
+        float | None,
+        quantity("B/s"),
+        "At which the whole job writes a checkpoint: `100 GB/s`; it waits for that, unless `checkpoint_async`.",
     ] = None
+    checkpoint_async: Annotated[
+        bool,
+        "Whether a checkpoint is written beside training (`torch.distributed.checkpoint.async_save`): the run waits "
+        "until it is copied to the hosts, whose memory holds it until storage has it.",
+    ] = False
     restart_time: Annotated[
         float | None, quantity("s", zero=True), "From a failure to the first step after it: `10 min`."
     ] = None
@@ -75,8 +82,13 @@ class Operations:
     @property
     def saves(self) -> bool:
         """Whether checkpoints stop the run, or failures take it back to one."""
-        may_stop = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth
+        may_stop = self.failure_rate or self.checkpoint_cost or self.storage_bandwidth or self.checkpoint_async
         return self.checkpoint_interval is not None and bool(may_stop)
+
+    @property
+    def stages(self) -> bool:
+        """Whether hosts hold a copy of a checkpoint while it is written."""
+        return self.saves and self.checkpoint_async
 
     @property
     def evaluation_share(self) -> float:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
 from ledger.spec.components import ComponentStep, CustomPart
+from ledger.spec.data import Data
 from ledger.spec.documents import Documents
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, Router, SharedExperts
@@ -52,6 +53,7 @@ __all__ = [
     "ComponentStep",
     "Curve",
     "CustomPart",
+    "Data",
     "Expectation",
     "Group",
     "Kernels",
@@ -357,6 +359,7 @@ class Plan:
     run: Annotated[Run, ValuesOf(Run), Needed(unless=KeyStated("serve"))]
     assumptions: Annotated[Assumptions, Assumptions.spec.meaning] = field(default_factory=Assumptions)
     operations: Annotated[Operations, Operations.spec.meaning] = field(default_factory=Operations)
+    data: Annotated[Data, Data.spec.meaning] = field(default_factory=Data)
     train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
     serve: Annotated[Serve | None, Serve.spec.meaning, OPTIONAL] = None
     decision: Annotated[

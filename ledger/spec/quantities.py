@@ -60,6 +60,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("images", "a number of images", "300M images", Fraction(10**18), is_counted=True),
         Dimension("tokens/s", "a token rate", "400 tokens/s", Fraction(10**15), Fraction(1, 10**9)),
         Dimension("images/s", "a rate of images", "400 images/s", Fraction(10**15), Fraction(1, 10**9)),
+        Dimension("samples/s", "a rate of samples", "40 samples/s", Fraction(10**15), Fraction(1, 10**9)),
         Dimension("requests/s", "a rate of requests", "4 requests/s", Fraction(10**12), Fraction(1, 10**9)),
         Dimension("parameters", "a number of parameters", "70B parameters", Fraction(10**18), is_counted=True),
         Dimension("USD", "an amount of money", "2.50 USD", Fraction(10**15), Fraction(1, 10**9)),
@@ -133,7 +134,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     add("J", "Wh", DECIMAL, 3600)
     for bits in ("b/s", "bit/s"):
         add("B/s", bits, DECIMAL, Fraction(1, 8))
-    for base in ("tokens", "tokens/s", "images", "images/s", "parameters"):
+    for base in ("tokens", "tokens/s", "images", "images/s", "samples/s", "parameters"):
         add(base, base, {f"{prefix} ": size for prefix, size in COUNT_PREFIXES.items()})
     add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNT_PREFIXES, **SPOKEN}.items()})
     add("s", "s", SMALL_PREFIXES)
@@ -176,7 +177,7 @@ def parse_any(text: str, expected: str = "") -> tuple[Fraction, str]:
     number, unit = split_number_and_unit(text)
     if not number:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
-    unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|parameters|USD)", r"\1 ", unit)
+    unit = re.sub(r"^([KkMBT])\s*(?=tokens|images|samples|parameters|USD)", r"\1 ", unit)
     if unit not in units():
         raise _unknown_unit(number, unit, expected)
     base, size = units()[unit]
@@ -208,7 +209,7 @@ def _refuse_beyond(text: str, value: Fraction, dimension: Dimension) -> None:
 
 def write(value: float, base: str, prefix: str = "") -> str:
     """The value as a text that parses to the same value; without `prefix`, with the largest that leaves 1 or more."""
-    counted = base.partition("/")[0] in {"tokens", "images", "parameters"}
+    counted = base.partition("/")[0] in {"tokens", "images", "samples", "parameters"}
     steps = {} if base in UNSCALED else COUNT_PREFIXES if counted else DECIMAL
     fitting = [step for step in steps if (step == prefix if prefix else steps[step] <= abs(value))]
     chosen = max(fitting, key=lambda step: (steps[step], step == "K"), default="")

@@ -81,6 +81,43 @@ def test_a_checkpoint_is_what_training_has_learnt() -> None:
     assert found["checkpoint.time"] == pytest.approx(12 * 7 / 20)
 
 
+BESIDE = "operations={checkpoint_interval: 1 h, storage_bandwidth: 100 MB/s, checkpoint_async: true}"
+SAVED = 12 * 7e9  # bytes of a checkpoint of the plan
+
+
+def test_a_checkpoint_beside_training_stops_it_for_the_copy_to_the_host() -> None:
+    """A 1024th of it over a device's link; storage takes 14 minutes beside, and a failure meanwhile loses them too."""
+    found, device = totals(BESIDE), ledger.compile(PLAN).plan.accelerator
+    stalled = SAVED / 1024 / device.host_bandwidth
+    assert found["checkpoint.time"] == pytest.approx(stalled)
+    assert found["checkpoint.writing"] == pytest.approx(SAVED / 100e6)
+    left = 1 - stalled / HOUR - FAILURES * (HOUR / 2 + SAVED / 100e6)
+    assert float(found["goodput"]) == pytest.approx(left, rel=1e-12)
+
+
+def test_hosts_hold_what_is_being_written() -> None:
+    """Even shares of the devices of a node, in the host's memory with all else, which may be too small for them."""
+    host = "cluster.host={memory: 20 GB, bandwidth: 100 GB/s, source: an example}"
+    settings = ("operations={checkpoint_interval: 1 h, storage_bandwidth: 1 GB/s, checkpoint_async: true}", host)
+    compiled = ledger.compile("8b", settings)
+    found = compiled.totals
+    assert found["checkpoint.host"] == float(found["checkpoint.bytes"]) / 8
+    assert found["memory.host"] == found["checkpoint.host"]
+    assert compiled.verdict.fits
+    smaller = ledger.compile("8b", (settings[0], host.replace("20 GB,", "10 GB,")))
+    assert not smaller.verdict.fits
+    assert "memory.host" not in ledger.compile("8b", (settings[0].replace("true", "false"), host)).totals
+
+
+def test_a_checkpoint_is_written_before_the_next_begins() -> None:
+    """The best interval leaves storage its time; a stated one that does not is a line of the checklist that fails."""
+    slow = BESIDE.replace("100 MB/s", "5 MB/s")
+    assert totals(slow.replace("1 h", "best"))["checkpoint.interval"] == pytest.approx(SAVED / 5e6)
+    checks = {check.name: check.status for check in ledger.compile(PLAN, slow).verdict.checks}
+    assert checks["saving"] == "fail"
+    assert {check.name: check.status for check in ledger.compile(PLAN, BESIDE).verdict.checks}["saving"] == "pass"
+
+
 def test_the_best_interval_is_the_best() -> None:
     """sqrt(2 C / f), and none of many others loses less."""
     found = totals("operations={checkpoint_interval: best, checkpoint_cost: 2 min, restart_time: 20 min}")

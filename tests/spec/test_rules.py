@@ -24,6 +24,8 @@ PLAIN = "{kind: plain, d_ff: 2048, activation: gelu}"
 ALONE = ["cluster.devices=1", "parallelism={data: 1}"]
 BARE = ["model={parameters: 7e9}", "expect=[]"]
 CASES = [
+    (["data={token: 2 B, sample: 8 kB}"], "both `data.token` and `data.sample` say how many bytes are read"),
+    (["data={workers: 2, rate: 40 images/s}"], "a rate of images, and the model reads tokens"),
     (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
         ["cluster.devices=12", "parallelism.data=6", "run.global_batch=12"],
@@ -403,6 +405,11 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
         ),
         (["operations.restart_time=1 h"], "`operations.restart_time` has no effect: `operations.checkpoint_interval`"),
         (["cluster.failure_rate=1e-6 /h"], "`operations.failure_rate` has no effect: `operations.checkpoint_interval`"),
+        (["operations.checkpoint_async=true"], "`operations.checkpoint_async` has no effect: `operations.check"),
+        (["data.workers=4"], "`data.workers` has no effect: `data.rate` does not say what a worker prepares"),
+        (["data.rate=1M tokens/s"], "`data.rate` has no effect: `data.workers` is not stated"),
+        (["data.bandwidth=1 GB/s"], "`data.bandwidth` has no effect: neither `data.token` nor `data.sample`"),
+        (["data.prefetch=4"], "`data.prefetch` has no effect: nothing of `data` says how long a batch takes"),
         (["precision.cache=fp8_e4m3"], "`precision.cache` has no effect: this plan trains"),
         (
             ["operations={checkpoint_interval: 3 h, checkpoint_cost: 3 s, restart_time: 9 s}"],

@@ -112,12 +112,12 @@ def send_seconds(plan: Plan, value: Value) -> Amount:
 class UnitSums:
     """What kernels and transfers of each unit add up to, by pass in a micro-batch, and once a step.
 
-    `on_host`: bytes of activations that wait in host memory, by how many of them there are.
+    `on_host`: bytes of activations and batches that wait in host memory, by unit and how many of them there are.
     """
 
     passes: Mapping[PassOf, Sums]
     once: Mapping[str, Sums]
-    on_host: Mapping[sympy.Expr, Amount]
+    on_host: Mapping[tuple[str, sympy.Expr], Amount]
 
 
 def sums_of(entries: Iterable[Entry], plan: Plan, value: Value) -> Sums:
@@ -132,9 +132,10 @@ def sums_of(entries: Iterable[Entry], plan: Plan, value: Value) -> Sums:
 
 def unit_sums(plan: Plan, units: Sequence[Unit], value: Value) -> UnitSums:
     """What each unit spends; `units` with the counts that they have on a device."""
-    entries, on_host = _unit_entries(plan, single(units)), dict[sympy.Expr, Amount]()
-    for entry in posting.of_activations_on_host(units):
-        on_host[entry.times] = on_host.get(entry.times, 0) + value(entry.amount)
+    entries, on_host = _unit_entries(plan, single(units)), dict[tuple[str, sympy.Expr], Amount]()
+    for entry in posting.of_units_on_host(units, plan):
+        held = entry.cause.unit, entry.times
+        on_host[held] = on_host.get(held, 0) + value(entry.amount)
     once: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.per == STEP:

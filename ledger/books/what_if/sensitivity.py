@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import log, prod
+from typing import Any
 
 import sympy
 
@@ -255,7 +256,8 @@ def _calendar_elasticity(compiled: Compiled, field: str, stated: float) -> float
     """The elasticity of the calendar in a field of the plan's operations."""
     plan, saved = compiled.plan, saved_bytes(compiled.plan)
     around = (1 - NEAR, 1 + NEAR)
-    plans = (replace(plan, operations=replace(plan.operations, **{field: stated * by})) for by in around)
+    moved: list[dict[str, Any]] = [{field: stated * by} for by in around]
+    plans = (replace(plan, operations=replace(plan.operations, **fields)) for fields in moved)
     less, more = (calendar(changed, compiled.totals["time.run"], saved) for changed in plans)
     return _elasticity(float(less), float(more), 1 - NEAR, 1 + NEAR)
 

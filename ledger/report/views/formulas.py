@@ -36,6 +36,7 @@ KINDS = (  # kinds of resource, and what their tables are called
     ("host", "Held in host memory"),
     ("nvme", "Held on drives"),
     ("nvme_traffic", "Read from drives and written to them"),
+    ("batch", "Batches, read and copied to a device"),
     ("", "Other resources"),
 )
 STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.books.breakdown import hosted_parts
+from ledger.books.prices import devices_of_a_host
 from ledger.model.causes import Purpose
 from ledger.model.offloading import PAGED
 from ledger.report.charts import memory as charts
@@ -34,7 +35,7 @@ from ledger.spec.optimizer import DEFAULT
 
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
-    from ledger.books.results import Account, Moment, Number, RoleResult
+    from ledger.books.results import Account, Moment, RoleResult
     from ledger.spec.optimizer import Optimizer
     from ledger.spec.plan import Plan
     from ledger.spec.precision import Recipe
@@ -280,24 +281,21 @@ WHAT = {
     "optimizer": ("optimizer states", "moments of the gradients"),
     "paged": ("optimizer states in unified memory", "on the device as far as it has room"),
     "activations": ("activations", "what layers save for backward, of every micro-batch in flight"),
+    "batches": ("batches", "what workers have ready for the steps to come"),
+    "checkpoint": ("checkpoint", "an even share of it, until storage has it"),
 }
 
 
 def host_table(compiled: Compiled) -> Table | None:
     """Host memory by category for one device of the role with most, and for a node; None where nothing is there."""
-    roles: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
-    for row in compiled.accounts:
-        if row.resource.kind == "host":
-            roles[row.role][row.resource.category] += row.amount * row.times
-    if not roles:
+    most = dict(hosted_parts(compiled).parts)
+    if not most:
         return None
-    cluster = compiled.plan.cluster
-    devices = min(cluster.devices, cluster.devices_per_node)
-    most = max(roles.values(), key=lambda parts: sum(parts.values()))
+    devices = devices_of_a_host(compiled.plan.cluster)
     rows = [
         (Cell(name, note=note), amount(most[key], "B"), amount(devices * most[key], "B"))
         for key, (name, note) in WHAT.items()
-        if most[key]
+        if key in most
     ]
     rows.append((Cell("all"), amount(sum(most.values()), "B"), total_cell(compiled, "memory.host")))
     quantities = columns("number", "for a device", f"for {numbers.integer(devices)} of a node")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COLOURS = {  # of spans that are no transfers; others are compute
     "bubble": "idle",
+    "batch": "idle",
     "launch": "launch",
     "comm.host_sum": "memory",
     "optimizer": "memory",
@@ -47,6 +48,7 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
     "pace.host": "network",
     "pace.host_memory": "memory",
     "pace.nvme": "memory",
+    "pace.data": "idle",
     "pace.launch": "launch",
     "pace.fixed": "idle",
 }

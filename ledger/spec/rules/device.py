@@ -12,7 +12,7 @@ from ledger.spec.near import nearest
 from ledger.spec.operations import BEST, NAME, Operations
 from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
 from ledger.spec.paths import Places
-from ledger.spec.plan import Accelerator, Assumptions, Kernels, Model, Parallelism, Precision, Serve, Stack, Train
+from ledger.spec.plan import Accelerator, Assumptions, Data, Kernels, Model, Parallelism, Precision, Serve, Stack, Train
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import write
 
@@ -156,7 +156,7 @@ def best_interval_follows(operations: Operations, at: Places) -> Iterator[Proble
     if not operations.failure_rate:
         message = f"the best `{INTERVAL}` follows from how often devices fail, and no rate above zero is stated"
         yield Problem(at(INTERVAL), message, f"state `{RATE}`, as `0.0005 /d`, or an interval")
-    if not (operations.checkpoint_cost or operations.storage_bandwidth):
+    if not (operations.checkpoint_cost or operations.storage_bandwidth or operations.checkpoint_async):
         message = f"the best `{INTERVAL}` follows from what a checkpoint takes, and that is not stated"
         help_text = f"state `{NAME}.storage_bandwidth`, `{NAME}.checkpoint_cost` above zero, or an interval"
         yield Problem(at(INTERVAL), message, help_text)
@@ -165,7 +165,7 @@ def best_interval_follows(operations: Operations, at: Places) -> Iterator[Proble
 def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Problem]:
     """Lost time follows from pairs: how often and how long; either alone says nothing."""
     rate, saved = bool(operations.failure_rate), operations.checkpoint_interval is not None
-    costs = bool(operations.checkpoint_cost or operations.storage_bandwidth)
+    costs = bool(operations.checkpoint_cost or operations.storage_bandwidth or operations.checkpoint_async)
     every, takes = f"{NAME}.evaluation_interval", f"{NAME}.evaluation_time"
     lacking = (
         (RATE, f"`{INTERVAL}` is not stated", saved),
@@ -175,13 +175,52 @@ def losses_are_stated_whole(operations: Operations, at: Places) -> Iterator[Prob
         (f"{NAME}.restart_time", f"`{INTERVAL}` is not stated", saved),
         (f"{NAME}.restart_time", f"`{RATE}` is not stated", rate or not saved),
         (f"{NAME}.storage_bandwidth", "`checkpoint_cost` says what a checkpoint takes",
-         operations.checkpoint_cost is None or not saved),
+         operations.checkpoint_cost is None or operations.checkpoint_async or not saved),
+        (f"{NAME}.checkpoint_async", f"`{INTERVAL}` is not stated", saved),
         (every, f"`{takes}` is not stated", bool(operations.evaluation_time)),
         (takes, f"`{every}` is not stated", bool(operations.evaluation_interval)),
     )  # fmt: skip
     for path, why, is_paired in lacking:
         if at.is_stated_by_plan(path) and not is_paired:
             yield idle(path, why, "state it too, or leave this out", at)
+
+
+# --- data of a run ---
+
+
+def data_is_of_what_is_read(data: Data, model: Model, at: Places) -> Iterator[Problem]:
+    """Bytes are of a token or of a sample, and workers prepare what the model reads."""
+    if data.token and data.sample:
+        message = "both `data.token` and `data.sample` say how many bytes are read"
+        yield Problem(at("data.sample"), message, "leave one of the two out")
+    if data.token and model.image:
+        yield Problem(
+            at("data.token"), "the model reads images, and no tokens", "`data: {sample: 110 kB}`, of an image"
+        )
+    rate = data.rate.of if data.rate else ""
+    if rate == "images" and not model.image:
+        message = "a rate of images, and the model reads tokens"
+        yield Problem(at("data.rate"), message, "`rate: 2M tokens/s`, or `40 samples/s` of whole sequences")
+    if rate == "tokens" and model.image:
+        message = "a rate of tokens, and the model reads images"
+        yield Problem(at("data.rate"), message, "`rate: 300 images/s`")
+
+
+def data_is_stated_whole(data: Data, model: Model, at: Places) -> Iterator[Problem]:
+    """Time of storage is bytes over bandwidth, and that of workers follows from their number and rate."""
+    size, rated = data.token or data.sample, data.worker_rate(model) is not None
+    stated = bool(data.workers or data.bandwidth)
+    lacking = (
+        ("data.bandwidth", "neither `data.token` nor `data.sample` says how many bytes are read", bool(size)),
+        ("data.rate", "`data.workers` is not stated", data.workers is not None),
+        ("data.workers", "`data.rate` does not say what a worker prepares", rated),
+        ("data.prefetch", "nothing of `data` says how long a batch takes", stated),
+    )
+    for path, why, is_paired in lacking:
+        if at.is_stated_by_plan(path) and not is_paired:
+            yield idle(path, why, "state it too, or leave this out", at)
+    if model.bare and at.is_stated_by_plan("data"):
+        yield idle("data", "a model that is a parameter count has no step", "leave it out", at)
 
 
 # --- settings without effect: legal, and reported as warnings ---

@@ -14,7 +14,7 @@ from ledger.spec.precision import TWO_OF_FOUR
 from ledger.spec.problems import Problem
 from ledger.spec.rules.device import peak_key
 
-TRAINING = ("optimizer", "recompute", "train", "operations")
+TRAINING = ("optimizer", "recompute", "train", "operations", "data")
 SERVED_AXES = ("data", "tensor", "pipeline", "expert", "stages", "ends")  # of `parallelism`, what serving knows
 WIDE_CACHES = ("fp32", "fp16", "bf16")
 WHOLE = 1e-6  # by how much shares may miss their sum of 1

@@ -14,7 +14,7 @@ from ledger.spec.rules import architecture, device, encoders, layout, model, ser
 
 Rule = Callable[..., Iterator[Problem]]
 # Parts that say how a model is trained: of a plan that serves, rules that read one of them have nothing to hold to.
-OF_TRAINING = ("run", "optimizer", "recompute", "train", "operations")
+OF_TRAINING = ("run", "optimizer", "recompute", "train", "operations", "data")
 # Rules on kernels of training, in whose place serving runs its own.
 OF_TRAINING_KERNELS: tuple[Rule, ...] = (architecture.sinks_have_a_kernel,)
 RULES: tuple[Rule, ...] = (
@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     device.best_interval_follows,
     layout.offload_has_another_memory,
     layout.devices_are_joined,
+    device.data_is_of_what_is_read,
     layout.host_updates_elements,
     layout.host_weights_are_gathered,
     layout.drives_are_stated,
@@ -182,6 +183,7 @@ WARNINGS: tuple[Rule, ...] = (
     device.kernels_find_their_parts,
     device.counts_run_no_kernels,
     device.losses_are_stated_whole,
+    device.data_is_stated_whole,
     device.headroom_is_a_part,
     device.reductions_have_partners,
     device.groups_have_others,
