@@ -106,9 +106,10 @@ def stays(plan: Plan) -> bool:
 def fills_gradients(plan: Plan) -> bool:
     """Whether gradients are zeroed in place (`zero_grad(set_to_none=False)`), so that backward adds to what is there.
 
-    What is reduced out of a buffer is freed by the framework itself.
+    What is reduced out of a buffer is freed by the framework itself, and a buffer that it zeroes is zeroed once.
     """
-    return plan.optimizer.zero_grad == "fill" and not drains(plan)
+    zeroed = has_buffer(plan) and "zero" in plan.stack.optimizer_passes
+    return plan.optimizer.zero_grad == "fill" and not (drains(plan) or zeroed)
 
 
 def has_buffer(plan: Plan) -> bool:

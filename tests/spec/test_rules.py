@@ -410,6 +410,10 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
         (["data.rate=1M tokens/s"], "`data.rate` has no effect: `data.workers` is not stated"),
         (["data.bandwidth=1 GB/s"], "`data.bandwidth` has no effect: neither `data.token` nor `data.sample`"),
         (["data.prefetch=4"], "`data.prefetch` has no effect: nothing of `data` says how long a batch takes"),
+        (
+            ["stack.main_gradients=true", "stack.optimizer_passes=[norm, zero]", "optimizer.zero_grad=fill"],
+            "`optimizer.zero_grad` has no effect: ",
+        ),
         (["precision.cache=fp8_e4m3"], "`precision.cache` has no effect: this plan trains"),
         (
             ["operations={checkpoint_interval: 3 h, checkpoint_cost: 3 s, restart_time: 9 s}"],

@@ -287,6 +287,18 @@ def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
             yield idle(path, "the model has one group of layers", "leave it out", at)
 
 
+def gradients_are_filled_once(optimizer: Optimizer, stack: Stack, at: Places) -> Iterator[Problem]:
+    """What an optimizer makes of gradients is said of all of them, where the framework has no buffer for them."""
+    path = "optimizer.zero_grad"
+    if optimizer.zero_grad == "fill" and at.is_stated_by_plan(path):
+        if stack.reduction_buffer:
+            yield idle(path, f"{stack.title} reduces gradients out of a buffer and frees them", "leave it out", at)
+        if stack.main_gradients and "zero" in stack.optimizer_passes:
+            yield idle(path, f"{stack.title} keeps a buffer of all gradients and fills it already", "leave it out", at)
+    if optimizer.otherwise and at.is_stated_by_plan("optimizer.otherwise.zero_grad"):
+        yield idle("optimizer.otherwise.zero_grad", f"`{path}` says it of all weights", f"state `{path}`", at)
+
+
 def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
     """A rule for the other weights has some to update."""
     rule, path, kinds_left = optimizer, "optimizer", set(WEIGHT_KINDS)

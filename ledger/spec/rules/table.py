@@ -188,6 +188,7 @@ WARNINGS: tuple[Rule, ...] = (
     device.reductions_have_partners,
     device.groups_have_others,
     device.others_are_left,
+    device.gradients_are_filled_once,
     device.kept_names_exist,
     device.adapters_are_narrow,
     training.adapters_have_a_format,
