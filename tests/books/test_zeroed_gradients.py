@@ -26,7 +26,7 @@ def traffic(plan: Compiled, name: str) -> int:
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_they_last_through_forward_whatever_is_shared(zero: int) -> None:
-    """Under ZeRO 0 and 1 all of them, from 2 on a device's share; where they are freed, no more than buckets are there."""
+    """Under ZeRO 0 and 1 all of them, from 2 on a share; where they are freed, no more than buckets are there."""
     layout = (*SHARED, f"parallelism={{data: 4, zero: {zero}}}")
     filled, freed = ledger.compile("gpt2", (*layout, FILL)), ledger.compile("gpt2", layout)
     held = int(filled.totals["memory.static.gradients"])
