@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
-from ledger.arithmetic.values import Amount, maximum, minimum, square_root
+from ledger.arithmetic.values import Amount, divide, maximum, minimum, square_root, truncate
 from ledger.books.compiled_roles import whole
 from ledger.books.counts import CHECKPOINT, checkpoint, steps
 from ledger.books.prices import devices_of_a_host
@@ -138,7 +138,7 @@ def writing(plan: Plan, saved: Bytes) -> Amount:
 
 def staged_on_host(plan: Plan, saved: Bytes) -> Amount:
     """Bytes of host memory that hold a checkpoint while it is written: the even shares of the devices of a host."""
-    return saved() * devices_of_a_host(plan.cluster) / plan.cluster.devices
+    return truncate(divide(saved() * devices_of_a_host(plan.cluster), plan.cluster.devices))
 
 
 def interval(plan: Plan, saved: Bytes) -> Amount:

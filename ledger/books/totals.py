@@ -212,6 +212,10 @@ def host(plan: Plan, stages: Sequence[StageFigures], earlier: Mapping[str, Amoun
 
     copy = calendar.staged_on_host(plan, lambda: earlier[CHECKPOINT]) if staged else 0
     yield HELD, neighbours * most(HELD) + copy
+    if plan.host:
+        yield "memory.host.capacity", plan.host.memory
+    if not keeps_on_host(plan):  # what is there takes no work of the host's, and no copies of a device
+        return
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
     if plan.optimizer.pages:
         yield UNIFIED, most(UNIFIED)
@@ -221,7 +225,6 @@ def host(plan: Plan, stages: Sequence[StageFigures], earlier: Mapping[str, Amoun
         for name in SWAPPED.values():
             yield name, most(name)
     if plan.host:
-        yield "memory.host.capacity", plan.host.memory
         yield "time.host", host_work(plan, most(HOST_TRAFFIC)).seconds
     for name in COPIED.values():
         yield name, most(name)

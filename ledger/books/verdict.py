@@ -244,7 +244,7 @@ def _host_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     title, needed = "Host memory a node needs", totals["memory.host"]
     if plan.host is None:
         detail = "not stated: the host's memory"
-        if moved := totals["traffic.host"]:
+        if moved := totals.get("traffic.host"):
             detail += (
                 f" and its bandwidth, so that {with_unit(moved, 'B')} of traffic of each device's update are not timed"
             )
@@ -252,7 +252,7 @@ def _host_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         return
     free = float(totals["memory.host.capacity"]) - float(needed)
     detail = f"{with_unit(abs(free), 'B')} {'free' if free >= 0 else 'missing'}"
-    if totals["traffic.host"]:
+    if totals.get("traffic.host"):
         reached = (
             "the line rate of its memory"
             if plan.host.efficiency == 1

@@ -93,7 +93,9 @@ WHOLE_RUN = {
         "storage_bandwidth": "20 GB/s",
         "restart_time": "20 min",
         "failure_rate": "0.01 /d",
+        "checkpoint_async": True,
     },
+    "data": {"token": "2 B", "bandwidth": "1 GB/s", "workers": 2, "rate": "1M tokens/s", "prefetch": 2},
     "assumptions": {
         "mfu": 0.4,
         "headroom": "10 %",
