@@ -159,5 +159,6 @@ def saving(plan: Plan, saved: Bytes) -> Totals:
         yield "checkpoint.interval", interval(plan, saved)
         yield "checkpoint.time", stall(plan, saved)
     if plan.operations.stages:
-        yield "checkpoint.writing", writing(plan, saved)
+        if plan.operations.storage_bandwidth:
+            yield "checkpoint.writing", writing(plan, saved)
         yield STAGED, staged_on_host(plan, saved)

@@ -108,6 +108,9 @@ def _lacking_of_data(plan: Plan, key: str) -> Iterator[Absent]:
     if key in SAVED[2:] and plan.operations.saves and not plan.operations.checkpoint_async:
         message = f"`{key}` is of checkpoints that are written beside training, and this run waits for its own"
         yield Absent("operations.checkpoint_async", message, "state `operations: {checkpoint_async: true}`")
+    if key == "checkpoint.writing" and plan.operations.stages and not plan.operations.storage_bandwidth:
+        needed = "operations.storage_bandwidth"
+        yield Absent(needed, f"`{key}` needs `{needed}`", "state how fast storage takes a checkpoint in: `20 GB/s`")
     if key in SAVED and not plan.operations.saves:
         needed = "operations.checkpoint_interval"
         yield Absent(needed, f"`{key}` needs `{needed}`", "state how often the run is saved, and what that takes")

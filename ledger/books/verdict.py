@@ -324,7 +324,7 @@ def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         detail = "failures, checkpoints and evaluation take more time than there is, so the run gets nowhere"
     figure = with_unit(totals["goodput"], "%")
     yield Check(OPERATIONS, "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
-    if calendar.STAGED in totals:
+    if "checkpoint.writing" in totals:
         every, writing = float(totals["checkpoint.interval"]), float(totals["checkpoint.writing"])
         figure = f"{with_unit(writing, 's')} of {with_unit(every, 's')}"
         detail = f"beside training; hosts hold {with_unit(totals[calendar.STAGED], 'B')} each meanwhile"

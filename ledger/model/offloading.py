@@ -9,7 +9,7 @@ import sympy
 
 from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
-from ledger.model.exchanges import gathers_again, weights_moved_together
+from ledger.model.exchanges import fills_gradients, gathers_again, weights_moved_together
 from ledger.model.formats import share_dtype, trained_dtype
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import total
@@ -78,11 +78,12 @@ def weights_on_host(plan: Plan) -> bool:
 
 
 def sums_on_host(plan: Plan) -> bool:
-    """Whether gradients of several micro-batches are added up in host memory, so that each copy is waited for.
+    """Whether gradients are added to those in host memory, of micro-batches or zeros, so that each copy is waited for.
 
     torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_reduce`: `non_blocking` without `grad` alone.
     """
-    return weights_on_host(plan) and micro_batches(plan) > 1 and not plan.parallelism.reduces_once
+    several = micro_batches(plan) > 1 and not plan.parallelism.reduces_once
+    return weights_on_host(plan) and (fills_gradients(plan) or several)
 
 
 def leaving(unit: Unit) -> tuple[Tensor, ...]:
