@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from ledger.arithmetic.values import Amount
 from ledger.spec.architecture import Model
 from ledger.spec.parts import PartHeader
+from ledger.spec.quantities import write
 from ledger.spec.structures import AnyOf, DerivedType, quantity
 from ledger.spec.values import Integer, Size
 
@@ -25,6 +26,11 @@ class WorkRate:
 
     amount: Amount
     of: str
+
+    @property
+    def title(self) -> str:
+        """The rate as a spec states it."""
+        return write(self.amount, f"{self.of}/s")
 
 
 RATE = AnyOf(
