@@ -50,14 +50,17 @@ def test_rows_of_a_space_are_what_the_compiler_says() -> None:
     assert found.totals > 2 * len(compile_totals(load_plan(DENSE))) - 10
 
 
-READ_AND_SAVED = (
-    f"{DENSE}data: {{token: 2 B, bandwidth: 1 MB/s, workers: 2, rate: 20k tokens/s, prefetch: 3}}\n"
-    "operations: {checkpoint_interval: 1 h, storage_bandwidth: 1 GB/s, checkpoint_async: true}\n"
-)
+READ_AND_SAVED = f"""{DENSE.replace("adamw", "{base: adamw, zero_grad: fill}")}
+data: {{token: 2 B, bandwidth: 1 MB/s, workers: 2, rate: 20k tokens/s, prefetch: 3}}
+operations: {{checkpoint_interval: 1 h, storage_bandwidth: 1 GB/s, checkpoint_async: true}}
+"""
 
 
 def test_rows_of_plans_that_wait_for_data_and_save_beside_training() -> None:
-    """Stages of a pipeline get other parts of a batch, and each waits for the slowest; hosts hold what is to come."""
+    """Stages of a pipeline get other parts of a batch, and all wait for it; hosts hold what is to come.
+
+    Gradients are filled with zeros, and last.
+    """
     case = replace(CASE, text=READ_AND_SAVED, over={**OVER, "parallelism.pipeline": [1, 2], "parallelism.zero": [0]})
     found = rows.compare(case)
     assert found.differences == ()
