@@ -77,7 +77,7 @@ def batch_parts(plan: Plan) -> tuple[BatchPart, ...]:
     if model.sound:
         return BatchPart(INPUT, "frames", trained_dtype(plan), ("batch", "bands", "frames")), tokens, labels
     return (
-        (BatchPart(INPUT, "source_tokens", INDEX, source), tokens, labels) if model.encoder_groups else (tokens, labels)
+        (BatchPart(INPUT, "source_tokens", INDEX, source), tokens, labels) if _reads_source(plan) else (tokens, labels)
     )
 
 
@@ -92,7 +92,8 @@ def read_from_storage(units: Sequence[Unit], plan: Plan) -> Iterator[tuple[Unit,
     """Bytes of storage that a micro-batch is, where a plan says how many: where sequences enter."""
     size = plan.data.token or plan.data.sample
     if size:
-        samples = symbol("batch") * (symbol("seq") if plan.data.token else 1)
+        tokens = symbol("seq") + (symbol("source_seq") if _reads_source(plan) else 0)
+        samples = symbol("batch") * (tokens if plan.data.token else 1)
         exact = Fraction(str(size))
         yield from (
             (unit, sympy.Rational(exact.numerator, exact.denominator) * samples) for unit in units if unit.name == INPUT
@@ -126,7 +127,7 @@ def data_seconds(plan: Plan) -> dict[str, Amount]:
     data, run = plan.data, plan.run
     seconds: dict[str, Amount] = {}
     if data.bandwidth and (data.token or data.sample):
-        read = run.global_batch * (data.token * run.seq_len if data.token else data.sample or 0.0)
+        read = run.global_batch * (data.token * _tokens(plan) if data.token else data.sample or 0.0)
         seconds[STORAGE] = read / data.bandwidth
     if work := _samples_prepared(data, plan):
         seconds[WORKERS] = run.global_batch / plan.parallelism.data / (work * (data.workers or 1))
@@ -139,7 +140,17 @@ def _samples_prepared(data: Data, plan: Plan) -> Amount:
     rate = data.worker_rate(plan.model)
     if rate is None or data.workers is None:
         return 0
-    return rate.amount / plan.run.seq_len if rate.of == "tokens" else rate.amount
+    return rate.amount / _tokens(plan) if rate.of == "tokens" else rate.amount
+
+
+def _reads_source(plan: Plan) -> bool:
+    """Whether a sample is a text and a source of tokens that an encoder reads before it."""
+    return bool(plan.model.encoder_groups) and not plan.model.sound
+
+
+def _tokens(plan: Plan) -> Amount:
+    """Tokens of a sample, with those of its source."""
+    return plan.run.seq_len + (plan.run.source_len if _reads_source(plan) else 0)
 
 
 def _copied_in_step(plan: Plan) -> Amount:

@@ -118,6 +118,16 @@ def test_storage_is_read_once_by_the_job(data: str) -> None:
     assert found["time.step"] == pytest.approx(64 * 8192 * 4.5 / 2e6)
 
 
+def test_a_sample_is_read_with_its_source() -> None:
+    """Of an encoder and a decoder, tokens of both are in storage, and workers prepare both."""
+    found = ledger.compile("t5-11b", ("data={token: 2 B, bandwidth: 1 GB/s, workers: 1, rate: 1k tokens/s}",))
+    run = found.plan.run
+    tokens = run.seq_len + run.source_len
+    replicas = run.global_batch // found.plan.parallelism.data
+    assert found.totals["traffic.storage"] == replicas * tokens * 2
+    assert found.totals["time.data"] == pytest.approx(replicas * tokens / 1000)
+
+
 def test_devices_of_a_replica_need_the_same_samples() -> None:
     """Over 64 replicas each worker prepares a 64th of a step; over 32 of two devices, twice as many."""
     rate = "data={workers: 2, rate: 1k tokens/s}"
