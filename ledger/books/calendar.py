@@ -125,7 +125,8 @@ def stall(plan: Plan, saved: Bytes) -> Amount:
     if operations.checkpoint_cost is not None:
         return operations.checkpoint_cost
     if operations.checkpoint_async:
-        return saved() / plan.cluster.devices / plan.accelerator.host_bandwidth
+        link = plan.accelerator.host_bandwidth  # a device that has one memory with its host copies nothing over a link
+        return saved() / plan.cluster.devices / link if link else 0.0
     return saved() / operations.storage_bandwidth if operations.storage_bandwidth else 0.0
 
 

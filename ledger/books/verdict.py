@@ -271,7 +271,7 @@ def _paging_checks(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     free = max(0.0, float(totals["memory.capacity"]) - float(totals["memory.reserved"]))
     away = paged - free
     detail = f"unified memory, beside what the device reserves; {with_unit(free, 'B')} of it are free"
-    if away > 0:
+    if away > 0 and plan.accelerator.has_own_memory:
         seconds = 2 * away / plan.accelerator.host_bandwidth
         detail += f", so that {with_unit(away, 'B')} come and go over the link in each update: "
         detail += f"{with_unit(seconds, 's')} not timed"

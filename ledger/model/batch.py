@@ -131,7 +131,8 @@ def data_seconds(plan: Plan) -> dict[str, Amount]:
         seconds[STORAGE] = read / data.bandwidth
     if work := _samples_prepared(data, plan):
         seconds[WORKERS] = run.global_batch / plan.parallelism.data / (work * (data.workers or 1))
-    seconds[LINK] = _copied_in_step(plan) / plan.accelerator.host_bandwidth
+    if plan.accelerator.has_own_memory:
+        seconds[LINK] = _copied_in_step(plan) / plan.accelerator.host_bandwidth
     return seconds
 
 
