@@ -14,11 +14,11 @@ from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.causes import ENDS, ROOT
 from ledger.model.dims import symbol
-from ledger.model.formats import ADAPTERS, average_bytes, part_of
+from ledger.model.formats import ADAPTERS, average_bytes, part_of, stored_bytes, stored_dtype
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import Operation, differentiable, total
-from ledger.model.optimizers import per_parameter
-from ledger.model.tensors import SHARED, Tensor
+from ledger.model.optimizers import WHOLE, per_parameter, states, trained_weights
+from ledger.model.tensors import SHARED, Tensor, sized
 from ledger.model.unit import Unit
 from ledger.numbers import DAY
 from ledger.spec.documents import TOLD_BOUNDS, causal_keys, document_keys
@@ -110,10 +110,20 @@ def flops(plan: Plan, spent: Sequence[Spent]) -> Totals:
 
 
 def checkpoint(plan: Plan, model: Whole) -> Totals:
-    """Bytes of one checkpoint: of each trained weight its most exact copy, and its states; each once in the job."""
-    copy = plan.precision.master or plan.precision.weights.base
-    parameter_bytes = dtypes.DTYPES[copy].average + sum(per_parameter(plan.optimizer, plan.precision).values())
-    yield CHECKPOINT, truncate(trainable(model) * parameter_bytes)
+    """Bytes of one checkpoint: what a run that stopped cannot make again, each trained weight once in the job.
+
+    Of each weight its master copy, where there is one, else the weight in the format of its part, with its scales; and
+    the states of the rule that updates it, wherever they are held. Weights that are made of a master copy are left out,
+    as are frozen ones. No layout changes it: sizes are those of whole weights, not of padded or small shares.
+    """
+    precision = plan.precision
+    amount: Exact = 0
+    for row in trained_weights(plan.optimizer, model.units):
+        wide = replace(row.weight, narrow="")  # what is held quantised alone is saved wide
+        copy = sized(precision.master, wide.elements()) if precision.master else stored_bytes(precision, wide, WHOLE)
+        kept = total((copy, *(state.bytes() for state in states(row, WHOLE, precision, model.value))))
+        amount += model.value(row.count * kept)
+    yield CHECKPOINT, truncate(amount)
 
 
 def trainable(model: Whole) -> Exact:

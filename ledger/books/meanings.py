@@ -318,9 +318,11 @@ MEANINGS: tuple[Meaning, ...] = (
             "Pope et al. 2022: weights are read once for all sequences, of X experts X (1 - (1 - T / X)^sequences), and"
             " the cache of each", ("run.micro_batch", "precision.weights", "kv_cache", "parallelism.tensor",
                                   "accelerator.bandwidth")),
-    Meaning("checkpoint.bytes", "parameters.trainable x (bytes of a weight's most exact copy + of its states)",
-            "each trained weight and its states once in the whole job; a master copy stands for the weights made of it",
-            ("parameters.trainable", "precision.master", "precision.weights", "optimizer.name")),
+    Meaning("checkpoint.bytes", "sum over trained weights of (master copy, else the weight as it is stored) + states",
+            "what cannot be made again, once in the whole job, whatever the layout: a master copy stands for weights"
+            " made of it, which Megatron-LM and DeepSpeed save beside it; without one (pure bf16, fp8) the weights"
+            " themselves are saved, those that are held quantised alone as wide as they are stored",
+            ("parameters.trainable", "precision.master", "precision.weights", "precision.states", "optimizer.name")),
     Meaning("checkpoint.interval", "as stated; `best`: sqrt(2 x checkpoint.time / (failure_rate x devices))", YOUNG,
             ("operations.checkpoint_interval", "cluster.devices")),
     Meaning("checkpoint.time", "as stated, else checkpoint.bytes / storage_bandwidth; of one that is written beside"

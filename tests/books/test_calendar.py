@@ -118,6 +118,33 @@ def test_a_checkpoint_is_written_before_the_next_begins() -> None:
     assert {check.name: check.status for check in ledger.compile(PLAN, BESIDE).verdict.checks}["saving"] == "pass"
 
 
+MATRICES = 32 * 4096 * (2 * 128 * (32 + 8) + 3 * 14336)  # of 32 layers of Llama 3 8B
+ENDS, NORMS = 2 * 128256 * 4096, 65 * 4096  # embedding and head, two norms a layer and the last
+FACTORS = 32 * (2 * (4096 + 4096) + 2 * (1024 + 4096) + 3 * (14336 + 4096)) + 2 * (128256 + 4096)  # rows, columns
+ADAPTERS = 8 * 32 * (4096 + 32 * 128 + 4096 + 8 * 128)  # rank 8 of q and v
+LORA = "train={lora: {rank: 8, targets: [q, v]}}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["optimizer=muon", "precision=bf16-pure"], (2 + 4) * MATRICES + (2 + 8) * (ENDS + NORMS)),
+        (["optimizer=adafactor", "precision=bf16-autocast"], 4 * (MATRICES + ENDS + NORMS) + 4 * (FACTORS + NORMS)),
+        ([LORA, "precision=lora-peft"], (4 + 8) * ADAPTERS),
+        ([LORA, "precision=qlora-peft"], (4 + 8) * ADAPTERS),
+        ([LORA, "precision=qlora-bf16"], (2 + 4) * ADAPTERS),
+        ([LORA, "precision=bf16-mixed"], (4 + 8) * ADAPTERS),
+        (["train={only: [head]}", "precision=bf16-pure"], (2 + 8) * ENDS // 2),
+        (["train={frozen: [embedding]}", "precision=bf16-mixed"], 12 * (MATRICES + ENDS // 2 + NORMS)),
+    ],
+)
+def test_a_checkpoint_has_what_is_trained_in_its_own_formats(settings: list[str], expected: int) -> None:
+    """Rules with other states for other weights, factors of rows and columns, adapters on a narrow base, parts."""
+    alone = ("cluster.devices=1", "parallelism={}", "run.micro_batch=1", "run.global_batch=1", "expect=[]")
+    for layout in (alone, ("parallelism.zero=3", "expect=[]")):
+        assert ledger.compile("8b", (*settings, *layout)).totals["checkpoint.bytes"] == expected
+
+
 def test_the_best_interval_is_the_best() -> None:
     """sqrt(2 C / f), and none of many others loses less."""
     found = totals("operations={checkpoint_interval: best, checkpoint_cost: 2 min, restart_time: 20 min}")

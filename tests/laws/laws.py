@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 
 from ledger.books.compiled import Compiled
+from ledger.books.compiled_roles import CompiledRole
 from ledger.books.compiler import compile_plan, compile_totals
+from ledger.books.totals import static
+from ledger.model import dtypes
+from ledger.model.formats import trained_dtype
 from ledger.report import live, live_script
 from ledger.search.part_choice import solve
 from ledger.search.pricing import pieces, price_piece
@@ -114,6 +118,38 @@ def devices_share_work(drawn: Drawn, base: Compiled, random: Random) -> Iterator
             yield f"{key}: {base.totals[key]} becomes {twice[key]} on twice the devices"  # type: ignore[union-attr]
 
 
+def a_checkpoint_is_what_is_trained(drawn: Drawn, base: Compiled, random: Random) -> Iterator[str]:
+    """A checkpoint is what one device of the unsharded plan holds of all that is trained; a layout changes nothing."""
+    run = {"micro_batch": 1, "global_batch": 1}
+    alone = compiled({**changed(drawn, cluster={"devices": 1}, run=run), "parallelism": {}, "recompute": "none"})
+    if alone is None:
+        return
+    saved, precision, held = base.totals["checkpoint.bytes"], base.plan.precision, alone.totals
+    if saved != held["checkpoint.bytes"]:
+        yield f"a checkpoint of {saved} B is one of {held['checkpoint.bytes']} B on one device"
+    trained = held["parameters.trainable"]
+    if precision.master:
+        copies = held["memory.static.master"]
+    elif trained == held["parameters"] and not precision.matmul:  # of whose weights there may be further copies
+        copies = held["memory.static.weights"]
+    else:
+        copies = trained * dtypes.size(trained_dtype(base.plan))
+    states = held["memory.static.optimizer"] + held.get("memory.paged", 0)
+    if saved != copies + states:
+        yield f"a checkpoint of {saved} B, and {copies} B of weights with {states} B of states are trained"
+    if not {*base.plan.parallelism.offload.kinds} - {"activations"} and "memory.paged" not in held:
+        together = sum(book.role.devices * _trained_bytes(base.plan, book) for book in base.books)
+        if together < saved:
+            yield f"all devices hold {together} B of what is trained, and save {saved} B"
+
+
+def _trained_bytes(plan: Plan, book: CompiledRole) -> Any:
+    """What a device of a role holds of master copies, or of all weights where there are none, and of states."""
+    held = dict(static(plan, book))
+    copies = held["memory.static.master" if plan.precision.master else "memory.static.weights"]
+    return copies + held["memory.static.optimizer"]
+
+
 def sharding_saves(drawn: Drawn, base: Compiled, random: Random) -> Iterator[str]:
     """A stage of ZeRO more holds no more of weights, gradients and states that are there all the time.
 
@@ -202,6 +238,7 @@ LAWS: Mapping[Law, int] = {
     order_is_nothing: 1,
     tokens_take_time: 3,
     devices_share_work: 1,
+    a_checkpoint_is_what_is_trained: 1,
     sharding_saves: 1,
     page_agrees: 25,
     an_answer_is_the_last: 50,
