@@ -18,6 +18,7 @@ SAMPLED: Mapping[str, int] = {
     "cli/test_surroundings.py::test_a_report_is_the_same_in_every_time_zone": 0,
     "cli/test_surroundings.py::test_no_locale_is_needed": 1,
     "course/test_questions.py::test_forms_of_questions_answer_for_any_plan": 12,
+    "crossing/test_settings.py::test_a_key_in_vain_is_told_of": 6,
     "hostile/test_limits.py::test_a_megabyte_of_anything_is_answered_in_seconds": 5,
     "hostile/test_limits.py::test_as_many_stages_as_a_pipeline_may_have_are_drawn_in_seconds": 0,
     "hostile/test_limits.py::test_no_home_is_needed": 1,

@@ -36,7 +36,7 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
     SPEC may be a number format instead (bf16), and ACCOUNT a value: what it is stored as, bit by bit.
     """
     import ledger
-    from ledger.cli.tables import print_json
+    from ledger.cli.tables import note_vain_settings, print_json
 
     if is_format(spec):
         explain_format(spec, account, as_json=as_json)
@@ -44,6 +44,7 @@ def command(spec: str, account: str, overrides: tuple[str, ...], notation: str |
     if not account:
         raise click.MissingParameter(param_hint="'ACCOUNT'", param_type="argument")
     compiled = ledger.compile(spec, overrides)
+    note_vain_settings(compiled)
     from ledger.books.closed_forms import PlanForms
     from ledger.report.explained import explanation
 

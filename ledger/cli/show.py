@@ -28,10 +28,11 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     ACCOUNT narrows it to an account, a total, or what lies below one: decoder/mlp, memory, flops.step.
     """
     import ledger
-    from ledger.cli.tables import print_json
+    from ledger.cli.tables import note_vain_settings, print_json
     from ledger.report.contract import show_record
 
     compiled = ledger.compile(spec, overrides)
+    note_vain_settings(compiled)
     from ledger.books import names
 
     leaves = names.accounts_under(compiled, account) if account else list(compiled.accounts)

@@ -15,6 +15,7 @@ from ledger.cli.plain_streams import unguarded
 from ledger.numbers import with_unit
 
 if TYPE_CHECKING:
+    from ledger.books.compiled import Compiled
     from ledger.books.results import Number
 
 
@@ -29,6 +30,14 @@ def amount(value: Number, unit: str) -> str:
 def print_json(value: Any) -> None:
     """Prints strict JSON: an infinite or undefined number is our own mistake and raises ValueError."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def note_vain_settings(compiled: Compiled) -> None:
+    """Prints a note on standard error of each value that a plan states and that changes nothing of it."""
+    from ledger.books.what_if.idle import said_in_vain
+
+    for warning in said_in_vain(compiled):
+        click.echo(f"{warning.where}: note: {warning.message}; {warning.help}", err=True)
 
 
 def write_format(form: str, text: str) -> None:

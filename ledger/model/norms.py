@@ -17,19 +17,18 @@ def norm(  # noqa: PLR0913 - the facts of one norm
 ) -> Tensor:
     """RMSNorm or LayerNorm of a tensor, like it, with a weight `over` its last dims, of which `along` are normed.
 
-    LayerNorm is one kernel in every stack, unless the model writes it out.
+    Modules of PyTorch and of frameworks call one kernel for LayerNorm, which a model or a plan may write out.
     """
     weight, name = tape.weight(Parameter(module, elementwise=True), over), str(module)
     along = along or len(weight.dims)
     if spec.kind == "rms" and tape.kernels.norm == "eager":
         return _rms_eager(tape, name, x, weight, spec, along)
-    if spec.kind == "layer" and spec.wide and tape.kernels.norm == "eager":
-        return _layer_eager(tape, name, x, weight, along)
-    if along < len(weight.dims):
+    if along < len(weight.dims) and tape.kernels.norm != "eager":
         plain = _one_kernel(tape, f"{name}.rows", x, (), spec, along)
         return tape.pointwise(name, plain, weight, dtype=plain.dtype, saves=[plain], scratch=1)
     weights = [weight, *([tape.weight(Parameter(module, BIAS), over)] if spec.bias else [])]
-    return _one_kernel(tape, name, x, weights, spec, along)
+    write = _layer_eager if tape.kernels.norm == "eager" else _one_kernel
+    return write(tape, name, x, weights, spec, along)
 
 
 def _one_kernel(  # noqa: PLR0913 - as above
@@ -100,8 +99,8 @@ def _rms_of_input(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) 
     return tape.pointwise(f"{name}.weigh", weight, source, like=source, saves=[source, weight], scratch=1)
 
 
-def _layer_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) -> Tensor:
-    """LayerNorm without a bias written in Python, in fp32: what is centred is computed twice (transformers, Cohere)."""
+def _layer_eager(tape: Tape, name: str, x: Tensor, weights: Sequence[Tensor], _: Norm, along: int) -> Tensor:
+    """LayerNorm written in Python, in fp32, a bias last: what is centred is computed twice (transformers, Cohere)."""
     wide = tape.cast(x, "fp32")
     rows = wide.dims[: len(wide.dims) - along]
     mean = tape.pointwise(f"{name}.mean", wide, dims=rows, kernel=REDUCTION)
@@ -111,9 +110,11 @@ def _layer_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) -
     again = tape.pointwise(f"{name}.centre_again", wide, mean, add=True)
     rstd = tape.pointwise(f"{name}.rsqrt", variance, saves=["out"])
     normed = tape.pointwise(f"{name}.scale", again, rstd, saves=[again, rstd], scratch=1)
-    factor = tape.cast(weight, "fp32")
-    scaled = tape.pointwise(f"{name}.weigh", normed, factor, saves=[normed, factor], scratch=1)
-    return tape.cast(scaled, x.dtype)
+    factor, *shifts = (tape.cast(weight, "fp32") for weight in weights)
+    result = tape.pointwise(f"{name}.weigh", normed, factor, saves=[normed, factor], scratch=1)
+    for shift in shifts:
+        result = tape.pointwise(f"{name}.shift", result, shift, add=True)
+    return tape.cast(result, x.dtype)
 
 
 def _rms_eager(  # noqa: PLR0913 - as above

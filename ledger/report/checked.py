@@ -219,7 +219,9 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         compiled = compiler()
     except SpecError as error:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
-    by_rules = compiled.plan.warnings  # of the checklist, what no rule says already
+    from ledger.books.what_if.idle import warnings
+
+    by_rules = warnings(compiled)  # of the checklist, what no rule says already
     return CheckOutcome(
         spec,
         failures=tuple(_problems(compiled, spec, "fail")),

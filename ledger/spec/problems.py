@@ -31,13 +31,15 @@ class Location:
 class Problem:
     """One thing wrong with an input: where, what in the user's words, and what to type instead.
 
-    `rule` names what found it, for programs that list problems by rule; empty where a value's type did.
+    `rule` names what found it, for programs that list problems by rule; empty where a value's type did. `vain` is the
+    path of a value that has no effect.
     """
 
     where: Location
     message: str
     help: str = ""
     rule: str = field(default="", compare=False)
+    vain: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"

@@ -30,7 +30,11 @@ class Kernels:
         "memory-efficient one, cuDNN's, the same with grouped heads, "
         "plain operators, those of a framework, or a fused softmax between products (Megatron-LM).",
     ] = "flash"
-    norm: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "fused"
+    norm: Annotated[
+        str,
+        Choice("fused", "eager"),
+        "One kernel, or operator by operator; eager modules of a stack still call PyTorch's one kernel for LayerNorm.",
+    ] = "fused"
     activation: Annotated[
         str,
         Choice("fused", "fused_gated", "eager"),

@@ -92,6 +92,41 @@ def test_overrides_reach_the_books() -> None:
     assert shown[1]["flops.forward"] == 2 * shown[0]["flops.forward"]
 
 
+@pytest.mark.parametrize("verb", ["show", "explain"])
+def test_a_value_in_vain_is_noted_beside_the_figures(verb: str) -> None:
+    """The figure goes to standard output as ever; what was typed for nothing is told of on standard error."""
+    plain = CliRunner().invoke(main, [verb, "8b", "flops.step"], catch_exceptions=False)
+    typed = ["--set", "kernels.residual=fused", "--set", "kernels.experts=eager"]
+    noted = CliRunner().invoke(main, [verb, "8b", "flops.step", *typed], catch_exceptions=False)
+    assert (noted.exit_code, noted.stdout, plain.stderr) == (0, plain.stdout, "")
+    experts, residual = noted.stderr.splitlines()
+    assert experts.startswith("--set kernels.experts=eager:1:23: note: `kernels.experts` has no effect: no layer")
+    assert residual.startswith(
+        "--set kernels.residual=fused:1:24: note: `kernels.residual` has no effect: with `eager`"
+    )
+
+
+def test_check_warns_of_a_value_in_vain() -> None:
+    """Once for each, as of any other warning; `--strict` fails."""
+    typed = [
+        "check",
+        "8b",
+        "--no-search",
+        "--json",
+        "--set",
+        "kernels.residual=fused",
+        "--set",
+        "kernels.experts=eager",
+    ]
+    (record,) = json.loads(CliRunner().invoke(main, typed, catch_exceptions=False).stdout)["specs"]
+    told = [warning["message"].partition(" has")[0] for warning in record["warnings"]]
+    assert [message for message in told if message.startswith("`kernels")] == [
+        "`kernels.experts`",
+        "`kernels.residual`",
+    ]
+    assert CliRunner().invoke(main, [*typed, "--strict"], catch_exceptions=False).exit_code == 1
+
+
 def test_the_first_plan_of_init_compiles(command_line: Callable[..., Result]) -> None:
     """What a newcomer is given works as it is."""
     command_line("init", "mine.yaml")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.lab.reference import images
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import initialised, loss_of_images
-from ledger.lab.reference.workload import Workload
+from ledger.lab.reference.workload import WRITTEN_OUT, Workload
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.plan import Kernels, Model, Precision, Recompute, Train
 
@@ -202,10 +202,10 @@ def _attention_name(kernel: str) -> str:
 
 
 def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> None:
-    """Swap norms and activations for those that `kernels` names; LayerNorm and ReLU are one kernel either way."""
+    """Swap norms and activations for those that `kernels` names; ReLU is one kernel either way."""
     from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
 
-    from ledger.lab.reference.modules import FusedLayerNorm, FusedRMSNorm, UnfusedSiLU
+    from ledger.lab.reference.modules import FusedLayerNorm, FusedRMSNorm, UnfusedLayerNorm, UnfusedSiLU
 
     unfused = {
         "SiLUActivation": UnfusedSiLU,
@@ -221,5 +221,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
                 setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
             elif kernels.norm == "fused" and kind.startswith("Cohere") and kind.endswith("LayerNorm"):
                 setattr(parent, name, FusedLayerNorm(child.weight))
+            elif kernels.norm == WRITTEN_OUT and kind == "LayerNorm":
+                setattr(parent, name, UnfusedLayerNorm(child))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())

@@ -62,6 +62,23 @@ class FusedLayerNorm(nn.Module):  # type: ignore[misc]  # as above
         return nn.functional.layer_norm(hidden, width) * self.weight
 
 
+class UnfusedLayerNorm(nn.Module):  # type: ignore[misc]  # as above
+    """The LayerNorm that it replaces written in Python, as transformers writes Cohere's; a bias is added last."""
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        super().__init__()
+        self.weight, self.bias = norm.weight, norm.bias
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Normalise the last dimension in fp32, operator by operator."""
+        wide = hidden.to(torch.float32)
+        mean = wide.mean(-1, keepdim=True)
+        variance = (wide - mean).pow(2).mean(-1, keepdim=True)
+        wide = self.weight.to(torch.float32) * ((wide - mean) * torch.rsqrt(variance + 1e-5))
+        wide = wide if self.bias is None else wide + self.bias.to(torch.float32)
+        return wide.to(hidden.dtype)
+
+
 class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
     """x * sigmoid(x) as two kernels."""
 

@@ -9,6 +9,7 @@ from shlex import join
 from ledger import numbers
 from ledger.books.results import ENDS, OF_A_RUN
 from ledger.books.verdict import measured_share, napkin_words
+from ledger.books.what_if.idle import warnings
 from ledger.numbers import Number
 from ledger.report.files import LAYOUTS_BY_PREFERENCE
 from ledger.report.views.advice import Advice, advice, advice_sentence
@@ -95,7 +96,7 @@ def verdict(report: Report) -> VerdictView:
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
         advice_sentence(report),
         nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
-        tuple(problem.message for problem in compiled.plan.warnings),
+        tuple(problem.message for problem in warnings(compiled)),
         advice(report),
         with_better(report),
     )

@@ -337,4 +337,4 @@ def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Prob
 
 def idle(path: str, why: str, instead: str, at: Places) -> Problem:
     """The problem of a value that has no effect, with the reason."""
-    return Problem(at(path), f"`{path}` has no effect: {why}", instead)
+    return Problem(at(path), f"`{path}` has no effect: {why}", instead, vain=path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.results import Number
+from ledger.books.what_if.idle import warnings
 from ledger.report.views.advice import WORTH, Advice, AdvisedLayout, unfound_sentence
 from ledger.report.views.glance import devices_line, model_name, parameters_line
 from ledger.report.views.parts import Report, share, total
@@ -54,7 +55,7 @@ def verdict(report: Report) -> VerdictView:
             if key in values
         ),
         tuple(check.title for check in judged.checks if check.status == "fail"),
-        warnings=tuple(problem.message for problem in compiled.plan.warnings),
+        warnings=tuple(problem.message for problem in warnings(compiled)),
         change=served_sentence(report),
         advice=served_advice(report),
         with_better=with_better(report),
