@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -19,6 +20,7 @@ import click
 from ledger.books.compiled import Compiled
 from ledger.books.compiler import compile_plan
 from ledger.books.what_if.idle import idle_settings
+from ledger.spec.inputs import value_at
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, plan_keys
 from ledger.spec.options import listed_values
@@ -43,12 +45,12 @@ KERNELS = ("kernels=null", "kernels={attention: eager}")
 COMPANIONS: Mapping[str, str] = {"kernels.loss_chunks": "kernels.loss=chunked"}  # without which a key is refused
 UNREAD = ("source", "defaults", "replay", "engine", "judge", "scored_on", "framework", "version", "date", "title")
 EFFECT, REFUSED, BY_RULE, BY_FIGURES, SILENT = "has an effect", "no choice", "warned by a rule", "warned", "SILENT"
-WRONG = "WRONGLY WARNED"
+VALUES, WRONG = "of some values", "WRONGLY WARNED"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A key of a model's plan, and what became of it; `values` are those that the rules allow."""
+    """A key of a model's plan, and what became of it; `values` are those that the rules allow, or that are at fault."""
 
     model: str
     key: str
@@ -97,30 +99,30 @@ def figures(compiled: Compiled) -> tuple[Any, ...]:
 
 
 def case_of(model: str, key: str) -> Case:
-    """A key with each of its values in turn, compiled by itself, and what is said of the first that is legal."""
+    """A key with each of its values, every plan compiled by itself, and what is said of those that change nothing.
+
+    A value changes nothing where the plan has the same figures without the key; a number, and what holds without the
+    key, where every value has these figures.
+    """
     name, settings = settings_of(model)
     settings = (*settings, COMPANIONS[key]) if key in COMPANIONS else settings
-    first: Compiled | None = None
-    values: list[Any] = []
-    moves = by_rule = False
+    without = compile_plan(load_plan(name, settings))
+    books: dict[str, Compiled] = {}
     for value in values_of(key):
-        try:
-            plan = load_plan(name, (*settings, *assignments({key: value})))
-        except SpecError:
-            continue
-        values.append(value)
-        compiled = compile_plan(plan)
-        by_rule = by_rule or any(is_about(key, warning) for warning in plan.warnings)
-        first = first or compiled
-        if figures(compiled) != figures(first):
-            moves = True
-            break
-    if first is None or len(values) < 2:
-        return Case(model, key, tuple(values), REFUSED)
-    by_figures = any(is_about(key, problem) for problem in idle_settings(first))
-    if moves:
-        return Case(model, key, tuple(values), WRONG if by_figures or by_rule else EFFECT)
-    return Case(model, key, tuple(values), BY_RULE if by_rule else BY_FIGURES if by_figures else SILENT)
+        with suppress(SpecError):
+            books[str(value)] = compile_plan(load_plan(name, (*settings, *assignments({key: value}))))
+    own = {value for value, compiled in books.items() if value_at(compiled.plan, key) == value_at(without.plan, key)}
+    same = {value for value, compiled in books.items() if figures(compiled) == figures(without)}
+    if {*books} <= own:
+        return Case(model, key, tuple(books), REFUSED)
+    is_number = isinstance(type_of(key), Size)
+    in_vain = same if same == {*books} else set() if is_number else same - own
+    by_rule = {value for value, one in books.items() if any(is_about(key, told) for told in one.plan.warnings)}
+    told = by_rule | {value for value, one in books.items() if any(is_about(key, told) for told in idle_settings(one))}
+    if told != in_vain:
+        return Case(model, key, tuple(told ^ in_vain), WRONG if told - in_vain else SILENT)
+    outcome = BY_RULE if by_rule else BY_FIGURES
+    return Case(model, key, tuple(books), EFFECT if not told else outcome if told == {*books} else VALUES)
 
 
 def is_about(key: str, problem: Problem) -> bool:
@@ -147,7 +149,7 @@ def main(words: list[str]) -> int:
     for case in cases(models, options.part or ("kernels", "stack")):
         rows[case.key][case.outcome] += 1
         silent += [case] if case.outcome in (SILENT, WRONG) else []
-    outcomes = (EFFECT, REFUSED, BY_RULE, BY_FIGURES, SILENT, WRONG)
+    outcomes = (EFFECT, VALUES, REFUSED, BY_RULE, BY_FIGURES, SILENT, WRONG)
     click.echo(f"{'key':<32}" + "".join(f"{outcome:>18}" for outcome in outcomes))
     for key, counts in rows.items():
         click.echo(f"{key:<32}" + "".join(f"{counts[outcome] or '':>18}" for outcome in outcomes))

@@ -28,16 +28,13 @@ FEW = 3  # values that a message lists
 def idle_settings(compiled: Compiled) -> tuple[Problem, ...]:
     """A warning of each key of `kernels` and `stack` that the plan itself states and that changes none of its figures.
 
-    Such a key gives the same totals and accounts with every value that the rules allow, so that no part of the plan
-    asks for it. What a part on file says is no statement of the plan, and what a rule has told already is left out.
+    Such a key gives the totals and accounts that the plan has without it; a number, or a value that holds without it,
+    those that the plan has with every other value that the rules allow. What a part on file says is no statement of
+    the plan, and what a rule has told already is left out.
     """
-    plan = compiled.plan
-    places = Places(plan.origins)
-    return tuple(
-        idle(path, _reason(values), "leave it out", places)
-        for path in stated_settings(plan)
-        if (values := idle_values(compiled, path))
-    )
+    places = Places(compiled.plan.origins)
+    reasons = ((path, _why_idle(compiled, path)) for path in stated_settings(compiled.plan))
+    return tuple(idle(path, reason, "leave it out", places) for path, reason in reasons if reason)
 
 
 def warnings(compiled: Compiled) -> tuple[Problem, ...]:
@@ -67,20 +64,28 @@ def _path_and_parents(path: str) -> Iterator[str]:
         path = parent_of(path)
 
 
-def idle_values(compiled: Compiled, path: str) -> tuple[Any, ...]:
-    """The other values of a key that were tried, where all of them give the figures of the plan; none where one moves.
-
-    None either where the rules leave a key no other value.
-    """
-    tried = []
+def _why_idle(compiled: Compiled, path: str) -> str:
+    """Why a key has no effect; empty where it has one, or where the rules leave it no other value."""
+    without = _with(compiled.plan, {path: None})
+    if without is not None and value_at(without, path) != value_at(compiled.plan, path):
+        if not _has_figures_of(compiled, without):
+            return ""
+        if not _is_number(value_at(without, path)):  # a number may state what follows where none is stated
+            return "without it the plan has the same figures"
+    values = []
     for value, settings in _other_values(compiled.plan, path):
-        draft = with_settings(compiled.plan, settings)
-        if draft.problems or draft.plan is None:
-            continue
-        if not _has_figures_of(compiled, draft.plan):
-            return ()
-        tried.append(value)
-    return tuple(tried)
+        other = _with(compiled.plan, settings)
+        if other is not None and not _has_figures_of(compiled, other):
+            return ""
+        values += [value] if other is not None else []
+    listed = ", ".join(f"`{value}`" for value in values) if len(values) <= FEW else "every other value"
+    return f"with {listed} the plan has the same figures" if values else ""
+
+
+def _with(plan: Plan, settings: dict[str, object]) -> Plan | None:
+    """The plan under settings; None where the rules refuse them."""
+    draft = with_settings(plan, settings)
+    return None if draft.problems else draft.plan
 
 
 def _is_value(path: str) -> bool:
@@ -96,12 +101,16 @@ def _other_values(plan: Plan, path: str) -> Iterator[tuple[Any, dict[str, object
         listed = [[], *listed]
     if listed:
         yield from ((stated, {path: stated}) for stated in listed)
-    elif isinstance(now, int | float):
+    elif _is_number(now):
         least, most = bounds(path)
         numbers = (getattr(row_at(path), "default", None), least, 2 * now or 1, now // 2, 1000 * now, most)
         for number in dict.fromkeys(numbers):
             if number is not None and isfinite(number) and number != now and least <= number <= most:
                 yield number, dict(stated_as(path, type(now)(number), unit(path)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _has_figures_of(compiled: Compiled, plan: Plan) -> bool:
@@ -116,9 +125,3 @@ def _amounts(compiled: Compiled) -> Counter[tuple[object, ...]]:
     return Counter(
         (leaf.role, leaf.account, leaf.when, leaf.resource, leaf.amount, leaf.times) for leaf in compiled.accounts
     )
-
-
-def _reason(values: tuple[Any, ...]) -> str:
-    """Why a key has no effect: with which other values the figures are the same."""
-    others = ", ".join(f"`{value}`" for value in values) if len(values) <= FEW else "every other value"
-    return f"with {others} the plan has the same figures"
