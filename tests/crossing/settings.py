@@ -106,7 +106,10 @@ def case_of(model: str, key: str) -> Case:
     """
     name, settings = settings_of(model)
     settings = (*settings, COMPANIONS[key]) if key in COMPANIONS else settings
-    without = compile_plan(load_plan(name, settings))
+    try:
+        without = compile_plan(load_plan(name, settings))
+    except SpecError:  # of what goes with the key
+        return Case(model, key, (), REFUSED)
     books: dict[str, Compiled] = {}
     for value in values_of(key):
         with suppress(SpecError):
