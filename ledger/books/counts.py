@@ -14,7 +14,7 @@ from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.causes import ENDS, ROOT
 from ledger.model.dims import symbol
-from ledger.model.formats import ADAPTERS, average_bytes, part_of, stored_bytes, stored_dtype
+from ledger.model.formats import ADAPTERS, average_bytes, part_of, stored_bytes
 from ledger.model.fsdp_units import weights_by_unit
 from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import WHOLE, per_parameter, states, trained_weights
