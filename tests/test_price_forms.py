@@ -11,6 +11,7 @@ import pytest
 import ledger
 from ledger.books.prices import FALLBACK, KernelWork, kernel, sustained_share
 from ledger.evidence.documents import read_evidence
+from ledger.evidence.microbenchmarks import samples
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.page import FORMS, form_lines
 from ledger.price_forms import PRICE_FORMS, DataSheet, PriceForm, PriceParameter, seconds
@@ -118,6 +119,7 @@ def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """One row, and one for its class: fitted, read, held to its ranges, priced, documented, and in the schema."""
     monkeypatch.setitem(PRICE_FORMS, "sorting", SORTING)
     monkeypatch.setitem(KERNEL_FAMILIES, "sort", KernelFamily("sorting"))
+    monkeypatch.setattr(samples, "timing_schema", samples.timing_schema.__wrapped__)  # with the new class
     h100, truth = load_accelerator("h100-sxm"), {"b": 0.41, "v": 0.29}
     sheet = DataSheet(h100.vector, h100.bandwidth, h100.multiprocessors)
     points = [{"bytes": 10.0**one, "flops": 10.0**other} for one in (6, 7, 8, 9) for other in (6, 8, 10)]

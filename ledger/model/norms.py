@@ -17,17 +17,18 @@ def norm(  # noqa: PLR0913 - the facts of one norm
 ) -> Tensor:
     """RMSNorm or LayerNorm of a tensor, like it, with a weight `over` its last dims, of which `along` are normed.
 
-    Modules of PyTorch and of frameworks call one kernel for LayerNorm, which a model or a plan may write out.
+    Eager modules call one kernel for LayerNorm, unless the model writes it out (`wide`) or the plan has `operators`.
     """
     weight, name = tape.weight(Parameter(module, elementwise=True), over), str(module)
     along = along or len(weight.dims)
-    if spec.kind == "rms" and tape.kernels.norm == "eager":
+    by_operators = tape.kernels.norm in (("eager", "operators") if spec.kind == "rms" or spec.wide else ("operators",))
+    if spec.kind == "rms" and by_operators:
         return _rms_eager(tape, name, x, weight, spec, along)
-    if along < len(weight.dims) and tape.kernels.norm != "eager":
+    if along < len(weight.dims) and not by_operators:
         plain = _one_kernel(tape, f"{name}.rows", x, (), spec, along)
         return tape.pointwise(name, plain, weight, dtype=plain.dtype, saves=[plain], scratch=1)
     weights = [weight, *([tape.weight(Parameter(module, BIAS), over)] if spec.bias else [])]
-    write = _layer_eager if tape.kernels.norm == "eager" else _one_kernel
+    write = _layer_eager if by_operators else _one_kernel
     return write(tape, name, x, weights, spec, along)
 
 

@@ -40,8 +40,6 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
             built[name] = derive(stated[name], *(built[need] for need in needs))
-    if "kernels" in built and "model" in built:
-        built["kernels"] = _kernels_of_model(built["kernels"], built["model"], stated["kernels"])
     if "run" in built and "model" in built:
         built["run"] = _complete_run(built["run"], built["model"], stated["run"])
     serve = built.get("serve")
@@ -159,17 +157,6 @@ def _kernels(stated: Values, stack: Stack, optimizer: Optimizer) -> Kernels:
     if "optimizer" in stated or chosen.optimizer in implementations:
         return chosen
     return replace(chosen, optimizer=implementations[0])
-
-
-def _kernels_of_model(kernels: Kernels, model: Model, stated: Values) -> Kernels:
-    """The kernels of a model: eager norms of a stack are modules of Python, which call one kernel for LayerNorm."""
-    calls_kernel = model.norm.kind == "layer" and not model.norm.wide
-    return replace(kernels, norm="fused") if calls_kernel and "norm" not in stated else kernels
-
-
-def kernels_left_open(stack: Stack, optimizer: Optimizer, model: Model) -> Kernels:
-    """The kernels of a plan that states none."""
-    return _kernels_of_model(_kernels({}, stack, optimizer), model, {})
 
 
 def _run(stated: Values, mesh: Parallelism) -> Run:

@@ -57,12 +57,12 @@ class Data:
 
     token: Annotated[
         float | None,
-        quantity("B", measured=True),
+        quantity("B", least=0.01, measured=True),
         "Bytes of a token in storage: `2 B` of ids of 16 bits, `4.2 B` of plain text.",
     ] = None
     sample: Annotated[
         float | None,
-        quantity("B", measured=True),
+        quantity("B", least=0.01, measured=True),
         "Bytes of a sample in storage, a sequence or an image: `110 kB` of a JPEG.",
     ] = None
     bandwidth: Annotated[float | None, quantity("B/s"), "At which the whole job reads from storage: `20 GB/s`."] = None

@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from ledger.spec.build import kernels_left_open
 from ledger.spec.expand import name_of_base
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.paths import Places, plan_path, spec_path, unit
@@ -134,8 +133,7 @@ def spec_text(value: Any, path: str) -> str:
 
 def _kernels_follow_stack(old: Plan, new: Plan) -> bool:
     """Whether kernels differ because the stacks do."""
-    left_open = (kernels_left_open(plan.stack, plan.optimizer, plan.model) == plan.kernels for plan in (old, new))
-    return old.stack.name != new.stack.name and all(left_open)
+    return old.stack.name != new.stack.name and old.kernels == old.stack.kernels and new.kernels == new.stack.kernels
 
 
 def _part_change(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:

@@ -32,8 +32,9 @@ class Kernels:
     ] = "flash"
     norm: Annotated[
         str,
-        Choice("fused", "eager"),
-        "One kernel, or operator by operator; eager modules of a stack still call PyTorch's one kernel for LayerNorm.",
+        Choice("fused", "eager", "operators"),
+        "One kernel; `eager`: as modules in Python, RMSNorm operator by operator, LayerNorm by PyTorch's one kernel; "
+        "`operators`: LayerNorm operator by operator too.",
     ] = "fused"
     activation: Annotated[
         str,

@@ -10,7 +10,6 @@ import ledger
 from ledger.books.compiled import Compiled
 from ledger.books.what_if.idle import idle_settings, said_in_vain
 from ledger.spec.library import default_library
-from ledger.spec.load import load_plan
 
 ALONE = ("cluster.devices=1", "parallelism={}", "run.micro_batch=1", "run.global_batch=1", "expect=[]")
 EAGER = "stack={base: pytorch-fsdp2-2025, kernels: {norm: eager}}"
@@ -33,7 +32,8 @@ def in_vain(spec: str, *settings: str) -> list[str]:
         ("8b", ["kernels.attention=flash_repeated", "model.layers.0.attention.kv_heads=32"],
          ["kernels.attention: without it the plan has the same figures"]),
         ("resnet-50", ["kernels.norm=eager"], ["kernels.norm: without it the plan has the same figures"]),
-        # eager modules call one kernel for LayerNorm, so a stack that is eager says nothing of one
+        # eager modules call one kernel for LayerNorm
+        ("gpt2", ["kernels.norm=eager"], ["kernels.norm: without it the plan has the same figures"]),
         ("gpt2", [EAGER], ["stack.kernels.norm: without it the plan has the same figures"]),
         # what a plan says of kernels stands before what its stack says
         ("8b", [EAGER, "kernels.norm=fused"], ["stack.kernels.norm: without it the plan has the same figures"]),
@@ -55,7 +55,7 @@ def test_what_changes_no_figure_is_told(spec: str, settings: list[str], told: li
     ("spec", "settings"),
     [
         ("8b", ["kernels.norm=fused"]),  # what the stack says already, but eager would be another plan
-        ("gpt2", ["kernels.norm=eager"]),
+        ("gpt2", ["kernels.norm=operators"]),
         ("gpt2", ["kernels.residual=fused"]),
         ("8b", ["kernels={loss: chunked, loss_chunks: 8}"]),  # as many parts as the kernel takes by itself
         ("mixtral-8x7b", ["kernels.experts=grouped_mm"]),
@@ -107,14 +107,16 @@ def test_a_layer_norm_that_is_written_out_moves_more() -> None:
     """
     name, settings = GPT2
     assert decoder_norm(ledger.compile(name, settings), "forward") == pytest.approx(2 * TENSOR, rel=5e-3)
-    written = ledger.compile(name, (*settings, "kernels.norm=eager"))
+    written = ledger.compile(name, (*settings, "kernels.norm=operators"))
     assert decoder_norm(written, "forward") == pytest.approx(31 * TENSOR, rel=5e-3)
 
 
-def test_eager_modules_of_a_stack_have_one_kernel_for_it() -> None:
-    """A stack whose RMSNorm is of single operators (transformers) calls PyTorch's LayerNorm; Cohere's is in Python."""
-    stack = "stack=peft-trainer-2025"
-    assert load_plan("gpt2", [stack]).kernels.norm == "fused"
-    assert load_plan("8b", [stack]).kernels.norm == "eager"
-    assert load_plan("gpt2", [stack, "model.norm.wide=true"]).kernels.norm == "eager"
-    assert load_plan("gpt2", [stack, "kernels.norm=eager"]).kernels.norm == "eager"
+def test_eager_modules_have_one_kernel_for_it() -> None:
+    """A LayerNorm of a module in Python is PyTorch's one kernel, unless the model writes it out as Cohere's do."""
+    name, settings = GPT2
+    eager = (*settings, "kernels.norm=eager")
+    assert decoder_norm(ledger.compile(name, eager), "forward") == pytest.approx(2 * TENSOR, rel=5e-3)
+    wide = ledger.compile(name, (*eager, "model.norm.wide=true"))
+    assert decoder_norm(wide, "forward") == pytest.approx(31 * TENSOR, rel=5e-3)
+    (warning,) = idle_settings(ledger.compile("gpt2", ["kernels.norm=eager"]))
+    assert warning.help == "leave it out, or `operators`"

@@ -50,7 +50,9 @@ def plan() -> Plan:
     return Plan(
         name="tiny",
         title="A tiny plan",
-        accelerator=Accelerator("toy", "Toy", {"bf16": 1e12}, 1e11, 1e11, 10**9, 10**9, 10**6, 1, 1e10, 2, 1e10, 100.0),
+        accelerator=Accelerator(
+            "toy", "Toy", {"bf16": 1e12}, 1e11, 1e11, 10**9, 10**9, 10**6, 1, 1e10, 2, 1e10, power=100.0
+        ),
         cluster=Cluster(2, 2, 1e9),
         model=Model("toy", "Toy", None, WIDTH, 7, (Group("decoder", 1, Attention(1, 1, WIDTH), MLP(11)),)),
         precision=Precision("fp32", WeightFormats.alike(fp32), fp32, None, fp32, fp32, fp32, fp32),

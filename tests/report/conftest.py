@@ -379,7 +379,7 @@ def llama_plan() -> Plan:
         450e9,
         8,
         63e9,
-        700.0,
+        power=700.0,
         calibration=CURVES,
     )
     group = Group("decoder", 80, Attention(64, 8, 128, rotary=Fraction(1)), MLP(28672))

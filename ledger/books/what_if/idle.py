@@ -34,7 +34,7 @@ def idle_settings(compiled: Compiled) -> tuple[Problem, ...]:
     """
     places = Places(compiled.plan.origins)
     reasons = ((path, _why_idle(compiled, path)) for path in stated_settings(compiled.plan))
-    return tuple(idle(path, reason, "leave it out", places) for path, reason in reasons if reason)
+    return tuple(idle(path, reason, _instead(compiled, path), places) for path, reason in reasons if reason)
 
 
 def warnings(compiled: Compiled) -> tuple[Problem, ...]:
@@ -80,6 +80,15 @@ def _why_idle(compiled: Compiled, path: str) -> str:
         values += [value] if other is not None else []
     listed = ", ".join(f"`{value}`" for value in values) if len(values) <= FEW else "every other value"
     return f"with {listed} the plan has the same figures" if values else ""
+
+
+def _instead(compiled: Compiled, path: str) -> str:
+    """What to type instead: nothing, or the first choice with which the plan has other figures."""
+    for value, settings in _other_values(compiled.plan, path):
+        other = None if _is_number(value) else _with(compiled.plan, settings)
+        if other is not None and not _has_figures_of(compiled, other):
+            return f"leave it out, or `{value}`"
+    return "leave it out"
 
 
 def _with(plan: Plan, settings: dict[str, object]) -> Plan | None:

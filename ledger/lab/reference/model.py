@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.lab.reference import images
 from ledger.lab.reference.cuda_guard import torch_dtype
 from ledger.lab.reference.images import initialised, loss_of_images
-from ledger.lab.reference.workload import WRITTEN_OUT, Workload
+from ledger.lab.reference.workload import Workload
 from ledger.lab.transformers.config import NoReferenceError, family, is_of_a_family, mlp_of, transformers_config
 from ledger.spec.plan import Kernels, Model, Precision, Recompute, Train
 
@@ -221,7 +221,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
                 setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
             elif kernels.norm == "fused" and kind.startswith("Cohere") and kind.endswith("LayerNorm"):
                 setattr(parent, name, FusedLayerNorm(child.weight))
-            elif kernels.norm == WRITTEN_OUT and kind == "LayerNorm":
+            elif kernels.norm == "operators" and kind == "LayerNorm":
                 setattr(parent, name, UnfusedLayerNorm(child))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 
-WRITTEN_OUT = "written out"  # of a workload's norms: LayerNorm too is of single operators
 ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
 
 
@@ -33,15 +32,6 @@ class Workload:
     source_len: int = 0
 
 
-def reference_kernels(plan: Plan) -> Kernels:
-    """The kernels of a plan; where it runs LayerNorm operator by operator, that is told from transformers' eager norms.
-
-    Those are RMSNorms alone: its LayerNorm is PyTorch's.
-    """
-    writes_out = plan.kernels.norm == "eager" and plan.model.norm.kind == "layer" and not plan.model.norm.wide
-    return replace(plan.kernels, norm=WRITTEN_OUT) if writes_out else plan.kernels
-
-
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside; raises `NoReferenceError`."""
     formats = plan.precision.weights
@@ -53,7 +43,7 @@ def workload(plan: Plan) -> Workload:
     copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
     return Workload(
         plan.model,
-        reference_kernels(plan),
+        plan.kernels,
         plan.precision,
         run.micro_batch,
         run.seq_len,

@@ -29,7 +29,6 @@ from ledger.lab.judges.metered_rank import (
     SavedStorages,
 )
 from ledger.lab.reference.model import layers_of, reference_model
-from ledger.lab.reference.workload import reference_kernels
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
@@ -70,7 +69,7 @@ class BuiltRank:
 
 def build(plan: Plan) -> BuiltRank:
     """The model in bf16, and the engine that shares it as the plan says. Within the fake mode."""
-    model = reference_model(plan.model, reference_kernels(plan), "cuda", torch.bfloat16, plan.precision)
+    model = reference_model(plan.model, plan.kernels, "cuda", torch.bfloat16, plan.precision)
     model.to = model.bfloat16 = lambda *_, **__: model  # which would exchange the fake parameters for others
     layers = layers_of(model, plan.model)
     if plan.recompute.policy == "full":
