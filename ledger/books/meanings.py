@@ -264,7 +264,8 @@ MEANINGS: tuple[Meaning, ...] = (
             f"{SLOWEST}; kernels by measured curves where there are any",
             ("time.exposed", "time.bubble", "time.optimizer")),
     Meaning("time.step.low", "time.step less what all but a tenth of published runs took less, not below time.roofline",
-            "runs by what is known of the stack, each publication left out in turn (`make coverage`)", ("time.step",)),
+            "runs by what is known of the stack, each publication left out in turn (`make coverage`); a wait for data"
+            " has no spread", ("time.step",)),
     Meaning("time.step.high", "time.step and what all but a tenth of published runs took more",
             "as time.step.low; prices of data sheets widen both", ("time.step",)),
     Meaning("time.serial", "all kernels, transfers, launches, bubble and optimizer, one after another",

@@ -16,7 +16,7 @@ from ledger.books.assembly.work import PIPELINE
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
-from ledger.model.batch import data_time, data_wait
+from ledger.model.batch import data_time, data_wait, fed_step
 from ledger.model.schedule import Pace, Peers, PipelineWork, micro_batches, schedule
 from ledger.spec.parallelism import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
@@ -48,10 +48,14 @@ class StepTime:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The slowest role's step: its `place` among the roles, the parts of its seconds by name, and their sum."""
+    """The slowest role's step: its `place` among the roles, the parts of its seconds by name, and their sum.
+
+    `worked` is the sum without the wait for data.
+    """
 
     place: Amount
     parts: Mapping[str, Amount]
+    worked: Amount
     estimate: Amount
 
 
@@ -67,11 +71,10 @@ def critical_path(times: Sequence[StageTime], bubble: Callable[[Peers, Pace], Am
     once = parts_of(latest, times, lambda time: time.once)
     last = {"bubble": waits, "optimizer": maximum(*(time.optimizer for time in times))}
     parts = parts_of(place, times, lambda slowest: _step_parts(slowest, once, hosts) | last)
-    estimate = sum(parts[name] for name in TITLES if name in parts)
+    worked = sum(parts[name] for name in TITLES if name in parts)
     if plan.data.waits(plan.model):
-        wait = data_wait(plan, estimate)
-        parts, estimate = {**parts, DATA: wait}, estimate + wait
-    return CriticalPath(place, parts, estimate)
+        parts = {**parts, DATA: data_wait(plan, worked)}
+    return CriticalPath(place, parts, worked, fed_step(plan, worked))
 
 
 def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
@@ -86,11 +89,14 @@ def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
 
 
 def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepTime:
-    """The step of a critical path with its bounds, and the parts that totals name."""
-    place, parts, estimate = path.place, path.parts, path.estimate
+    """The step of a critical path with its bounds, and the parts that totals name.
+
+    What published runs missed is of kernels and transfers: rates of data are stated, and a wait for them has no spread.
+    """
+    place, parts, worked = path.place, path.parts, path.worked
     bubble, optimizer = parts["bubble"], parts["optimizer"]
     hosts = maximum(*(time.launch for time in times))
-    further = of_item(place, times, lambda slowest: _further_error(slowest, estimate))
+    further = of_item(place, times, lambda slowest: _further_error(slowest, worked))
     ends = STEP[evidence_on_stack(plan)]
     batch = (data_time(plan),) if plan.data.waits(plan.model) else ()
     roofline = maximum(*(_roofline_seconds(time) for time in times), *batch)
@@ -99,9 +105,9 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     return StepTime(
         floor=maximum(*(_floor_seconds(time, plan) for time in times), *batch),
         roofline=roofline,
-        estimate=estimate,
-        low=maximum(roofline, estimate * (1 - minimum(_combined_error(1 - ends.low, further), 0.9))),
-        high=estimate * (1 + _combined_error(ends.high - 1, further)),
+        estimate=path.estimate,
+        low=maximum(roofline, fed_step(plan, worked * (1 - minimum(_combined_error(1 - ends.low, further), 0.9)))),
+        high=fed_step(plan, worked * (1 + _combined_error(ends.high - 1, further))),
         serial=of_item(place, times, _serial_kernels) + moved + bubble + optimizer + hosts + sum(batch),
         parts=parts,
         compute=of_item(place, times, _kernel_seconds),
@@ -202,19 +208,25 @@ def _combined_error(first: Amount, second: Amount) -> Amount:
     return square_root(first**2 + second**2)
 
 
-def _further_error(slowest: StageTime, estimate: Amount) -> Amount:
+def _further_error(slowest: StageTime, worked: Amount) -> Amount:
     """By how much prices may miss beyond what they missed in scored runs: a tenth of steps lies further, each side."""
     by_kind: dict[str, Amount] = defaultdict(float)  # errors of one curve add up, those of several partly cancel
     exposed = slowest.exposed_shares
     for (kind, moved), seconds in among(slowest.sums, ERROR).items():
-        by_kind[kind] += seconds / estimate * (exposed[moved] if moved else 1.0)
+        by_kind[kind] += seconds / worked * (exposed[moved] if moved else 1.0)
     missed = square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()))  # one standard deviation
     return TENTH * square_root(maximum(missed**2 - PRICED**2, 0.0))
 
 
 def widened(plan: Plan, totals: Mapping[str, Number]) -> float:
-    """By how much the prices of a plan's device widen the interval, upwards and relative to the step."""
-    high = float(totals["time.step.high"]) / float(totals["time.step"]) - 1
+    """By how much the prices of a plan's device widen the interval, upwards and relative to the step without data.
+
+    Nothing where a step waits for data beyond its upper end.
+    """
+    wait, highest = float(totals.get("time.data.wait", 0)), float(totals["time.step.high"])
+    if wait and plan.data.prefetch and highest <= float(totals["time.data"]):
+        return 0.0
+    high = (highest - (0 if plan.data.prefetch else wait)) / (float(totals["time.step"]) - wait) - 1
     return sqrt(max(0.0, high**2 - (STEP[evidence_on_stack(plan)].high - 1) ** 2))
 
 

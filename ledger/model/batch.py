@@ -174,3 +174,10 @@ def data_time(plan: Plan) -> Amount:
 def data_wait(plan: Plan, step: Amount) -> Amount:
     """Seconds for which a step of so many waits for its batch: what it does not hide, or all where nothing is ahead."""
     return maximum(0.0, data_time(plan) - step) if plan.data.prefetch else data_time(plan)
+
+
+def fed_step(plan: Plan, step: Amount) -> Amount:
+    """Seconds of a step that takes so many without its data: until its batch is there, or after it where none is."""
+    if not plan.data.waits(plan.model):
+        return step
+    return maximum(step, data_time(plan)) if plan.data.prefetch else step + data_time(plan)

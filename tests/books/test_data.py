@@ -80,6 +80,19 @@ def test_a_batch_that_is_late_sets_the_pace(resnet: Compiled) -> None:
     assert sum(seconds for _, seconds in parts) == pytest.approx(float(late.totals["time.step"]))
 
 
+@pytest.mark.parametrize(("rate", "ends"), [(100, (0.08, 0.08)), (250, (0.032, None)), (1000, (None, None))])
+def test_a_wait_for_a_stated_rate_has_no_spread(
+    resnet: Compiled, rate: float, ends: tuple[float | None, float | None]
+) -> None:
+    """Both ends of the step without data wait for the batch that is late: 80 ms beyond both, 32 ms beyond the lower."""
+    low, high = (float(resnet.totals[f"time.step.{end}"]) for end in ("low", "high"))
+    found = totals("resnet-50", f"data={{workers: 4, rate: {rate} images/s}}")
+    assert found["time.step.low"] == pytest.approx(ends[0] or low)
+    assert found["time.step.high"] == pytest.approx(ends[1] or high)
+    behind = totals("resnet-50", f"data={{workers: 4, rate: {rate} images/s, prefetch: 0}}")
+    assert behind["time.step.high"] == pytest.approx(high + float(behind["time.data.wait"]))
+
+
 def test_a_batch_in_time_is_hidden(resnet: Compiled) -> None:
     """Ten times the workers: the step is as without data, and all of it is hidden."""
     found = totals("resnet-50", WORKERS, "data.workers=40")
