@@ -80,7 +80,7 @@ def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:
     assert "near kernels that take 70.0\u202f% of the step" in told.sentence
     assert told.sentence.endswith("predictions are off by 11.4\u202f%.")
     assert told.notes[0] == (
-        "`matmul.bf16` takes most of the step, 70.0\u202f%: predicted with −5.7\u202f% error on average, "
+        "Of these, `matmul.bf16` takes most, 70.0\u202f% of the step: predicted with −5.7\u202f% error on average, "
         "−10.0\u202f% to +20.0\u202f%."
     )
 
@@ -122,6 +122,7 @@ def test_what_prices_rest_on_sums_up(compiled: Compiled) -> None:
     told = basis_sentence(compiled)
     assert told.startswith(compiled.verdict.evidence.capitalize())
     assert "data sheets" in told
+    assert "what kernels and transfers add to a step rests on" in told
     assert basis_sentence(replace(compiled, roles=())) == NAPKIN
 
 

@@ -171,13 +171,13 @@ def _measurement_class(kernel_class: str, members: Sequence[NearMeasurement]) ->
 
 
 def _largest_class_sentence(classes: Sequence[MeasurementClass]) -> Iterator[str]:
-    """The error on the class of kernel that takes most of the step."""
+    """The error on the class that takes most of the step, of those measured: waiting may take more."""
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
     if first.share:
         ends = "" if low == high else f" on average, {low} to {high}"
         share, error = numbers.percent(first.share), numbers.change(first.signed)
-        yield f"`{first.kernel_class}` takes most of the step, {share}: predicted with {error} error{ends}."
+        yield f"Of these, `{first.kernel_class}` takes most, {share} of the step: predicted with {error} error{ends}."
 
 
 def _in_sample_sentence(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
@@ -224,6 +224,7 @@ def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
 # --- the evidence behind the prices of a step ---
 
 NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
+PRICED = "what kernels and transfers add to a step"
 LEAST = 0.0005  # a share that prints as nought is not told
 
 
@@ -240,9 +241,9 @@ def basis_sentence(compiled: Compiled) -> str:
     shares = [(share, source) for share, source in sources if share >= LEAST]
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
-        return f"{word}: the time of a step rests on {shares[0][1]} alone."
+        return f"{word}: {PRICED} rests on {shares[0][1]} alone."
     first, *middle, last = (f"{numbers.percent(share)} on {source}" for share, source in shares)
-    first = first.replace(" on ", " of a step's time rests on ", 1)
+    first = first.replace(" on ", f" of {PRICED} rests on ", 1)
     return f"{word}: {', '.join((first, *middle))} and {last}."
 
 
