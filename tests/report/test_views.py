@@ -68,6 +68,21 @@ def test_what_is_sharded_already_is_not_offered(compiled: Compiled) -> None:
     assert not [row for row in found.levers.rows if "zero" in row[0].text]
 
 
+def test_no_change_is_offered_that_the_rules_refuse() -> None:
+    """An image has no context to split, blocks of convolutions no shards, and a micro-batch of three no half."""
+    offered = {}
+    for name, settings in {"resnet-50": (), "8b": (), "gpt2": ("run.micro_batch=3", "run.global_batch=480")}.items():
+        compiled = compile_plan(load_plan(LIBRARY / f"{name}.yaml", settings))
+        found = memory(Report(compiled))
+        assert found is not None
+        assert found.levers is not None
+        offered[name] = {row[0].text for row in found.levers.rows}
+    assert offered["resnet-50"] == {"recompute = full", "run.micro_batch halved"}
+    assert offered["8b"] == {"recompute = full", "parallelism.context doubled"}
+    assert "recompute = full" in offered["gpt2"]
+    assert "run.micro_batch halved" not in offered["gpt2"]
+
+
 def test_the_fullest_kind_of_device_is_the_one_shown(variants: dict[str, Compiled]) -> None:
     """Memory belongs to the worst role, not to the first."""
     found = memory(Report(variants["too large"]))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.verdict import shortfall
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, fullest_role
+from ledger.spec.load import read_with_overrides
+from ledger.spec.overrides import assignments
 
 if TYPE_CHECKING:
     from ledger.books.compiled import Compiled
@@ -120,12 +122,38 @@ def _saving_text(layout: Recommendation, here: Mapping[str, Number]) -> str:
 
 @dataclass(frozen=True)
 class Lever:
-    """A change that frees memory: when it applies, the most it can free, and what it costs."""
+    """A change that frees memory: when it applies, the most it can free, what it costs, and the keys that it writes.
+
+    `written`: the ways to write it, each all its keys; of a change that names its value, that alone.
+    """
 
     change: str
     applies: Callable[[Plan], bool]
     frees: Callable[[Plan, Mapping[str, int]], float]
     costs: str
+    written: Callable[[Plan], Sequence[Mapping[str, object]]] | None = None
+
+    def ways(self, plan: Plan) -> Sequence[Mapping[str, object]]:
+        """The ways to write the change into a plan."""
+        return self.written(plan) if self.written else (dict([self.change.split(" = ")]),)
+
+    def is_legal(self, plan: Plan) -> bool:
+        """Whether the rules allow the change, written in any way, of a plan that was read from a spec."""
+        return plan.reading is None or any(
+            not read_with_overrides(plan, assignments(way)).problems for way in self.ways(plan)
+        )
+
+
+def halved_micro_batch(plan: Plan) -> Sequence[Mapping[str, object]]:
+    """Half the micro-batch; no way where it is odd."""
+    return () if plan.run.micro_batch % 2 else ({"run.micro_batch": plan.run.micro_batch // 2},)
+
+
+def doubled_context(plan: Plan) -> Sequence[Mapping[str, object]]:
+    """Twice the context parallelism, on twice the devices or with half the data parallelism."""
+    context, data = {"parallelism.context": 2 * plan.parallelism.context}, plan.parallelism.data
+    halved = () if data % 2 else (context | {"parallelism.data": data // 2},)
+    return (*halved, context | {"parallelism.data": data, "cluster.devices": 2 * plan.cluster.devices})
 
 
 def frees_by_sharding(*categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
@@ -179,12 +207,14 @@ LEVERS = (
         lambda plan: plan.run.micro_batch > 1,
         frees_share(0.5, "activations", "logits"),
         "smaller matrix products, more launches",
+        halved_micro_batch,
     ),
     Lever(
         "parallelism.context doubled",
         lambda plan: not plan.model.bare,
         frees_share(0.5, "activations", "logits"),
         "keys and values exchanged in every layer, twice the devices or half the data parallelism",
+        doubled_context,
     ),
     Lever(
         "kernels.loss = fused",
@@ -202,9 +232,10 @@ LEVERS = (
 
 
 def applicable_levers(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
-    """The changes that free any of what is alive, with the most that each can free, the largest first."""
+    """The legal changes that free any of what is alive, with the most that each can free, the largest first."""
     pairs = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
-    return sorted(((lever, freed) for lever, freed in pairs if freed > 0), key=lambda pair: -pair[1])
+    legal = ((lever, freed) for lever, freed in pairs if freed > 0 and lever.is_legal(plan))
+    return sorted(legal, key=lambda pair: -pair[1])
 
 
 def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
