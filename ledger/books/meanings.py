@@ -242,7 +242,8 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("time.data", "the largest of samples / rates of storage and workers, and bytes / accelerator.host_link;"
             " their sum with prefetch: 0", "all samples of a step from data.bandwidth, those of a replica from the"
             " workers of a device, the batch of a device over its link, each ahead of its step",
-            ("data.bandwidth", "data.workers", "data.prefetch", "run.global_batch", "parallelism.data")),
+            ("traffic.storage", "data.bandwidth", "data.workers", "data.rate", "data.prefetch", "run.global_batch",
+             "parallelism.data")),
     Meaning("time.data.wait", "max(0, time.data - the step without data); time.data with prefetch: 0",
             "a batch is ready when the step before is over, or late by what that one does not hide", ("time.data",)),
     Meaning("traffic.host", "bytes that the update of one device's share reads and writes in host memory in a step",

@@ -12,6 +12,7 @@ from ledger.books.names import unknown_name
 from ledger.books.results import Account, Symbol
 from ledger.report.closed_form_text import form_record
 from ledger.report.contract import json_number
+from ledger.spec.data import DECODED_SOURCE, WorkRate
 from ledger.spec.inputs import origin
 from ledger.spec.paths import is_known, unit
 from ledger.spec.plan import Plan
@@ -108,9 +109,14 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
         return {}
     if name in compiled.totals:
         return {"input": name, "value": json_number(value), "unit": unit_of(name), "where": "total", "source": ""}
-    place = origin(compiled.plan, name)
+    place, source = origin(compiled.plan, name), ""
+    if name == "data.rate" and value is None and compiled.plan.data.workers:
+        value = compiled.plan.data.worker_rate(compiled.plan.model)
+        source = DECODED_SOURCE if value else ""
     if value is None:
         value = NONE
+    elif isinstance(value, WorkRate):
+        value = value.title
     elif isinstance(value, TokensPerParameter):
         value = value.product
     elif not isinstance(value, int | float | str):
@@ -119,6 +125,6 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
         "input": name,
         "value": value,
         "unit": unit(name),
-        "where": str(place.where) if place else DEFAULT,
-        "source": place.source if place else "",
+        "where": str(place.where) if place and not source else DEFAULT,
+        "source": source or (place.source if place else ""),
     }

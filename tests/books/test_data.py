@@ -14,7 +14,8 @@ from ledger.model.batch import batch_parts
 from ledger.model.causes import ENDS
 from ledger.model.program import program
 from ledger.model.schedule import roles
-from ledger.spec.data import DECODED
+from ledger.report.explained import explanation
+from ledger.spec.data import DECODED, DECODED_SOURCE
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 
@@ -121,6 +122,16 @@ def test_workers_of_images_have_a_published_rate() -> None:
     """Where a plan states workers and no rate; of text there is none, and workers alone say nothing."""
     assert totals("resnet-50", "data={workers: 2}")["time.data"] == pytest.approx(IMAGES / DEVICES / (2 * DECODED))
     assert "time.data" not in totals("8b", "data={workers: 2}")
+
+
+@pytest.mark.parametrize(("data", "rate"), [("{workers: 2}", f"{DECODED:.0f} images/s"), (WORKERS[5:], "100 images/s")])
+def test_the_rate_of_workers_is_explained(data: str, rate: str) -> None:
+    """As a spec states it, or the published one with its source; also among the inputs of the time it makes."""
+    compiled = ledger.compile("resnet-50", (f"data={data}",))
+    record = explanation(compiled, "data.rate")
+    assert record["value"] == rate
+    assert (record["source"], record["where"]) == (DECODED_SOURCE, "default") or data != "{workers: 2}"
+    assert record in explanation(compiled, "time.data")["inputs"]
 
 
 @pytest.mark.parametrize("data", ["{token: 4.5 B, bandwidth: 2 MB/s}", "{sample: 36864 B, bandwidth: 2 MB/s}"])
