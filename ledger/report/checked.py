@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 EXPECTED = "expect."  # begins the names of lines about what is expected
+DATA = "data"
 FITS, HEADROOM = "fits", "headroom"  # the line about memory; what it is about where a plan fits
 
 
@@ -79,9 +80,6 @@ DECISIONS: Mapping[str, Decision] = {
         "`cluster: {host: {memory: 2 TB, bandwidth: 614.4 GB/s, source: ...}}` states one; keep less there",
         said_by="host_is_stated",
     ),
-    "data": Decision(
-        "data", ("data.workers", "data.bandwidth", "data"), "more `data.workers`, or faster storage: `data.bandwidth`"
-    ),
     "saving": Decision(
         "saving",
         ("operations.checkpoint_interval", "operations.storage_bandwidth", "operations"),
@@ -98,6 +96,27 @@ DECISIONS: Mapping[str, Decision] = {
     "precision.updates": Decision("updates", ("precision.master", "precision.weights", "precision"), WIDER_COPY),
     "precision.averages": Decision("averages", AVERAGES, WIDER_STATES),
 }
+
+
+STORED = Decision(DATA, ("data.bandwidth", "data"), "faster storage: `data.bandwidth`")
+PREPARED = Decision(DATA, ("data.workers", "data.rate", "data"), "more `data.workers`, or a faster `data.rate`")
+LINKED = Decision(DATA, ("accelerator.host_link", "accelerator"), "a faster link to the host: `accelerator.host_link`")
+AHEAD = "batches ahead of their step: `data: {prefetch: 2}`"
+
+
+def data_decision(plan: Plan) -> Decision:
+    """What decides how long a step waits for data: the slowest of storage, workers and link, or that nothing is ahead.
+
+    Where nothing is ahead, reading ahead is the first that helps.
+    """
+    from ledger.model.batch import LINK, STORAGE, WORKERS, data_seconds
+
+    seconds = data_seconds(plan)
+    slowest = max(seconds, key=lambda part: seconds[part], default=WORKERS)
+    decision = {STORAGE: STORED, WORKERS: PREPARED, LINK: LINKED}[slowest]
+    if plan.data.prefetch:
+        return decision
+    return replace(decision, paths=("data.prefetch", *decision.paths), help=f"{AHEAD}; or {decision.help}")
 
 
 LESS_SERVED = (
@@ -120,8 +139,13 @@ def _problems(compiled: Compiled, spec: str, status: str, said: Iterable[str] = 
     decisions = {**DECISIONS, **SERVED_DECISIONS} if compiled.plan.serve else DECISIONS
     causes: dict[str, list[tuple[Check, Decision]]] = {}
     for check in compiled.verdict.checks:
-        decision = decisions.get(line_name(check), Decision(check.name, ("plan",)))
-        if check.status == status and not (decision.said_by and decision.said_by in said):
+        if check.status != status:
+            continue
+        if check.name == DATA:
+            decision = data_decision(compiled.plan)
+        else:
+            decision = decisions.get(line_name(check), Decision(check.name, ("plan",)))
+        if not (decision.said_by and decision.said_by in said):
             cause = decision.cause or str(place_of(compiled.plan, decision.paths, spec))
             causes.setdefault(cause, []).append((check, decision))
     for lines in causes.values():

@@ -376,6 +376,23 @@ def test_a_warning_stands_at_the_input_that_decides() -> None:
     assert warned(spec="70b") == [("mfu", path, line_of("70b", "mfu:"))]
 
 
+@pytest.mark.parametrize(
+    ("data", "named", "ahead"),
+    [
+        ("workers: 1, rate: 100 images/s", "`data.workers`", False),
+        ("sample: 110 kB, bandwidth: 10 MB/s", "`data.bandwidth`", False),
+        ("workers: 9999, rate: 9999 images/s, prefetch: 0", "`accelerator.host_link`", True),
+    ],
+)
+def test_what_is_slow_of_data_is_what_to_change(data: str, named: str, *, ahead: bool) -> None:
+    """Of storage, workers and link the slowest; and batches ahead where there are none."""
+    outcome = checked.check_plan("resnet-50", lambda: ledger.compile("resnet-50", [f"data={{{data}}}"]))
+    (late,) = (problem for problem in outcome.warnings if problem.rule == checked.DATA)
+    assert named in late.help
+    assert sum(key in late.help for key in ("data.workers", "data.bandwidth", "host_link")) == 1
+    assert ("prefetch" in late.help) == ahead
+
+
 def test_every_line_of_a_checklist_says_what_decides_it() -> None:
     """A line without a row would be told at the plan's title, whatever it is about."""
     plans = [], ["parallelism.offload=[optimizer]", "precision.gradients=fp16"], ["model={parameters: 8e9}"]
