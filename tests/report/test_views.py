@@ -8,6 +8,7 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.compiled import Compiled
+from ledger.books.what_if.sensitivity import sensitivities
 from ledger.model.causes import Cause
 from ledger.report.charts.roofline import tick_names
 from ledger.report.recommendations import Recommendation, Recommendations
@@ -81,6 +82,25 @@ def test_no_change_is_offered_that_the_rules_refuse() -> None:
     assert offered["8b"] == {"recompute = full", "parallelism.context doubled"}
     assert "recompute = full" in offered["gpt2"]
     assert "run.micro_batch halved" not in offered["gpt2"]
+
+
+def test_a_model_without_attention_has_no_variants_of_it() -> None:
+    """One utilisation of the model, and none by a mask; a run of images grows with its images."""
+    convolutions, text = (compile_plan(load_plan(LIBRARY / f"{name}.yaml")) for name in ("resnet-50", "8b"))
+    written = {name: time(Report(plan)).conventions for name, plan in (("images", convolutions), ("text", text))}
+    assert written["images"] is not None
+    assert written["text"] is not None
+    assert [row[0].text for row in written["images"].rows] == ["MFU", "hardware utilisation (HFU)"]
+    assert "MFU, causal attention" in {row[0].text for row in written["text"].rows}
+    notes = [
+        line.note
+        for plan in (convolutions, text)
+        for line in verdict(Report(plan)).numbers
+        if "recomputed" in line.note
+    ]
+    assert ["causal" in note for note in notes] == [False, True]
+    paths = [{row.path for row in sensitivities(plan)} & {"run.tokens", "run.images"} for plan in (convolutions, text)]
+    assert paths == [{"run.images"}, {"run.tokens"}]
 
 
 def test_the_fullest_kind_of_device_is_the_one_shown(variants: dict[str, Compiled]) -> None:

@@ -223,11 +223,14 @@ OF_A_GROUP: Sequence[tuple[str, str, Callable[[Group, Plan], Put] | None]] = (
 
 
 def _run_sensitivities(compiled: Compiled) -> Iterator[Sensitivity]:
-    """A run is as long as it has tokens, and costs as much as an hour of its devices does; and what interrupts it."""
+    """A run is as long as its tokens or images, and costs what an hour of its devices does; and what interrupts it."""
     plan = compiled.plan
     if not plan.run.tokens:
         return
-    yield Sensitivity("run.tokens", "tokens of the run", _time_elasticities(compiled, 0.0, 1.0) | {"memory.peak": 0.0})
+    read = "images" if plan.run.images else "tokens"
+    yield Sensitivity(
+        f"run.{read}", f"{read} of the run", _time_elasticities(compiled, 0.0, 1.0) | {"memory.peak": 0.0}
+    )
     still = {"time.step": 0.0, "time.run": 0.0, "memory.peak": 0.0}
     if plan.assumptions.price:
         cost = still | {"time.calendar": 0.0, "cost.run": 1.0}

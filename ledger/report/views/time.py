@@ -64,7 +64,7 @@ RUN = (
     ("tokens_per_second", "throughput", "of all devices"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
     ("images_per_second", "images", "of all devices"),
-    ("time.run", "all steps", "as many as the tokens need, each as estimated"),
+    ("time.run", "all steps", "as many as the length of the run needs, each as estimated"),
     (
         "time.calendar",
         "the run, on the calendar",
@@ -89,6 +89,10 @@ CONVENTIONS = (
         "forward and backward, attention counted without its causal mask, as most papers do",
     ),
     ("mfu.causal", "MFU, causal attention", "forward and backward, only the half of attention that the mask leaves"),
+    ("hfu", "hardware utilisation (HFU)", "the same, and what is recomputed"),
+)
+UNMASKED = (
+    ("mfu", "MFU", "forward and backward: nothing is masked"),
     ("hfu", "hardware utilisation (HFU)", "the same, and what is recomputed"),
 )
 
@@ -122,12 +126,13 @@ def time(report: Report) -> TimeView:
     ratio = share(values["time.run"], values["napkin.time.run"]) if by_both else 0
     resource_shares = pace_shares(compiled)
     absent = TOKENS if compiled.plan.model.stem else ()  # rates of tokens, of a model whose stem reads images
+    conventions = CONVENTIONS if has_attention_variants(compiled) else UNMASKED
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
         pace_figure(resource_shares) if resource_shares else None,
         bounds_figure(compiled) if "time.step" in values else None,
         key_table("The run", tuple(row for row in RUN if row[0] not in absent), compiled),
-        key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
+        key_table("Utilisation, by convention", conventions, compiled) if "mfu" in values else None,
         losses_table(compiled),
         compiled.verdict.bottleneck,
         numbers.shift(resource_shares[0].part * PERCENT).removeprefix("+") if resource_shares else "",
@@ -135,6 +140,12 @@ def time(report: Report) -> TimeView:
         numbers.percent(compiled.plan.assumptions.mfu),
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
+
+
+def has_attention_variants(compiled: Compiled) -> bool:
+    """Whether utilisation by full and by causal attention are two numbers, or one that a model of attention has."""
+    values = compiled.totals
+    return compiled.plan.model.attends or values.get("mfu") != values.get("mfu.causal")
 
 
 def losses_table(compiled: Compiled) -> Table | None:

@@ -16,6 +16,7 @@ from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.glance import question, run_lines
 from ledger.report.views.nearby import basis_sentence, nearest_runs_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, columns, share, text_cells, total
+from ledger.report.views.time import has_attention_variants
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
@@ -168,7 +169,8 @@ def comparison_note(report: Report, key: str) -> str:
         return f"{between}at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}"
     if key == "mfu" and "hfu" in values:
         causal, recomputed = numbers.percent(values["mfu.causal"]), numbers.percent(values["hfu"])
-        return f"full attention; {causal} causal, {recomputed} with what is recomputed"
+        variants = f"full attention; {causal} causal, " if has_attention_variants(report.compiled) else ""
+        return f"{variants}{recomputed} with what is recomputed"
     if key == "flops.run" and "napkin.flops.run" in values:
         return f"{napkin_words(plan)} is {numbers.operations(values['napkin.flops.run'])}"
     return ""
