@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger import price_forms
@@ -21,7 +21,16 @@ from ledger.model.operations import ZERO, Matmul, Operation
 from ledger.model.sharding import ParameterCollective
 from ledger.price_forms import DataSheet
 from ledger.spec.kernel_classes import ONE_SHOT, KernelClass
+from ledger.spec.paths import Places
 from ledger.spec.plan import Accelerator, Plan
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
+
+# What to type for products in a dtype that a device has no peak for, by their operation: what runs without fp32.
+OTHER_PRODUCTS: Mapping[str, str] = {
+    "attention/scores": "`kernels: {attention: flash}`",
+    "attention/context": "`kernels: {attention: flash}`",
+    "mlp/router": "`dtype: compute` of the model's `router`",
+}
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,30 @@ def _call_price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
         return prices.drive_work(plan, kind.of, call.payload) if kind.drives else prices.host_work(plan, call.payload)
     if call.work is None:
         raise TypeError(f"{call.cause.account} is a kernel without work")
+    if call.work.dtype:
+        instead = OTHER_PRODUCTS.get(call.cause.name, "")
+        require_peak(plan, call.work.dtype, f"{call.cause.account} multiplies", instead)
     return prices.kernel(device, call.work, plan.stack.matmul_level, plan.stack.quantised_level)
+
+
+def require_peak(plan: Plan, dtype: str, clause: str, instead: str) -> None:
+    """Raises SpecError, at the accelerator of the plan, where that has no peak for a dtype of products.
+
+    `clause` says what multiplies in it; `instead`, what else to type than such a peak, is empty where nothing helps.
+    """
+    device = plan.accelerator
+    if dtype in device.peak:
+        return
+    message = f"{device.title} has no {dtype} peak, and {clause} in it"
+    help_text = (
+        f"it has {', '.join(device.peak)}; {instead}{', or ' if instead else ''}state `accelerator.peak.{dtype}`"
+    )
+    where = Places(plan.origins)("accelerator") if plan.origins else Location(plan.name)
+    texts = {}
+    if plan.reading is not None:
+        typed = [FLAG + setting for setting in plan.reading.overrides]
+        texts = {plan.reading.source.file: plan.reading.source.text, **dict(zip(typed, typed, strict=True))}
+    raise SpecError([Problem(where, message, help_text)], texts)
 
 
 def _kernel_call(entry: Entry, operation: Operation, value: Value) -> KernelCall:

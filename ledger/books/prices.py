@@ -175,7 +175,7 @@ def kernel(device: Accelerator, work: KernelWork, level: float = 1.0, quantised:
 
     `quantised` is that of products of quantised operands, which go through cublasLt by other calls than the others.
 
-    Raises KeyError where the accelerator has no rate for the dtype (a rule on the spec refuses such plans).
+    Raises KeyError where the accelerator has no rate for the dtype: `kernels.require_peak` refuses such plans.
     """
     rate = device.peak[work.dtype] if work.dtype else device.vector
     if work.run_share < 1:  # a data sheet counts the products that sparse tensor cores leave out

@@ -36,6 +36,7 @@ from ledger.spec.kernel_classes import COLLECTIVES, KernelClass
 from ledger.spec.load import read_with_overrides
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan
+from ledger.spec.problems import SpecError
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ class PartLayouts:
             return self._refused(entrant, missing(plan, lacking))
         if not has_peak(plan):
             return self._refused(entrant, reasons(entrant.problems))
+        try:
+            return self._priced(entrant, plan, skip=skip)
+        except SpecError as error:  # a product in a dtype that the device has no peak for
+            return self._refused(entrant, reasons(error.problems))
+
+    def _priced(self, entrant: Entrant, plan: Plan, *, skip: bool) -> Candidate | Refused:
         in_plans_layout = None if entrant.problems else self._candidate(entrant, entrant.settings)
         if in_plans_layout and in_plans_layout.met:
             return in_plans_layout

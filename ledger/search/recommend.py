@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Number
     from ledger.search.sweep import Progress
     from ledger.spec.plan import Plan
-
+from ledger.spec.problems import SpecError
 
 HOST_PLACES = ("host", "nvme")  # where a node may keep what its devices do not
 UNSTATED = "host memory that no file states"
@@ -87,11 +87,14 @@ class Requirements:
         return Candidate({}, self.totals, excess(self.plan, self.totals))
 
     def compiled(self, changes: Mapping[str, Any]) -> Candidate | None:
-        """The plan with these changes; None where the rules refuse them."""
+        """The plan with these changes; None where they are refused."""
         draft = read_with_overrides(self.plan, assignments(changes))
         if draft.problems or draft.plan is None:
             return None
-        totals = compile_totals(draft.plan)
+        try:
+            totals = compile_totals(draft.plan)
+        except SpecError:  # a product in a dtype that the device has no peak for
+            return None
         broken = _broken(draft.plan, totals) - _broken(self.plan, self.totals)
         if _unstated_bytes(totals) > _unstated_bytes(self.totals):
             broken |= {UNSTATED}

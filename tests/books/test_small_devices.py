@@ -12,9 +12,11 @@ import ledger
 from ledger.books import prices
 from ledger.books.compiled import Compiled
 from ledger.books.prices import KernelWork
+from ledger.books.what_if.solve import solve
 from ledger.model.causes import Transfer
 from ledger.spec.kernel_classes import DECODE, matmul
-from ledger.spec.load import load_accelerator, read_accelerator
+from ledger.spec.load import load_accelerator, load_plan, read_accelerator
+from ledger.spec.problems import SpecError
 
 # What a CPU or a phone has to say of itself: no multiprocessors, no links, one memory, no power limit.
 LEAST = """
@@ -172,3 +174,69 @@ def test_a_cpu_makes_thousands_of_tokens_for_several_sequences() -> None:
     }
     assert rates[1] < 1000 < rates[2] < rates[7] < 5000
     assert all(rate <= count * each_reads for count, rate in rates.items())
+
+
+# --- products in a dtype that a device has no peak for ---
+
+NARROW = LEAST.format(kind="tpu").replace(", fp32: 1 TFLOP/s", "")
+CONVERTED = {"model": "llama-3.2-1b", "stack": "llama-cpp-2024", "cluster": {"devices": 1, "devices_per_node": 1}}
+TRAINED = {
+    **{key: part for key, part in SERVED.items() if key not in ("serve", "stack")},
+    "model": "llama-3.2-1b",
+    "cluster": {"devices": 1, "devices_per_node": 1},
+    "optimizer": "adamw",
+    "run": {"seq_len": 1024, "micro_batch": 1, "global_batch": 1},
+}
+ROUTER = "model.layers.experts.mlp.router.dtype=compute"
+
+
+@pytest.mark.parametrize("device", ["tpu-v5e", yaml.safe_load(NARROW)])
+@pytest.mark.parametrize(
+    ("plan", "said", "mended"),
+    [
+        (
+            {**TRAINED, "kernels": {"attention": "math"}},
+            "fp32 peak, and decoder/attention/scores multiplies",
+            "kernels.attention=flash",
+        ),
+        ({**TRAINED, "model": "deepseek-v2"}, "fp32 peak, and experts/mlp/router multiplies", ROUTER),
+        (
+            {**SERVED, **CONVERTED},
+            "fp16 peak, and llama.cpp of May 2024, CUDA multiplies prompts",
+            "stack=serving",
+        ),
+    ],
+)
+def test_a_product_without_a_peak_is_refused(device: Any, plan: dict[str, Any], said: str, mended: str) -> None:
+    """A kernel, a model or a stack that multiplies in what the device has no peak for: at the accelerator, in words.
+
+    What the help says, another kernel, router or stack, or such a peak, makes a plan of it.
+    """
+    on_device = {"accelerator": device}
+    with pytest.raises(SpecError) as refused:
+        ledger.compile(yaml.safe_dump({**plan, **on_device}, sort_keys=False))
+    (problem,) = refused.value.problems
+    dtype = said.split(maxsplit=1)[0]
+    assert problem.message.endswith(f"has no {said} in it")
+    assert problem.help.endswith(f"state `accelerator.peak.{dtype}`")
+    assert problem.where.file in refused.value.sources
+    for setting in (mended, f"accelerator.peak.{dtype}=1 TFLOP/s"):
+        assert ledger.compile(yaml.safe_dump({**plan, **on_device}), [setting]).totals
+
+
+def test_half_precision_of_a_phone_is_converted_to() -> None:
+    """A device whose peaks have fp16 runs the stack that converts to it; one without does not, whatever is stored."""
+    phone = {**CONVERTED, "accelerator": "apple-a17-pro", "precision": "fp16-pure"}
+    assert served(**phone).totals["serve.ttft"] > 0
+    stored = {"base": "bf16-true", "weights": {"base": "int4"}}
+    for precision in ("bf16-true", stored):
+        with pytest.raises(SpecError, match="has no fp16 peak"):
+            served(**CONVERTED, accelerator="xeon-8480", precision=precision)
+
+
+def test_values_without_a_peak_are_passed_over() -> None:
+    """An input is solved for among the values that have their peaks; of the others it is said why they are none."""
+    solution = solve(load_plan(yaml.safe_dump({**TRAINED, "accelerator": "tpu-v5e"})), "kernels.attention")
+    refused = {row.values["kernels.attention"]: row.why for row in solution.tried if row.verdict == "refused"}
+    assert "has no fp32 peak" in refused["math"]
+    assert solution.value not in refused

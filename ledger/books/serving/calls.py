@@ -8,7 +8,7 @@ from dataclasses import replace
 from ledger.books import prices
 from ledger.books.entries import Ledger
 from ledger.books.evaluate import Value
-from ledger.books.kernels import KernelCall, kernel_calls, price_call
+from ledger.books.kernels import KernelCall, kernel_calls, price_call, require_peak
 from ledger.books.prices import KernelWork
 from ledger.books.results import KernelTime
 from ledger.model import dtypes
@@ -204,6 +204,8 @@ def converted(call: KernelCall, plan: Plan) -> Iterator[KernelCall]:
     elif call.when == DECODE:
         yield from grown(call, work, plan) if is_cached_attention(call.kind) else (call,)
     elif work.kind.family in (MATMUL, ATTENTION):
+        if engine.fp16_sums:
+            require_peak(plan, HALF, f"{plan.stack.title} multiplies prompts", "another `stack`")
         faster = plan.accelerator.fp16_sums / plan.accelerator.peak[HALF] if engine.fp16_sums else 0.0
         rate = max(1.0, faster) if work.dtype == HALF else 1.0
         yield replace(call, work=replace(work, flops=work.flops / rate))

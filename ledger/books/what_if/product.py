@@ -104,7 +104,10 @@ class Space:
     def _judge(self, combination: Combination, draft: Draft) -> Candidate | Refused:
         if draft.problems or draft.plan is None:
             return Refused(combination.values, combination.settings, reasons(draft.problems))
-        amounts = totals(draft.plan)
+        try:
+            amounts = totals(draft.plan)
+        except SpecError as error:  # a product in a dtype that the device has no peak for
+            return Refused(combination.values, combination.settings, reasons(error.problems))
         lacking = [key for key in self.question.keys if key not in amounts]
         if lacking:
             return Refused(combination.values, combination.settings, missing(draft.plan, lacking))

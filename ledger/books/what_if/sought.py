@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 from typing import Any
 
@@ -115,7 +115,7 @@ BARE = "a bare model has state alone: memory is that of weights, master, gradien
 
 @dataclass(frozen=True)
 class Trial:
-    """`tried` holds the totals under each rank of the input's values; None where a rule of the spec refuses it.
+    """`tried` holds the totals under each rank of the input's values; None where the value is refused.
 
     `fixed` are values of other inputs, which every candidate has.
     """
@@ -130,7 +130,11 @@ class Trial:
         """The totals of the plan with the value of this rank."""
         if rank not in self.tried:
             candidate = self.draft(rank)
-            self.tried[rank] = None if candidate.problems or candidate.plan is None else totals(candidate.plan)
+            try:
+                self.tried[rank] = None if candidate.problems or candidate.plan is None else totals(candidate.plan)
+            except SpecError as error:  # a product in a dtype that the device has no peak for
+                self.drafts[rank] = replace(candidate, problems=error.problems, texts=error.sources)
+                self.tried[rank] = None
         return self.tried[rank]
 
     def settings(self, rank: int) -> Settings:
