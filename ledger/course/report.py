@@ -191,10 +191,13 @@ def summary(answers: Sequence[Answer]) -> str:
     holding = sum(outcome.holds for outcome in outcomes)
     printed = sum(bool(answer.question.printed) for answer in answers)
     agree = f"all {holding}" if holding == len(outcomes) else f"{holding} of {len(outcomes)}"
-    return (
-        f"{len(answers)} questions; {agree} expected values come out; "
-        f"in {printed} {'place' if printed == 1 else 'places'} the notes print something else, or in other words."
-    )
+    places = f"in {printed} {'place' if printed == 1 else 'places'}"
+    parts = [
+        f"{len(answers)} {'question' if len(answers) == 1 else 'questions'}",
+        f"{agree} expected {'value comes' if len(outcomes) == 1 else 'values come'} out" if outcomes else "",
+        f"{places} the notes print something else, or in other words" if printed else "",
+    ]
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def corrections(answers: Sequence[Answer]) -> Table:

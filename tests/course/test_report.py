@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from ledger.cli import main
 from ledger.course.answer import answers
 from ledger.course.lecture import Lecture, load_lecture
-from ledger.course.report import FORMATS, amount_text, page, spoken, write_lecture
+from ledger.course.report import FORMATS, amount_text, page, spoken, summary, write_lecture
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "lecture"
 
@@ -36,6 +36,22 @@ def test_every_question_is_on_the_page(run: Lecture, html: str) -> None:
     """Each can be linked to by its name."""
     for question in run.chapters[0].questions:
         assert f'<article id="{question.name}">' in html
+
+
+def test_what_counts_nothing_is_not_counted(run: Lecture, tmp_path: Path) -> None:
+    """A lecture that expects nothing and holds it against no notes has questions alone."""
+    path = tmp_path / "plain.yaml"
+    path.write_text(
+        "spec: ledger/1\nlecture: Plain\nsource: nobody\nquestions:\n"
+        "  - {id: size, asks: How large?, tensor: {shape: {rows: 3}, dtype: bf16}}\n",
+        encoding="utf-8",
+    )
+    assert summary(tuple(answers(load_lecture(path)))) == "1 question."
+    assert re.fullmatch(
+        r"\d+ questions; all \d+ expected values come out; "
+        r"in \d+ places the notes print something else, or in other words\.",
+        summary(tuple(answers(run))),
+    )
 
 
 def test_the_page_needs_no_network(html: str) -> None:
