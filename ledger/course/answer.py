@@ -48,6 +48,11 @@ def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
     except (ExpressionError, EinsumError, MoveError) as error:
         raise SpecError([Problem(question.where, f"`{question.name}`: {error.message}", error.help)]) from error
     by_name = {figure.name: figure for figure in result.figures}
+    names = [*by_name, *(result.grid.figures if result.grid else ())]
+    for name in question.right:
+        if name not in names:
+            help_ = nearest(name, names)
+            raise SpecError([Problem(question.where, f"`{question.name}` has no figure `{name}`", help_)])
     outcomes = tuple(compare_figure(expected, by_name.get(expected.figure)) for expected in question.expected)
     return Answer(question, result, outcomes)
 
@@ -113,7 +118,7 @@ def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
     if not asked.against:
         columns = (("case", ""), *((figure.title, _column(figure)) for figure in titled.values()))
         rows = [(name, *(_amount(case.figures.get(key)) for key in titled)) for name, case in cases.items()]
-        return Grid("Case by case", columns, tuple(rows))
+        return Grid("Case by case", columns, tuple(rows), tuple(titled))
     columns = (("figure", ""), *((name.replace("_", " "), "mixed") for name in cases))
     base = cases[asked.against].figures
     changed = [
@@ -126,7 +131,7 @@ def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
         )
         for key, figure in titled.items()
     ]
-    return Grid("What it saves and what it costs", columns, tuple(changed))
+    return Grid("What it saves and what it costs", columns, tuple(changed), tuple(titled), of_rows=True)
 
 
 def _column(figure: Figure) -> str:

@@ -107,11 +107,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: columns with their units, rows. No unit is text; `mixed` holds Amounts."""
+    """A table: columns with their units, rows. No unit is text; `mixed` holds Amounts.
+
+    `figures` are the names of its columns after the first, or of its rows where `of_rows`.
+    """
 
     caption: str
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value | Amount, ...], ...]
+    figures: tuple[str, ...] = ()
+    of_rows: bool = False
 
 
 @dataclass(frozen=True)

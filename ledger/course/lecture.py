@@ -71,6 +71,7 @@ class Question:
     printed: str
     why: str
     show: tuple[str, ...]  # figures that the page shows; all where empty
+    right: tuple[str, ...]  # figures that stand beside what the notes print; the first where empty
     source: str
     where: Location
 
@@ -183,6 +184,7 @@ def _question(node: Node, stated: Values, reader: PartLoader, source: str) -> Qu
         printed=stated.get("printed", ""),
         why=stated.get("why", ""),
         show=stated.get("show", ()),
+        right=stated.get("right", ()),
         source=stated.get("source", source),
         where=node.where,
     )

@@ -316,6 +316,8 @@ QUESTION = Fields(
         Row("printed", String(), "What the notes print, where that differs.", "printed"),
         Row("why", String(), "What is right, and why the other is often seen.", "why"),
         Row("show", TEXTS, "The figures to show; all where not given.", "show"),
+        Row("right", TEXTS, "The figures to print beside the notes, in each case of a table; else the first.",
+            "right"),
         Row(SOURCED.key, SOURCED.type, SOURCED.meaning, "source"),
         *GENERAL,
         *(Row(name, form, meaning, name) for name, (meaning, form) in FORMS.items()),

@@ -241,11 +241,11 @@ def claimed(lecture: Lecture, answers: Sequence[Answer]) -> tuple[Table | None, 
 
 
 def both_said(claim: claims.Claim, outcome: str, answer: Answer | None) -> tuple[str, str]:
-    """A claim as printed, and its answer: the same figures, else the first two of the answer, or why there is none."""
+    """A claim as printed, and its answer: the same figures, else the answer in a line, or why there is none."""
     if answer is None:
         return claim.words, claim.outside
     if not claim.figures:
-        return claim.words, "; ".join(right(answer).split("; ")[:2])
+        return claim.words, right(answer, most=2)
     printed, found = [], []
     for expected in claim.figures:
         is_flag = isinstance(expected.value, bool)
@@ -257,20 +257,41 @@ def both_said(claim: claims.Claim, outcome: str, answer: Answer | None) -> tuple
     return "; ".join(printed), "the same" if agree else "; ".join(found)
 
 
-def right(answer: Answer) -> str:
-    """The answer in a line: its first figures, or those of its table's last rows."""
-    shown_lines = lines(answer)
+def right(answer: Answer, most: int = 3) -> str:
+    """The answer in a line: the figures that its question names; else its first, or the first of its table's cases."""
+    grid, shown_lines = answer.found.grid, lines(answer)
+    if answer.question.right:
+        return "; ".join(named_figure(answer, name) for name in answer.question.right)
     if shown_lines:
         return "; ".join(
-            f"{line.value}" if len(shown_lines) == 1 else f"{line.title}: {line.value}" for line in shown_lines[:3]
+            f"{line.value}" if len(shown_lines) == 1 else f"{line.title}: {line.value}" for line in shown_lines[:most]
         )
-    if answer.found.grid is None:
+    if grid is None:
         return ""
-    last = answer.found.grid.columns[-1][1]
-    ends = ((row[0], grid_cell(row[-1], last)) for row in answer.found.grid.rows)
-    return "; ".join(
-        f"{grid_cell(name, '').text}: {end.text}{f' ({end.note})' if end.note else ''}" for name, end in ends
-    )
+    if grid.figures:
+        return named_figure(answer, grid.figures[0])
+    cells = [[cell.text for cell in row if cell.text] for row in table(grid).rows[:most]]
+    return "; ".join(f"{texts[0]}: {texts[-1]}" for texts in cells)
+
+
+def named_figure(answer: Answer, name: str) -> str:
+    """A figure with its title; one of a table with its value in each case, and by how much that differs."""
+    grid = answer.found.grid
+    if grid is None or name in answer.figures:
+        figure = answer.figures[name]
+        return f"{figure.title or name.replace('_', ' ')}: {figure_line(figure).value}"
+    place = grid.figures.index(name)
+    if grid.of_rows:
+        title, *values = grid.rows[place]
+        of_cases = [
+            (case, grid_cell(value, "mixed")) for (case, _), value in zip(grid.columns[1:], values, strict=True)
+        ]
+        said = [(cell.text, ", ".join(filter(None, (case, cell.note)))) for case, cell in of_cases]
+    else:
+        (of_rows, row_unit), (title, unit) = grid.columns[0], grid.columns[place + 1]
+        said = [(grid_cell(row[place + 1], unit).text, grid_cell(row[0], row_unit).text.strip()) for row in grid.rows]
+        title += f", by {of_rows}" if of_rows != "case" else ""
+    return f"{title}: {'; '.join(f'{text} ({case})' for text, case in said)}"
 
 
 def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:

@@ -417,9 +417,10 @@ def inference(ask: InferenceAsk) -> AnswerContent:
         ("held by a device", "B"),
         ("fits", "yes"),
     )
+    names = ("intensity", "time", "tokens_per_second", "held", "fits")
     title = "Decoding: time of a token against throughput, by the number of sequences"
     curve = Plot(title, ("tokens a second, all sequences", "tokens/s"), ("time of one token", "s"), tuple(points))
-    return AnswerContent(figures, Grid("Decoding at the roof of the data sheet", columns, tuple(rows)), curve)
+    return AnswerContent(figures, Grid("Decoding at the roof of the data sheet", columns, tuple(rows), names), curve)
 
 
 def decode(plan: Plan, batch: int) -> ForwardPass:

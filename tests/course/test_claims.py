@@ -10,7 +10,7 @@ import pytest
 from ledger.course.answer import answers, checked_lecture
 from ledger.course.claims import ANSWERED, CORRECTED, OUTSIDE
 from ledger.course.lecture import Answer, Lecture, load_lecture
-from ledger.course.report import FORMATS, met_claims, page
+from ledger.course.report import FORMATS, met_claims, page, right
 from ledger.spec.problems import SpecError
 
 LECTURE = Path(__file__).resolve().parents[2] / "specs" / "lecture" / "lecture.yaml"
@@ -92,6 +92,36 @@ def test_a_run_is_counted_from_the_shape_of_its_model(answered: dict[str, Answer
     a_token = 6 * matrices + 3 * layers * 2 * width * (seq + 1)
     counted = float(answered["largest.marin"].figures["counted"].value)
     assert counted == pytest.approx(a_token * 6.437e12, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "unit"),
+    [
+        ("inf.gpt2_cpu", "tokens a second, decoded", "tokens/s"),
+        ("inf.gpt2_served", "tokens a second", "tokens/s"),
+        ("inf.gpt2_measured", "all together, by sequences", "tokens/s"),
+        ("7b.plans", "to plan for", "GB"),
+    ],
+)
+def test_what_stands_beside_the_notes_is_in_their_unit(
+    answered: dict[str, Answer], name: str, figure: str, unit: str
+) -> None:
+    """The figure that is asked for, by its name, in every case: not the last column of the table."""
+    title, _, values = right(answered[name]).partition(": ")
+    grid = answered[name].found.grid
+    assert title == figure
+    assert grid
+    assert [value.split("\u202f")[-1].split(" (")[0] for value in values.split("; ")] == [unit] * len(grid.rows)
+
+
+def test_a_figure_that_the_answer_lacks_does_not_stand_beside_the_notes(tmp_path: Path) -> None:
+    """It is a problem of its question, which names the figure that was meant."""
+    mine = load_lecture(written(tmp_path, "{question: size, says: some bytes}", "right: [byte]"))
+    with pytest.raises(SpecError) as caught:
+        tuple(answers(mine))
+    (problem,) = caught.value.problems
+    assert problem.message == "`size` has no figure `byte`"
+    assert "bytes" in problem.help
 
 
 def test_inference_keeps_no_activations_of_all_layers(answered: dict[str, Answer]) -> None:
