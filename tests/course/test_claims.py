@@ -114,6 +114,19 @@ def test_what_stands_beside_the_notes_is_in_their_unit(
     assert [value.split("\u202f")[-1].split(" (")[0] for value in values.split("; ")] == [unit] * len(grid.rows)
 
 
+def test_a_number_is_held_against_a_number(lecture: Lecture, answered: dict[str, Answer]) -> None:
+    """What the notes print of FLOPs of Marin, and of bytes of state and activations, meets those and is corrected."""
+    met = {(claim.question, claim.of): (claim, outcome) for claim, outcome in met_claims(lecture, answered.values())}
+    for place, figure, value in (
+        (("largest.marin", "A run of Marin"), "rule", 6 * 32519640064 * 6.437e12),
+        (("7b.one_activation_per_layer", "State and activations of 7 billion parameters"), "with_state", 129179869184),
+    ):
+        claim, outcome = met[place]
+        assert outcome == CORRECTED
+        assert [expected.figure for expected in claim.figures] == [figure]
+        assert float(answered[place[0]].figures[figure].value) == pytest.approx(value, rel=1e-9)
+
+
 def test_a_figure_that_the_answer_lacks_does_not_stand_beside_the_notes(tmp_path: Path) -> None:
     """It is a problem of its question, which names the figure that was meant."""
     mine = load_lecture(written(tmp_path, "{question: size, says: some bytes}", "right: [byte]"))
