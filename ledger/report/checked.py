@@ -48,7 +48,7 @@ LESS_MEMORY = (
 WIDER = "keep it in bf16 or fp32; `precision: bf16-mixed` keeps an fp32 master copy"
 WIDER_COPY = (
     "an fp32 master copy (`precision: bf16-mixed`) or fp32 weights (`bf16-autocast`); "
-    "`optimizer: adamw-kahan` is made for it, and `rounding: stochastic` says that another one is"
+    "`optimizer: adamw-kahan` is made for it, and `optimizer.rounding=stochastic` says that another one is"
 )
 AVERAGES = (
     *(f"optimizer.states.{state}.dtype" for state in ("second_moment", "first_moment", "momentum", "sum")),
