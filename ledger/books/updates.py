@@ -15,9 +15,9 @@ from ledger.model.optimizers import dtype_of, rule_of_class
 from ledger.spec.optimizer import NEAREST, Optimizer
 from ledger.spec.plan import Plan
 
-STEP = Fraction(
-    1, 5
-)  # of the learning rate: the RMS of AdamW's update (Liu et al. 2025, arXiv 2502.16982, section 2.2)
+# Of the learning rate: the RMS of AdamW's update (Liu et al. 2025, arXiv 2502.16982, section 2.2), which stands in
+# where a rule states none.
+STEP = Fraction(1, 5)
 LAST = Fraction(1, 10)  # of its peak: the learning rate in the end (Touvron et al. 2023, arXiv 2307.09288, section 2.2)
 INITIAL = 0.02  # the deviation of GPT-2's weights (openai/gpt-2, src/model.py, conv1d), where no width is known
 WIDE = ("fp64", "fp32", "tf32")  # tf32 is kept in the 32 bits of fp32
@@ -29,7 +29,9 @@ def lost_updates(plan: Plan) -> Iterator[Check]:
     """Warnings of weights, and of states, whose format loses updates that are rounded to the nearest value."""
     parts = trained_parts(plan)
     rules = {part: rule_of_class(plan.optimizer, RULED_AS.get(part, "matrices")) for part in parts}
-    lost = [kept for part in parts if rules[part].rounding == NEAREST and (kept := _kept(plan, part)).loses]
+    lost = [
+        kept for part in parts if rules[part].rounding == NEAREST and (kept := _kept(plan, part, rules[part])).loses
+    ]
     if lost:
         yield _weights_check(plan, lost)
     averages = [row for rule in {rule.name: rule for rule in rules.values()}.values() for row in _averages(plan, rule)]
@@ -44,10 +46,11 @@ def lost_updates(plan: Plan) -> Iterator[Check]:
 class KeptPart:
     """A trained part of a model, the format that its updates are rounded to, and the magnitude of its weights.
 
-    `last_step`: of an update at the end of training.
+    `last_step`: of an update by `rule` at the end of training.
     """
 
     part: str
+    rule: Optimizer
     dtype: str
     magnitude: Fraction
     magnitude_text: str
@@ -64,7 +67,7 @@ class KeptPart:
         return self.dtype not in WIDE and self.last_step < self.half_spacing
 
 
-def _kept(plan: Plan, part: str) -> KeptPart:
+def _kept(plan: Plan, part: str, rule: Optimizer) -> KeptPart:
     """A trained part as it is kept between steps: in the master copy where there is one."""
     precision, width = plan.precision, plan.model.d_model
     dtype = precision.master or getattr(precision.weights, part) or precision.weights.base
@@ -77,7 +80,22 @@ def _kept(plan: Plan, part: str) -> KeptPart:
         magnitude, text = 1 / math.sqrt(width), f"1/sqrt({width}) = {1 / math.sqrt(width):.3g}"
     else:
         magnitude, text = INITIAL, f"{INITIAL}"
-    return KeptPart(part, dtype, Fraction(magnitude), text, LAST * STEP * Fraction(plan.assumptions.learning_rate))
+    last_step = LAST * _step_of(rule) * Fraction(plan.assumptions.learning_rate)
+    return KeptPart(part, rule, dtype, Fraction(magnitude), text, last_step)
+
+
+def _step_of(rule: Optimizer) -> Fraction:
+    """A rule's step over the learning rate; AdamW's where it states none."""
+    return STEP if rule.step is None else Fraction(str(rule.step))
+
+
+def _step_words(rule: Optimizer) -> str:
+    """A rule's step beside the learning rate, in words."""
+    if rule.step is None:
+        unknown = f"a step of {rule.title} is no fixed share of the learning rate, and so is not known"
+        return f"{unknown}; one of AdamW's size is about {float(STEP)} of it"
+    share = "the learning rate itself" if rule.step == 1 else f"about {rule.step:g} of the learning rate"
+    return f"a step of {rule.title} is {share}"
 
 
 def _weights_check(plan: Plan, lost: list[KeptPart]) -> Check:
@@ -87,8 +105,8 @@ def _weights_check(plan: Plan, lost: list[KeptPart]) -> Check:
     assumed = "" if "assumptions.learning_rate" in plan.origins else " (assumed)"
     apart = f"weights of about {first.magnitude_text}{largest} are {2 * half:.3g} apart in {first.dtype}, and a step "
     apart += f"below half of that is rounded to nothing ({_share(first.dtype)} of a weight)"
-    step = f"a step of AdamW is about {float(STEP)} of the learning rate: {float(STEP) * rate:.2g} at its peak of "
-    step += f"{rate:g}{assumed}, {float(first.last_step):.2g} at the tenth in the end"
+    step = f"{_step_words(first.rule)}: {float(_step_of(first.rule)) * rate:.2g} at its peak of {rate:g}{assumed}, "
+    step += f"{float(first.last_step):.2g} at the tenth in the end"
     parts = [apart, step]
     others: dict[str, list[str]] = {}
     for kept in lost[1:]:

@@ -176,6 +176,12 @@ class Optimizer:
     rounding: Annotated[
         str, ROUNDING, f"How updated weights are rounded to the format that they are kept in: {ROUNDING_MEANING}"
     ] = NEAREST
+    step: Annotated[
+        float | None,
+        quantity("1", greatest=1000),
+        "An update over the learning rate, as the root of the mean square of its elements: `1` where each is a sign. "
+        "Not given where gradients or weights set it too.",
+    ] = None
     zero_grad: Annotated[
         str,
         Choice("free", "fill"),

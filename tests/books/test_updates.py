@@ -104,3 +104,24 @@ def test_each_rule_answers_for_its_own_weights() -> None:
     check = warnings("precision=bf16-true", "optimizer=muon")[AVERAGES]
     assert check.title == "Changes lost by the second moment of AdamW in bf16"
     assert "momentum" not in check.detail
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words", "share"),
+    [
+        ("adam-mini", "a step of Adam-mini is about 0.2 of the learning rate:", 0.2),
+        ("adamw-bf16", "a step of AdamW with bf16 states is about 0.2 of the learning rate:", 0.2),
+        ("muon", "a step of Muon is about 0.2 of the learning rate:", 0.2),
+        ("lion", "a step of Lion is the learning rate itself:", 1.0),
+        ("signum", "a step of Signum is the learning rate itself:", 1.0),
+        ("sgd", "a step of SGD is no fixed share of the learning rate, and so is not known;", 0.2),
+        ("adafactor", "a step of Adafactor is no fixed share of the learning rate, and so is not known;", 0.2),
+        ("{base: sgd, step: 0.05}", "is about 0.05 of the learning rate:", 0.05),
+    ],
+)
+def test_the_step_is_that_of_the_plans_optimizer(optimizer: str, words: str, share: float) -> None:
+    """By what the optimizer's file says; a rule whose gradients set its step is said to be one."""
+    check = warnings("precision=bf16-true", f"optimizer={optimizer}", "assumptions.learning_rate=2e-4")[UPDATES]
+    assert words in check.detail
+    assert f"{share * 2e-4:.2g} at its peak" in check.detail
+    assert ("one of AdamW's size" in check.detail) == ("not known" in words)
