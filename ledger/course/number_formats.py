@@ -49,7 +49,7 @@ def format_figures(row: Dtype) -> Iterator[Figure]:
         subnormal = ", subnormal" if row.mantissa_bits else ""
         yield Figure("smallest", f"smallest positive value{subnormal}", row.smallest_subnormal, "plain")
         yield Figure("epsilon", "epsilon, from 1 to the next value", row.epsilon, "plain")
-    if not is_code:  # whose values are as small as their scale makes them
+    if row.name not in SCALES:  # whose values are as small as their scale makes them
         yield Figure("holds_1e_8", "1e-8 survives", not is_whole and row.holds(TINY))
     blocks = [scales.block for scales in row.scales if scales.block > 0]
     block = BLOCKS[row.name][0] if row.name in BLOCKS else min(blocks, default=0)

@@ -113,3 +113,9 @@ def test_a_number_format_is_explained_by_its_bits(command_line: Callable[..., Re
     for spec, value in (("bf16", "large"), ("e8m0", "0"), ("8b", "")):
         result = command_line("explain", spec, *([value] if value else []))
         assert (result.exit_code, "ACCOUNT" in result.stderr) == (2, True)
+
+
+def test_a_small_value_survives_by_the_scale_of_its_block(command_line: Callable[..., Result]) -> None:
+    """What becomes of 1e-8 is said of formats whose values stand for themselves, and of no others."""
+    for name, said in (("fp16", True), ("e2m1", True), ("mxfp8", False), ("mxfp4", False), ("nvfp4", False)):
+        assert ("1e-8 survives" in command_line("explain", name, "1e-8").stdout) == said
